@@ -1,0 +1,71 @@
+"""effectonce: your agent may retry anything; the effect lands once, or you are told that nobody can know."""
+
+from effectonce._boundary import Delivered
+from effectonce._core.keys import Explanation, Stable, content_key
+from effectonce._core.ops import CannotTell, Found, NotFound, Swept
+from effectonce._core.records import Record, State
+from effectonce._core.terms import Capability, Kind
+from effectonce._tool import Tool
+from effectonce.effect import Effect, EffectRef, current_effect
+from effectonce.errors import (
+    Conflict,
+    ContractViolation,
+    EffectOnceError,
+    Expired,
+    GaveUp,
+    InDoubt,
+    InFlight,
+    LeaseLost,
+    NotSent,
+    OutOfOrder,
+    PartialSuccess,
+    Rejected,
+    ReplayedFailure,
+    ResultUnavailable,
+    StoreUnavailable,
+)
+from effectonce.guard import Guard, Reconciled
+from effectonce.outcome import Outcome
+from effectonce.policy import Contract, Downstream, Retry, TimeWindow
+
+__all__ = [
+    "CannotTell",
+    "Capability",
+    "Conflict",
+    "Contract",
+    "ContractViolation",
+    "Delivered",
+    "Downstream",
+    "Effect",
+    "EffectOnceError",
+    "EffectRef",
+    "Expired",
+    "Explanation",
+    "Found",
+    "GaveUp",
+    "Guard",
+    "InDoubt",
+    "InFlight",
+    "Kind",
+    "LeaseLost",
+    "NotFound",
+    "NotSent",
+    "OutOfOrder",
+    "Outcome",
+    "PartialSuccess",
+    "Reconciled",
+    "Record",
+    "Rejected",
+    "ReplayedFailure",
+    "ResultUnavailable",
+    "Retry",
+    "Stable",
+    "State",
+    "StoreUnavailable",
+    "Swept",
+    "TimeWindow",
+    "Tool",
+    "content_key",
+    "current_effect",
+]
+__version__ = "0.1.0"

@@ -1,0 +1,87 @@
+"""Steps: the outermost layer that can decide to retry, and so the layer that gives an effect its place.
+
+A boundary lives in a context variable. It reaches every tool that is called inside it, through threads that copy the context and tasks
+that inherit it, and it never passes through a tool's parameters, where a model could see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar, Token
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from effectonce._core.keys import Part, UnstableKey, check_stable
+from effectonce.errors import ContractViolation
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """A successful result that the model has already been shown: from the conversation's history."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boundary:
+    """Where calls happen: whose, in which conversation or workflow, at which step."""
+
+    tenant: str
+    scope: str = ""
+    step: str | None = None
+    stream: tuple[str, int] | None = None
+    latch: bool = True
+    permissions: frozenset[str] = frozenset()
+    delivered: tuple[Delivered, ...] = ()
+
+
+here: ContextVar[Boundary | None] = ContextVar("effectonce_boundary", default=None)
+
+
+class Within:
+    """`with` or `async with`: everything called inside belongs to this boundary."""
+
+    __slots__ = ("_boundary", "_token")
+
+    def __init__(self, boundary: Boundary) -> None:
+        self._boundary = boundary
+        self._token: Token[Boundary | None] | None = None
+
+    def __enter__(self) -> Self:
+        if self._token is not None:
+            raise RuntimeError("this step is already entered; make another with guard.step()")
+        self._token = here.set(self._boundary)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._token is not None:
+            here.reset(self._token)
+            self._token = None
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+
+def stable(parts: Iterable[Part], where: str) -> tuple[str, ...]:
+    """Key parts as text; a part that changes on every attempt is a contract violation with its reason."""
+    try:
+        checked = tuple(check_stable(part, where) for part in parts)
+    except (UnstableKey, TypeError) as error:
+        raise ContractViolation(f"{error} Nothing was sent.") from None
+    if not checked or "" in checked:
+        raise ContractViolation(f"{where} is empty. Nothing was sent.")
+    return checked
+
+
+def named(value: str, what: str) -> str:
+    """A tenant or a scope: any text that says something."""
+    if value == "":
+        raise ContractViolation(f"{what} must be a text that says something, not {value!r}. Nothing was sent.")
+    return value

@@ -1,0 +1,39 @@
+"""A bounded memory of outcomes, so that a repeated replay costs no I/O.
+
+Only terminal records go in, never an absence: a known outcome does not change, and an unknown one must be asked for. An entry is as old as
+the store said when it was read, and it is dropped when its window ends, judged by the monotonic clock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+
+from effectonce._core.ops import Recorded
+
+
+class ReplayCache:
+    """The outcomes that this process has seen most recently."""
+
+    def __init__(self, size: int, clock: Callable[[], float]) -> None:
+        self._size, self._clock = size, clock
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[str, tuple[str, Recorded, float]] = OrderedDict()
+
+    def get(self, key: str, fingerprint: str) -> Recorded | None:
+        """The outcome of exactly this request, if it is remembered and its window is still open."""
+        entry = self._entries.get(key)
+        if entry is None or entry[0] != fingerprint or self._clock() >= entry[2]:
+            return None
+        return entry[1]
+
+    def put(self, key: str, fingerprint: str, recorded: Recorded) -> None:
+        """Remember an outcome that the store has just told."""
+        if self._size == 0:
+            return
+        with self._lock:
+            self._entries[key] = (fingerprint, recorded, self._clock() + recorded.remaining_s)
+            self._entries.move_to_end(key)
+            if len(self._entries) > self._size:
+                self._entries.popitem(last=False)

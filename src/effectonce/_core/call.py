@@ -1,0 +1,457 @@
+"""The guarded call: the protocol, once, for both colours.
+
+Theory of operation. The flow asks for one thing at a time and is told what came of it; it can be stopped for ever between any two
+lines, and whoever calls next goes on from the record. What it may do next is decided by the record's rules (records.py), so the flow
+only has to know what it wants:
+
+  claim ──> invoke ──> complete                 the ordinary call: two writes, because the claim also dispatches
+    │         ├─ certainly no effect ──> unsend ──> wait ──> dispatch ──> invoke …
+    │         ├─ refused for good ─────> fail                (or doubt, if an older send may have landed)
+    │         └─ nobody knows ─────────> the same request again, if the downstream honours our key; otherwise doubt
+    ├─ known ──────> replay
+    ├─ in doubt ───> ask the probe, if there is one
+    └─ in flight ──> wait, within bounds
+
+An error is never an excuse to forget: once the request may have left, only a rule that proves otherwise takes it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from effectonce._core.backoff import full_jitter
+from effectonce._core.classify import Certainty, Classifier, Verdict
+from effectonce._core.codec import encode_error
+from effectonce._core.ops import (
+    Answer,
+    Applied,
+    Ask,
+    Attest,
+    Busy,
+    CannotTell,
+    Claim,
+    ClaimReply,
+    Complete,
+    Dispatch,
+    Doubt,
+    Doubtful,
+    Early,
+    Expired,
+    Fail,
+    Flow,
+    Found,
+    Held,
+    Inquire,
+    Interrupted,
+    Invoke,
+    Latched,
+    Mismatch,
+    NotFound,
+    NotStarted,
+    Ok,
+    Op,
+    Raised,
+    Recorded,
+    Refused,
+    Renew,
+    Request,
+    Rerun,
+    Sleep,
+    Transact,
+    Unavailable,
+    Unsend,
+    WriteReply,
+)
+from effectonce._core.records import Record, State
+from effectonce._core.terms import Capability
+
+POLL_FIRST_S, POLL_MAX_S, POLL_GROWTH = 0.004, 0.25, 1.6
+STORE_TRIES = 3  # a lost acknowledgement is repeated with the same token before anybody is told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How this tool wants to be called: the flow's view of a contract."""
+
+    lease_s: float
+    wait_s: float  # how long to wait for somebody else's call of the same effect; 0 = not at all
+    attempts: int
+    deadline_s: float
+    base_s: float
+    cap_s: float
+    separate_dispatch: bool
+    has_probe: bool
+    classify: Classifier
+    encode: Callable[[Any], bytes]
+    encode_partial: Callable[[BaseException], bytes | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Env:
+    """The world outside, as arguments: a monotonic clock, tokens, randomness."""
+
+    now: Callable[[], float]
+    new_token: Callable[[], str]
+    rng: Callable[[], float]
+
+
+# ---------------------------------------------------------------- how a call ends
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """This call ran the tool, or its probe found the result."""
+
+    value: Any
+    recorded: bool = True
+    settled_by: str = ""
+    outcome: bytes = b""  # as it was stored, b"" if it was not
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    recorded: Recorded
+    coalesced: bool  # it was in flight when we came and we waited for it
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """The tool's own definite failure, stored."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class NothingSent:
+    """The tool failed and certainly had no effect. Nothing is stored: the key is as good as new."""
+
+    error: BaseException
+    attempts: int
+    exhausted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp:
+    """It may have happened, and asking again is safe: the same request would be sent under the same key."""
+
+    error: BaseException
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """It may have happened, and nobody can tell: in doubt."""
+
+    error: BaseException
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """The tool ran, but somebody else owns the record by now. What we know is kept as evidence."""
+
+    value: Any
+
+
+Ending: TypeAlias = (
+    Fresh
+    | Replay
+    | Rejection
+    | NothingSent
+    | GaveUp
+    | Lost
+    | Fenced
+    | Busy
+    | Mismatch
+    | Doubtful
+    | Expired
+    | Latched
+    | Early
+    | Unavailable
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """The record changed under us: start from the claim."""
+
+
+class GuardedCall:
+    """One call of one effect. `flow()` is the generator to drive."""
+
+    def __init__(self, request: Request, plan: Plan, env: Env) -> None:
+        self.request, self.plan, self.env = request, plan, env
+        self.key = request.key
+        self.in_transaction = request.terms.downstream is Capability.TRANSACTION
+        self.give_up_at = env.now() + plan.deadline_s
+        self.attempt = 0
+        self.token = ""
+        self.epoch = self.sends = 0
+
+    def flow(self) -> Flow[Ending]:
+        while True:
+            reply, waited = yield from self._claim()
+            match reply:
+                case Held(dispatched=dispatched):
+                    ending = yield from self._own(dispatched=dispatched)
+                case Recorded():
+                    return Replay(reply, waited)
+                case Doubtful() if self.plan.has_probe:
+                    ending = yield from self._reconcile(reply)
+                case _:
+                    return reply
+            if not isinstance(ending, _Again):
+                return ending
+
+    # ------------------------------------------------------------ claim
+
+    def _claim(self) -> Flow[tuple[ClaimReply, bool]]:
+        """Claim the effect; wait, within bounds, while somebody else works on it."""
+        self.token = self.env.new_token()
+        dispatch = not (self.plan.separate_dispatch or self.in_transaction)
+        claim = Claim(self.request, self.token, self.plan.lease_s, dispatch)
+        wait_until, pause_s, waited = min(self.give_up_at, self.env.now() + self.plan.wait_s), POLL_FIRST_S, False
+        while True:
+            reply = yield from self._insist(claim)
+            match reply:
+                case Held(epoch, sends):
+                    self.epoch, self.sends = epoch, sends
+                    return reply, waited
+                case Busy(float() as busy_s) | Latched(retry_after_s=float() as busy_s):
+                    left_s = wait_until - self.env.now()
+                    if left_s <= 0:
+                        return reply, waited
+                    slept = yield from Sleep(min(busy_s, left_s, pause_s * (0.5 + self.env.rng())))
+                    if isinstance(slept, Interrupted):
+                        return reply, waited
+                    pause_s, waited = min(POLL_MAX_S, pause_s * POLL_GROWTH), True
+                case _:
+                    return reply, waited
+
+    def _insist(self, op: Op[Any]) -> Flow[Any]:
+        """Perform a store write; repeat it with the same token while its fate is unknown."""
+        for attempt in range(1, STORE_TRIES):
+            reply = yield from op
+            if not isinstance(reply, Unavailable):
+                return reply
+            if isinstance((yield from Sleep(full_jitter(attempt, 0.02, 0.2, self.env.rng))), Interrupted):
+                return reply
+        return (yield from op)
+
+    # ------------------------------------------------------------ own
+
+    def _own(self, *, dispatched: bool) -> Flow[Ending | _Again]:
+        """Run the tool until its outcome is known, or known to be unknown."""
+        while True:
+            if not dispatched and not self.in_transaction:
+                refusal = yield from self._dispatch()
+                if refusal is not None:
+                    return refusal
+            self.attempt += 1
+            answer = yield from self._run()
+            match answer:
+                case Ok(value):
+                    return (yield from self._complete(value))
+                case Refused():
+                    return _Again()
+                case Unavailable():
+                    return answer
+                case NotStarted(error):
+                    yield from self._take_back(0)
+                    return NothingSent(error, 0, exhausted=False)
+                case Raised(error):
+                    ending = yield from self._failed(error)
+                    if ending is not None:
+                        return ending
+            dispatched = False
+
+    def _run(self) -> Flow[Answer | Refused | Unavailable]:
+        if self.in_transaction:
+            return (yield from Transact(self.key, self.token, self.epoch, self.attempt, self.give_up_at))
+        return (yield from Invoke(self.key, self.token, self.epoch, self.attempt, self.give_up_at))
+
+    def _dispatch(self) -> Flow[Ending | _Again | None]:
+        """Write down that the next request may leave. None: it may."""
+        op = Dispatch(self.key, self.token, self.epoch, self.sends + 1, self.plan.lease_s)
+        reply: WriteReply = yield from self._insist(op)
+        match reply:
+            case Applied():
+                self.sends += 1
+                return None
+            case Refused():
+                # Somebody else's by now, or sent before and the downstream no longer honours our key. The claim will tell.
+                yield from Renew(self.key, self.token, self.epoch, 0)
+                return _Again()
+            case Unavailable():
+                return reply
+
+    def _complete(self, value: Any, by: str = "") -> Flow[Ending]:
+        outcome = self.plan.encode(value)
+        if self.in_transaction and not by:
+            return Fresh(value, outcome=outcome)  # written by the same COMMIT
+        reply = yield from self._persist(Complete(self.key, self.token, self.epoch, outcome, by))
+        match reply:
+            case Applied():
+                return Fresh(value, settled_by=by, outcome=outcome)
+            case Unavailable():
+                return Fresh(value, recorded=False)
+            case Refused():
+                return (yield from self._too_late(outcome, value))
+
+    def _persist(self, op: Op[WriteReply]) -> Flow[WriteReply]:
+        """The effect has happened: keep trying to write it down for as long as the caller's deadline allows."""
+        failures = 0
+        while True:
+            reply = yield from op
+            if not isinstance(reply, Unavailable) or self.env.now() >= self.give_up_at:
+                return reply
+            failures += 1
+            left_s = self.give_up_at - self.env.now()
+            slept = yield from Sleep(min(left_s, full_jitter(failures, 0.05, 2.0, self.env.rng)))
+            if isinstance(slept, Interrupted):
+                return reply
+
+    def _too_late(self, outcome: bytes, value: Any) -> Flow[Ending]:
+        """We lost the record while the tool ran. Leave what we know, and take the recorded outcome if there is one."""
+        record = yield from Attest(self.key, "an owner that had lost its lease reports success", outcome)
+        if isinstance(record, Record) and record.state is State.COMPLETED:
+            return Replay(Recorded(record.state, record.outcome, 0.0, 0.0, record.settled_by), coalesced=True)
+        return Fenced(value)
+
+    # ------------------------------------------------------------ errors
+
+    def _failed(self, error: BaseException) -> Flow[Ending | None]:
+        """The tool raised. None: wait is over, try again."""
+        partial = self.plan.encode_partial(error)
+        if partial is not None and not self.in_transaction:
+            yield from self._persist(Complete(self.key, self.token, self.epoch, partial))
+            return Rejection(error)
+        verdict = self.plan.classify(error)
+        if self.in_transaction and verdict.certainty is not Certainty.REJECTED:
+            # The transaction was rolled back, whatever the error: nothing happened.
+            verdict = Verdict(Certainty.NOT_SENT, verdict.retryable, verdict.why, verdict.retry_after_s)
+        delay_s = self._next_delay(error, verdict)
+        match verdict.certainty:
+            case Certainty.REJECTED if not verdict.retryable:
+                return (yield from self._rejected(error))
+            case Certainty.NOT_SENT | Certainty.REJECTED:
+                return (yield from self._had_no_effect(error, verdict, delay_s))
+            case Certainty.AMBIGUOUS:
+                return (yield from self._ambiguous(error, verdict, delay_s))
+
+    def _next_delay(self, error: BaseException, verdict: Verdict) -> float | None:
+        """How long to wait before the next attempt; None if there is none."""
+        if not verdict.retryable or not isinstance(error, Exception) or self.attempt >= self.plan.attempts:
+            return None
+        delay_s = full_jitter(self.attempt, self.plan.base_s, self.plan.cap_s, self.env.rng)
+        delay_s = max(delay_s, verdict.retry_after_s or 0.0)
+        return delay_s if self.env.now() + delay_s < self.give_up_at else None
+
+    def _had_no_effect(self, error: BaseException, verdict: Verdict, delay_s: float | None) -> Flow[Ending | None]:
+        yield from self._take_back(0.0 if delay_s is None else self.plan.lease_s)
+        if delay_s is not None and (yield from self._pause(delay_s)):
+            return None
+        if self.sends > 0:
+            return GaveUp(error, self.attempt)  # an earlier attempt may have landed
+        return NothingSent(error, self.attempt, exhausted=verdict.retryable)
+
+    def _pause(self, delay_s: float) -> Flow[bool]:
+        """Wait for the next attempt while holding the claim. False: the caller was cancelled, and the claim is let go."""
+        slept = yield from Sleep(delay_s)
+        if isinstance(slept, Interrupted):
+            yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
+        return slept is None
+
+    def _take_back(self, lease_s: float) -> Flow[None]:
+        """This attempt certainly had no effect: write that down, and with `lease_s=0` let the claim go."""
+        if self.in_transaction:
+            yield from self._insist(Renew(self.key, self.token, self.epoch, lease_s))
+            return
+        yield from self._insist(Unsend(self.key, self.token, self.epoch, self.sends, lease_s))
+        self.sends -= 1
+
+    def _rejected(self, error: BaseException) -> Flow[Ending]:
+        reply = yield from self._persist(Fail(self.key, self.token, self.epoch, encode_error(error)))
+        if not isinstance(reply, Refused):
+            return Rejection(error)
+        reason = f"refused ({error}), but an earlier send may have landed"
+        yield from self._insist(Doubt(self.key, self.token, self.epoch, reason))
+        return Lost(error, reason)
+
+    def _ambiguous(self, error: BaseException, verdict: Verdict, delay_s: float | None) -> Flow[Ending | None]:
+        if self.request.terms.resend_s > 0:
+            if delay_s is not None and (yield from self._pause(delay_s)):
+                return None
+            if delay_s is None:
+                yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
+            return GaveUp(error, self.attempt)
+        reason = f"{verdict.why} ({type(error).__name__}: {error})"
+        reply = yield from self._persist(Doubt(self.key, self.token, self.epoch, reason))
+        if self.plan.has_probe and isinstance(error, Exception) and isinstance(reply, Applied):
+            ending = yield from self._reconcile(Doubtful(0.0, reason))
+            return ending if isinstance(ending, Fresh) else Lost(error, reason)
+        return Lost(error, reason)
+
+    # ------------------------------------------------------------ reconcile
+
+    def reconcile(self) -> Flow[Ending]:
+        """Settle an effect that is in doubt by its probe, without ever sending it again."""
+        ending = yield from self._reconcile(Doubtful(0.0, ""), may_rerun=False)
+        return Doubtful(0.0, "its record changed meanwhile") if isinstance(ending, _Again) else ending
+
+    def _reconcile(self, doubtful: Doubtful, *, may_rerun: bool = True) -> Generator[Op[Any], Any, Ending | _Again]:
+        self.token = self.env.new_token()
+        reply = yield from self._insist(Inquire(self.key, self.token, self.plan.lease_s))
+        match reply:
+            case Held(epoch):
+                self.epoch, self.sends = epoch, 0
+            case Busy():
+                return doubtful  # somebody is asking already
+            case Refused(state):
+                return doubtful if state is None else _Again()
+            case _:
+                return reply  # type: ignore[no-any-return]  # Unavailable
+        answer = yield from Ask(self.key, self.token, self.epoch)
+        match answer:
+            case Ok(Found(result)):
+                return (yield from self._complete(result, by="probe"))
+            case Ok(NotFound()) if may_rerun:
+                rerun = yield from self._insist(Rerun(self.key, self.token, self.epoch, self.plan.lease_s))
+                if isinstance(rerun, Applied):
+                    return (yield from self._own(dispatched=False))
+        yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
+        return Doubtful(doubtful.since_s, f"{doubtful.reason}; {_what_the_probe_said(answer)}")
+
+
+def _what_the_probe_said(answer: Answer) -> str:
+    match answer:
+        case Ok(NotFound()):
+            return "the probe did not find it, which is no proof while it may still land"
+        case Ok(CannotTell(reason)):
+            return f"the probe could not tell ({reason})" if reason else "the probe could not tell"
+        case Ok(value):
+            return f"the probe returned {type(value).__name__} instead of Found, NotFound or CannotTell"
+        case Raised(error) | NotStarted(error):
+            return f"the probe failed ({type(error).__name__}: {error})"
+
+
+def read_call(plan: Plan, env: Env, error: BaseException) -> Flow[Ending]:
+    """A read that failed once already: no record, only retries."""
+    give_up_at, attempt = env.now() + plan.deadline_s, 1
+    while True:
+        verdict = plan.classify(error)
+        delay_s = full_jitter(attempt, plan.base_s, plan.cap_s, env.rng)
+        exhausted = attempt >= plan.attempts or env.now() + delay_s >= give_up_at
+        if not verdict.retryable or not isinstance(error, Exception) or exhausted:
+            return NothingSent(error, attempt, exhausted=verdict.retryable and attempt > 1)
+        slept = yield from Sleep(delay_s)
+        if isinstance(slept, Interrupted):
+            return NothingSent(slept.error, attempt, exhausted=False)
+        attempt += 1
+        match (yield from Invoke("", "", 0, attempt, give_up_at)):
+            case Ok(value):
+                return Fresh(value)
+            case Raised(error) | NotStarted(error):
+                pass

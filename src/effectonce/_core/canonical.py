@@ -1,0 +1,204 @@
+"""Canonical form and fingerprints, version 1.
+
+What JSON carries exactly is written as RFC 8785 writes it, byte for byte. What JSON cannot carry is written losslessly behind a `#`,
+which no JSON text can start with, so that a Decimal never meets the string that looks like it. What has no stable identity (NaN,
+lone surrogates, arbitrary objects) is refused. Strings are not normalised: NFC and NFD are two requests, as RFC 8785 has it.
+
+Two paths, one result. orjson writes the bytes in C, and they are taken if reading them back gives the same value and no number needed
+another spelling; otherwise `_write` spells the value out, at ten times the price.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from math import isfinite
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import orjson
+
+VERSION = "v1"
+INT_MAX = 2**53 - 1  # the last integer that every JSON reader agrees on
+
+_OPTIONS = (
+    orjson.OPT_SORT_KEYS
+    | orjson.OPT_STRICT_INTEGER
+    | orjson.OPT_PASSTHROUGH_DATACLASS
+    | orjson.OPT_PASSTHROUGH_DATETIME
+    | orjson.OPT_PASSTHROUGH_SUBCLASS
+)
+
+
+class NotCanonical(ValueError):
+    """This value has no canonical form, so it cannot identify a request."""
+
+
+class _SpelledDifferently(ValueError):
+    """ECMAScript writes this float in another way."""
+
+
+def _ordinary(token: str) -> float:
+    if token[-2:] == ".0" or "e" in token:
+        raise _SpelledDifferently
+    return float(token)
+
+
+_read_back = msgspec.json.Decoder(float_hook=_ordinary).decode
+
+
+def canonical(value: Any) -> bytes:
+    """Write *value* so that equal requests are equal bytes, in every process and every release."""
+    try:
+        encoded = orjson.dumps(value, option=_OPTIONS)
+        if _read_back(encoded) == value and (encoded.isascii() or _sorts_alike(encoded)):
+            return encoded
+    except (TypeError, ValueError):
+        pass  # not JSON, or not as RFC 8785 spells it: written, or refused with a reason, below
+    parts: list[str] = []
+    try:
+        _write(value, parts.append)
+    except RecursionError:
+        raise NotCanonical("the value is nested too deeply or contains itself") from None
+    return "".join(parts).encode()
+
+
+def _sorts_alike(encoded: bytes) -> bool:
+    """RFC 8785 sorts by UTF-16 unit, orjson by code point: they agree below the surrogates."""
+    return max(encoded.decode()) < "\ud800"
+
+
+def fingerprint(document: bytes) -> str:
+    """Digest canonical bytes. The version in front lets the form change without mistaking old for new."""
+    return f"{VERSION}:{hashlib.sha256(document).hexdigest()}"
+
+
+def _write(value: Any, out: Any) -> None:
+    match value:
+        case None:
+            out("null")
+        case bool():
+            out("true" if value else "false")
+        case str():
+            out(_string(value))
+        case int():
+            out(str(int(value)) if -INT_MAX <= value <= INT_MAX else f"#int:{int(value)}")
+        case float():
+            out(number(value))
+        case list() | tuple():
+            _write_array("[", value, out)
+        case Mapping():
+            _write_object(value, out)
+        case set() | frozenset():
+            out("#set:[" + ",".join(sorted(canonical(item).decode() for item in value)) + "]")
+        case _:
+            _write_beyond_json(value, out)
+
+
+def _write_array(opening: str, items: Iterable[Any], out: Any) -> None:
+    for item in items:
+        out(opening)
+        _write(item, out)
+        opening = ","
+    out("[]" if opening == "[" else "]")
+
+
+def _write_object(mapping: Mapping[Any, Any], out: Any) -> None:
+    if any(type(key) is not str for key in mapping):
+        # {1: x} and {"1": x} are two requests, so these keys keep their types.
+        pairs = sorted((canonical(key).decode(), value) for key, value in mapping.items())
+        opening = "#map:{"
+    else:
+        pairs = [(_string(key), mapping[key]) for key in sorted(mapping, key=_utf16)]
+        opening = "{"
+    for key, value in pairs:
+        out(f"{opening}{key}:")
+        _write(value, out)
+        opening = ","
+    out("}" if pairs else f"{opening}}}")
+
+
+def _write_beyond_json(value: Any, out: Any) -> None:
+    match value:
+        case Enum():  # an Enum that is a str or an int went the way of its value
+            out(f"#enum:{type(value).__name__}:")
+            _write(value.value, out)
+        case Decimal():
+            out(f"#decimal:{_decimal(value)}")
+        case datetime():
+            out(f'#datetime:"{value.isoformat()}"')
+        case date() | time():
+            out(f'#{type(value).__name__}:"{value.isoformat()}"')
+        case timedelta():
+            out(f"#timedelta:{value // timedelta(microseconds=1)}")
+        case UUID():
+            out(f'#uuid:"{value}"')
+        case bytes() | bytearray() | memoryview():
+            out(f'#bytes:"{bytes(value).hex()}"')
+        case _:
+            out(f"#object:{type(value).__name__}:")
+            _write_object(fields_of(value), out)
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass, pydantic or msgspec model. No optional library is imported to tell."""
+    cls = type(value)
+    names = (
+        getattr(cls, "__dataclass_fields__", None)
+        or getattr(cls, "__pydantic_fields__", None)
+        or getattr(cls, "__struct_fields__", None)
+    )
+    if names is None:
+        raise NotCanonical(
+            f"a {cls.__module__}.{cls.__qualname__} has no stable identity; pass plain data, or declare the argument volatile"
+        )
+    return {name: getattr(value, name) for name in names}
+
+
+def _string(text: str) -> str:
+    try:
+        return orjson.dumps(str(text)).decode()
+    except TypeError:
+        raise NotCanonical("a string contains a lone surrogate, which no encoding can carry") from None
+
+
+def _utf16(key: str) -> bytes:
+    return key.encode("utf-16-be", "surrogatepass")
+
+
+def _decimal(value: Decimal) -> str:
+    """Equal decimals are equal text: 1.10 and 1.1 are the same amount. Never rounded to a context's precision."""
+    if not value.is_finite():
+        raise NotCanonical(f"{value} is not a number that can identify a request")
+    sign, digits, exponent = value.as_tuple()
+    text = "".join(map(str, digits)).lstrip("0")
+    bare = text.rstrip("0")
+    if not bare:
+        return "0e0"
+    return f"{'-' if sign else ''}{bare}e{int(exponent) + len(text) - len(bare)}"
+
+
+def number(value: float) -> str:
+    """Spell a float as ECMAScript does (RFC 8785 section 3.2.2.3)."""
+    if not isfinite(value):
+        raise NotCanonical(f"{value} is not a number that can identify a request")
+    if value == 0:
+        return "0"
+    sign = "-" if value < 0 else ""
+    mantissa, _, exponent = repr(abs(value)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    point = len(whole) + int(exponent or 0) if whole != "0" else int(exponent or 0) - (len(fraction) - len(digits))
+    digits = digits.rstrip("0")
+    if len(digits) <= point <= 21:
+        return sign + digits.ljust(point, "0")
+    if 0 < point <= 21:
+        return f"{sign}{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return f"{sign}0.{digits.rjust(len(digits) - point, '0')}"
+    power = f"e{point - 1:+d}"
+    return sign + digits[0] + (f".{digits[1:]}" if len(digits) > 1 else "") + power

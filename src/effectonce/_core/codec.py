@@ -1,0 +1,223 @@
+"""Outcomes and arguments as bytes, version 1. A replay equals the original, type by type, or says that it cannot.
+
+    v1 ok <json>            a result that JSON carries exactly
+    v1 tagged <json>        a result with tuples, bytes, decimals, dates, big integers, models...
+    v1 error <json>         a definite failure: {"type", "message"}
+    v1 partial <json>       a partial success: {"message", "done", "corrective_action"}
+    v1 unavailable <json>   the effect happened, its result could not be stored: {"why"}
+
+No class name is ever read from the store: a model is stored as its fields and rebuilt by the type that the running tool declares.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+import orjson
+
+from effectonce._core.canonical import NotCanonical, fields_of
+
+_OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+_TAG = "$"
+
+
+class NotStorable(ValueError):
+    """This value cannot be stored so that it reads back equal."""
+
+
+class NotReadable(ValueError):
+    """These stored bytes are not an outcome that this release can read."""
+
+
+def encode(value: Any, hint: Any = Any) -> bytes:
+    """Store *value* so that `decode` gives an equal one back; raise `NotStorable` if that cannot be."""
+    try:
+        plain = orjson.dumps(value, option=_OPTIONS)
+        if orjson.loads(plain) == value:
+            return b"v1 ok " + plain
+    except (TypeError, ValueError):
+        pass  # beyond JSON: tagged below
+    try:
+        tagged = orjson.dumps(_tag(value))
+        if _rebuild(orjson.loads(tagged), hint) == value or value != value:  # noqa: PLR0124  # NaN differs from itself
+            return b"v1 tagged " + tagged
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotStorable(f"{type(value).__name__}: {error}") from error
+    raise NotStorable(f"a {type(value).__name__} does not read back equal; declare it as the tool's return type")
+
+
+def encode_or_excuse(value: Any, hint: Any = Any) -> bytes:
+    """Store *value*, or the reason why it cannot be stored: the effect has happened either way."""
+    try:
+        return encode(value, hint)
+    except NotStorable as error:
+        return b"v1 unavailable " + orjson.dumps({"why": _printable(error)})
+
+
+def encode_error(error: BaseException) -> bytes:
+    return b"v1 error " + orjson.dumps({"type": type(error).__qualname__, "message": _printable(error)})
+
+
+def encode_partial(message: str, done: Any, corrective_action: str) -> bytes:
+    """Store what a tool said about a partial success."""
+    report = {"message": _printable(message), "done": _printable(done), "corrective_action": _printable(corrective_action)}
+    try:
+        report["done"] = _tag(done)
+        return b"v1 partial " + orjson.dumps(report)
+    except (TypeError, ValueError, RecursionError):
+        report["done"] = _printable(done)
+        return b"v1 partial " + orjson.dumps(report)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stored:
+    """What stored bytes say: one of `ok`, `error`, `partial`, `unavailable`, and its content."""
+
+    status: str
+    content: Any
+
+
+def decode(data: bytes, hint: Any = Any) -> Stored:
+    """Read stored bytes back."""
+    version, _, rest = data.partition(b" ")
+    status, _, body = rest.partition(b" ")
+    try:
+        match version, status:
+            case b"v1", b"ok":
+                return Stored("ok", orjson.loads(body))
+            case b"v1", b"tagged":
+                return Stored("ok", _rebuild(orjson.loads(body), hint))
+            case b"v1", (b"error" | b"partial" | b"unavailable"):
+                return Stored(status.decode(), _rebuild(orjson.loads(body), Any))
+            case _:
+                pass
+    except (TypeError, ValueError, KeyError) as error:
+        raise NotReadable(f"the stored outcome cannot be read: {error}") from error
+    raise NotReadable("the stored outcome was not written by a release this one understands")
+
+
+def _printable(thing: Any) -> str:
+    return str(thing)[:10_000].encode("utf-8", "replace").decode()
+
+
+# ---------------------------------------------------------------- tags
+
+_SCALARS: dict[type, tuple[str, Callable[[Any], Any]]] = {
+    bytes: ("bytes", bytes.hex),
+    Decimal: ("decimal", str),
+    datetime: ("datetime", datetime.isoformat),
+    date: ("date", date.isoformat),
+    time: ("time", time.isoformat),
+    timedelta: ("timedelta", lambda d: d // timedelta(microseconds=1)),
+    UUID: ("uuid", str),
+}
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "bytes": bytes.fromhex,
+    "decimal": Decimal,
+    "datetime": datetime.fromisoformat,
+    "date": date.fromisoformat,
+    "time": time.fromisoformat,
+    "timedelta": lambda us: timedelta(microseconds=us),
+    "uuid": UUID,
+    "int": int,
+    "float": float,
+}
+_BAGS: dict[str, Callable[[Any], Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset}
+
+
+def _tag(value: Any) -> Any:
+    match value:
+        case None | bool():
+            return value
+        case Enum():
+            return {_TAG: "enum", "v": _tag(value.value)}
+        case str():
+            return str(value)
+        case int():
+            return int(value) if -(2**63) <= value < 2**63 else {_TAG: "int", "v": str(int(value))}
+        case float():
+            return float(value) if value - value == 0 else {_TAG: "float", "v": repr(value)}
+        case list():
+            return [_tag(item) for item in value]
+        case tuple() | set() | frozenset() if type(value).__name__ in _BAGS:
+            return {_TAG: type(value).__name__, "v": [_tag(item) for item in value]}
+        case Mapping():
+            if _TAG not in value and all(type(key) is str for key in value):
+                return {key: _tag(item) for key, item in value.items()}
+            return {_TAG: "dict", "v": [[_tag(key), _tag(item)] for key, item in value.items()]}
+        case _ if type(value) in _SCALARS:
+            name, write = _SCALARS[type(value)]
+            return {_TAG: name, "v": write(value)}
+        case _:
+            return {_TAG: "model", "v": {name: _tag(item) for name, item in _fields(value).items()}}
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    try:
+        return fields_of(value)
+    except NotCanonical:
+        raise NotStorable(f"a {type(value).__qualname__} is not data that can be stored") from None
+
+
+def _rebuild(tree: Any, hint: Any) -> Any:
+    """Undo `_tag`; where a model or an Enum was stored, *hint* says which."""
+    if isinstance(tree, list):
+        return [_rebuild(item, _inner(hint, -1)) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if _TAG not in tree:
+        named = hint if isinstance(hint, dict) else None  # arguments: one declared type per name
+        inner = _inner(hint, -1)
+        return {key: _rebuild(item, named.get(key, Any) if named else inner) for key, item in tree.items()}
+    tag, stored = tree[_TAG], tree["v"]
+    if tag in _READERS:
+        return _READERS[tag](stored)
+    if tag in _BAGS:
+        return _BAGS[tag](_rebuild(item, _inner(hint, index)) for index, item in enumerate(stored))
+    if tag == "dict":
+        return {_rebuild(key, _inner(hint, 0)): _rebuild(item, _inner(hint, -1)) for key, item in stored}
+    return _rebuild_model(tag, stored, hint)
+
+
+def _inner(hint: Any, index: int) -> Any:
+    """The declared type of an item: `list[X]` → X, `dict[K, V]` → V for -1 and K for 0, `tuple[A, B]` → by position."""
+    args = [arg for arg in get_args(_bare(hint)) if arg is not Ellipsis]
+    if not args:
+        return Any
+    return args[index] if -1 <= index < len(args) else args[-1]
+
+
+def _bare(hint: Any) -> Any:
+    """`Annotated[X, ...]` and `X | None` are about X."""
+    if get_origin(hint) is Annotated:
+        return _bare(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        others = [arg for arg in get_args(hint) if arg is not type(None)]
+        return _bare(others[0]) if len(others) == 1 else Any
+    return hint
+
+
+def _rebuild_model(tag: str, stored: Any, hint: Any) -> Any:
+    cls = _bare(hint)
+    if not isinstance(cls, type):
+        raise NotStorable("it holds a model, and the tool declares no return type to rebuild it from")
+    if tag == "enum" and issubclass(cls, Enum):
+        return cls(_rebuild(stored, Any))
+    hints = get_type_hints(cls, include_extras=True)
+    fields = {name: _rebuild(item, hints.get(name, Any)) for name, item in stored.items()}
+    if hasattr(cls, "model_construct"):  # pydantic: the fields were validated when the model was made
+        return cls.model_construct(**fields)
+    if hasattr(cls, "__struct_fields__"):
+        return sys.modules["msgspec"].convert(fields, cls, from_attributes=True)
+    if dataclasses.is_dataclass(cls):
+        made = {f.name: fields[f.name] for f in dataclasses.fields(cls) if f.init}
+        return cls(**made)
+    raise NotStorable(f"{cls.__qualname__} cannot be rebuilt from its fields")

@@ -1,0 +1,227 @@
+"""How an effect gets its identity.
+
+    scope   = tenant + conversation or workflow         owned by the runtime, never by the model
+    intent  = tool + canonical(identity fields)         default: all arguments minus the declared volatile ones
+    place   = the step id | the ordinal | a business key | a number in a sequence
+    key     = SHA-256 or HMAC over typed, length-prefixed parts
+
+Nothing that changes from one attempt to the next may go in: a clock, a counter of attempts, a random value, the id of one call.
+`check_stable` refuses what looks like one, with the reason; `Stable` is how a person who knows better says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from effectonce._core.canonical import VERSION, canonical
+
+KEY_LENGTH = 40  # hexadecimal characters: 160 bits
+
+
+class UnstableKey(ValueError):
+    """This part changes from one attempt to the next, so a retry would not be recognised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stable:
+    """A key part that looks random or dated, but is written down before the first attempt and never changes."""
+
+    value: str | int
+
+
+Part: TypeAlias = str | int | date | Stable
+
+
+# ---------------------------------------------------------------- places
+
+
+@dataclass(frozen=True, slots=True)
+class AtStep:
+    """A named step of a conversation or workflow: the same call there is the same effect."""
+
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class AtOrdinal:
+    """No step id: how many successful results for this intent the model has already been shown."""
+
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
+class ByName:
+    """A business key that a person can read, such as user_123 / weekly_email / 2025-W12."""
+
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InSequence:
+    """Number *number* of a stream: whatever the tool and its arguments are."""
+
+    stream: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ByContent:
+    """The request itself, for time-window dedup."""
+
+
+Place: TypeAlias = AtStep | AtOrdinal | ByName | InSequence | ByContent
+
+
+# ---------------------------------------------------------------- derivation
+
+
+def derive(*parts: str | bytes | int, secret: bytes = b"") -> str:
+    """Digest typed, length-prefixed parts, so that no two lists of parts read alike."""
+    message = bytearray(f"effectonce {VERSION}".encode())
+    for part in parts:
+        match part:
+            case str():
+                kind, data = b"s", part.encode()
+            case int():
+                kind, data = b"i", str(part).encode()
+            case _:
+                kind, data = b"b", part
+        message += b"%b%d:%b" % (kind, len(data), data)
+    if secret:
+        return hmac.digest(secret, bytes(message), "sha256").hex()[:KEY_LENGTH]
+    return hashlib.sha256(message).hexdigest()[:KEY_LENGTH]
+
+
+def effect_key(tenant: str, scope: str, tool: str, intent: bytes, place: Place, secret: bytes = b"") -> str:
+    """The identity of one effect."""
+    match place:
+        case AtStep(step):
+            return derive(tenant, "step", scope, step, tool, intent, secret=secret)
+        case AtOrdinal(ordinal):
+            return derive(tenant, "ordinal", scope, ordinal, tool, intent, secret=secret)
+        case ByName(parts):
+            return derive(tenant, "name", tool, *parts, secret=secret)
+        case InSequence(stream, number):
+            return derive(tenant, "sequence", stream, number, secret=secret)
+        case ByContent():
+            return derive(tenant, "content", tool, intent, secret=secret)
+
+
+def downstream_key(key: str, tool: str, secret: bytes = b"") -> str:
+    """The key to hand to the downstream: derived, stable, 43 characters, and it gives nothing away."""
+    return "eo_" + derive("downstream", tool, key, secret=secret)
+
+
+def latch_key(tenant: str, scope: str, step: str | None, secret: bytes = b"") -> str:
+    """What all calls of one step share; without a step id, what all calls of the conversation share."""
+    return derive(tenant, "latch", scope, 0 if step is None else 1, step or "", secret=secret)
+
+
+def content_key(*, model: str, messages: Iterable[Mapping[str, Any]], system: str = "", **parameters: Any) -> str:
+    """The identity of an LLM request: everything that changes the answer, and nothing that does not.
+
+    Pass it as `key=` to a guarded LLM call, so that a re-run of the pipeline does not pay for the same answer twice.
+    """
+    document = {"model": model, "system": system, "messages": list(messages), "parameters": parameters}
+    return derive("content", canonical(document))
+
+
+# ---------------------------------------------------------------- stability
+
+_UNSTABLE_NAMES = {
+    "a clock": ("now", "timestamp", "ts", "sent_at", "requested_at"),
+    "a count of attempts": ("attempt", "attempts", "retry", "retries", "retry_count", "try_number"),
+    "the id of one call": ("call_id", "tool_call_id", "request_id", "run_id", "trace_id", "span_id", "correlation_id"),
+    "a random value": ("nonce", "random", "salt", "uuid4"),
+}
+_UNSTABLE_NAME = {name: what for what, names in _UNSTABLE_NAMES.items() for name in names}
+_UNSTABLE_TEXT = (
+    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[1467][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE), "a random UUID"),
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:?\d\d"), "a time of day"),
+    (re.compile(r"(?<!\d)(1[5-9]|2[01])\d{8}(\d{3}|\d{6})?(\.\d+)?(?!\d)"), "a Unix timestamp"),
+    (re.compile(r"(?<![a-z])(attempt|retry|retries|try)[\s_=:#/-]*\d+", re.IGNORECASE), "a count of attempts"),
+    (re.compile(r"(?<![a-z0-9])(call_|toolu_|chatcmpl-|req_|adk-)[a-z0-9_-]{8,}", re.IGNORECASE), "the id of one call"),
+    (re.compile(r"[^@\s/:]+@[^@\s/:]+\.[^@\s/:]+"), "a personal identifier (an e-mail address)"),
+)
+
+
+def check_stable(part: Part | UUID | datetime, where: str) -> str:
+    """Return *part* as text, or raise `UnstableKey` with the reason."""
+    match part:
+        case Stable(value):
+            return str(value)
+        case datetime():
+            what = "a time of day"
+        case UUID():
+            what = "a random UUID" if part.version in (1, 4, 6, 7) else ""
+        case str() | int() | date() if not isinstance(part, bool):
+            what = next((what for pattern, what in _UNSTABLE_TEXT if pattern.search(str(part))), "")
+        case _:
+            raise TypeError(f"{where} must be made of strings, integers and dates, not {type(part).__name__}")
+    if what == "":
+        return str(part)
+    raise UnstableKey(
+        f"{where} contains {what} ({part!s:.60}). A key must be the same on every attempt, and safe to show. "
+        f"Use an id that was written down before the first attempt, or Stable(...) if this one was."
+    )
+
+
+def unstable_name(name: str) -> str | None:
+    """What a field of this name usually holds, if that is something that changes on every attempt."""
+    return _UNSTABLE_NAME.get(name.lower())
+
+
+# ---------------------------------------------------------------- explain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why a call has the key it has: what was hashed, what only has to match, what was stripped."""
+
+    key: str
+    tenant: str
+    scope: str
+    place: Place
+    tool: str
+    fingerprint: str
+    hashed: Mapping[str, Any]  # in the key: another value is another effect
+    matched: Mapping[str, Any]  # in the fingerprint only: another value is a conflict
+    stripped: Mapping[str, Any]  # volatile: another value is the same call
+
+    def differences(self, other: Explanation) -> tuple[str, ...]:
+        """Why two calls do or do not share a key, one sentence per difference."""
+        found = [
+            f"{name} differs: {mine!r} and {theirs!r}, so these are two effects"
+            for name, mine, theirs in (
+                ("tenant", self.tenant, other.tenant),
+                ("scope", self.scope, other.scope),
+                ("place", self.place, other.place),
+                ("tool", self.tool, other.tool),
+            )
+            if mine != theirs
+        ]
+        for mine, theirs, consequence in (
+            (self.hashed, other.hashed, "so these are two effects"),
+            (self.matched, other.matched, "so the second call is a conflict"),
+            (self.stripped, other.stripped, "which is ignored: it is volatile"),
+        ):
+            found += [
+                f"{name} differs: {mine.get(name)!r} and {theirs.get(name)!r}, {consequence}"
+                for name in sorted(mine.keys() | theirs.keys())
+                if canonical(mine.get(name)) != canonical(theirs.get(name))
+            ]
+        return tuple(found) or ("nothing differs: this is the same call",)
+
+    def __str__(self) -> str:
+        def row(title: str, fields: Mapping[str, Any]) -> str:
+            return f"{title:<9} " + (", ".join(f"{name}={value!r}" for name, value in fields.items()) or "nothing")
+
+        head = f"key {self.key}\ntool {self.tool}, tenant {self.tenant!r}, scope {self.scope!r}, place {self.place}"
+        return "\n".join((head, row("hashed", self.hashed), row("matched", self.matched), row("stripped", self.stripped)))

@@ -1,0 +1,487 @@
+"""Record states and THE transition table.
+
+Theory of operation. A record is the whole truth about one effect. Nothing but a rule of `RULES` may change it, and a store applies
+a rule in one atomic step or not at all. Each rule has the number it has in the model (`make model` explores this very table):
+
+  absent ── T1 ──> claimed ── T3 ──> dispatched ── T5 ──> completed ── T12 ──> tombstone ── T12 ──> (forgotten)
+                     │  ^               │  │  │                              ^
+                     │  └── T4 not sent ┘  │  └── T6 ──> failed ── T12 ─────┘
+                     └──── T2 stolen       └── T7 ──> in doubt ── T9 T10 T11 ──> completed | failed | claimed
+
+ 1. Safety uses no clock: `lease_over` only decides who may try next, never whether something was sent.
+ 2. Every write of an owner is fenced by token and epoch. A store that forgot hands out epoch 1 twice; tokens differ.
+ 3. `dispatched` is written before the first byte leaves, and `sends` counts those writes.
+ 4. `sends == 1` means that an answer is about the only send there ever was. Only then is a rejection a failure (T6), and only then
+    does a late answer settle a doubt (T10b): the dirty bit lives in the record, not in a worker that may die.
+ 5. A negative probe is proof only once no older send can land (T11).
+ 6. A record without an outcome never expires; a key whose window is over is refused, never run again.
+ 7. Repeating a write with the same token is a success: see `_already`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
+from typing import Any, NamedTuple, TypeAlias
+
+from effectonce._core.ops import (
+    Applied,
+    Attest,
+    Busy,
+    Claim,
+    Complete,
+    Confirm,
+    Dispatch,
+    Doubt,
+    Doubtful,
+    Early,
+    Expired,
+    Fail,
+    Held,
+    Inquire,
+    Latched,
+    Mismatch,
+    Rearm,
+    Recorded,
+    RecordOp,
+    Refused,
+    Refute,
+    Renew,
+    Request,
+    Rerun,
+    Sweep,
+    Unsend,
+)
+from effectonce._core.terms import Capability, Kind
+
+
+class State(StrEnum):
+    ABSENT = "absent"  # never stored: where a record comes from and where a forgotten one goes
+    CLAIMED = "claimed"
+    DISPATCHED = "dispatched"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    IN_DOUBT = "in_doubt"
+    TOMBSTONE = "tombstone"
+
+
+TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.TOMBSTONE})
+EVIDENCE_MAX = 32
+
+
+class Evidence(NamedTuple):
+    """What somebody knew about an effect at a moment when it could not change the record."""
+
+    at: float
+    note: str
+    outcome: bytes
+
+
+class Record(NamedTuple):
+    request: Request
+    state: State
+    epoch: int  # +1 at every change of owner
+    token: str  # the owner's, "" = nobody's
+    lease_until: float
+    created_at: float
+    sends: int = 0
+    dtoken: str = ""  # token of the last dispatch
+    first_dispatch_at: float = 0.0
+    sent_until: float = 0.0  # when the last sender's lease ends
+    outcome: bytes = b""
+    decided_at: float = 0.0  # when the outcome, or the doubt, was written
+    dedup_until: float = inf
+    settled_by: str = ""
+    reason: str = ""
+    evidence: tuple[Evidence, ...] = ()
+
+
+class Scene(NamedTuple):
+    """Everything outside the record that a rule may look at."""
+
+    now: float  # the store's clock
+    rival: Record | None = None  # another effect of the same latch that is in the air or in doubt
+    predecessor: Record | None = None  # the effect that must come before this one
+
+
+Guard: TypeAlias = Callable[[Record, Any, Scene], bool]
+Change: TypeAlias = Callable[[Record, Any, Scene], "Record | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    name: str
+    op: type[RecordOp | Sweep]
+    start: State
+    end: State
+    when: tuple[Guard, ...]
+    change: Change
+
+
+def in_the_air(r: Record) -> bool:
+    """Was it sent, with no outcome so far? Then its step may run nothing else."""
+    return r.state in (State.DISPATCHED, State.IN_DOUBT) or (r.state is State.CLAIMED and r.sends > 0)
+
+
+# ---------------------------------------------------------------- guards
+
+
+def owns(r: Record, op: Any, _: Scene) -> bool:
+    return bool(r.token == op.token and r.epoch == op.epoch)
+
+
+def lease_over(r: Record, _op: Any, scene: Scene) -> bool:
+    return r.lease_until <= scene.now
+
+
+def same_request(r: Record, op: Claim, _: Scene) -> bool:
+    return r.request.fingerprint == op.request.fingerprint
+
+
+def unlatched(_r: Record | None, _op: Claim, scene: Scene) -> bool:
+    return scene.rival is None
+
+
+def in_turn(_r: Record | None, op: Claim, scene: Scene) -> bool:
+    return op.request.after == "" or (scene.predecessor is not None and scene.predecessor.state in TERMINAL)
+
+
+def to_dispatch(_r: Record | None, op: Claim, _: Scene) -> bool:
+    return op.dispatch
+
+
+def to_hold(_r: Record | None, op: Claim, _: Scene) -> bool:
+    return not op.dispatch
+
+
+def sent(r: Record, _op: Any, _: Scene) -> bool:
+    return r.sends > 0
+
+
+def resendable(r: Record, _op: Any, scene: Scene) -> bool:
+    return r.sends == 0 or scene.now < r.first_dispatch_at + r.request.terms.resend_s
+
+
+def not_resendable(r: Record, op: Any, scene: Scene) -> bool:
+    return not resendable(r, op, scene)
+
+
+def next_send(r: Record, op: Dispatch, _: Scene) -> bool:
+    return op.send == r.sends + 1
+
+
+def this_send(r: Record, op: Unsend, _: Scene) -> bool:
+    return op.send == r.sends
+
+
+def rejection_is_final(r: Record, _op: Any, _: Scene) -> bool:
+    return r.sends == 1 or r.request.terms.stores_rejections
+
+
+def transactional(r: Record, _op: Any, _: Scene) -> bool:
+    return r.request.terms.downstream is Capability.TRANSACTION
+
+
+def late_only_send(r: Record, op: Complete, _: Scene) -> bool:
+    return r.dtoken == op.token and r.sends == 1
+
+
+def quiet(r: Record, _op: Any, scene: Scene) -> bool:
+    terms = r.request.terms
+    return terms.kind is not Kind.IRREVERSIBLE and terms.delay_s is not None and scene.now > r.sent_until + terms.delay_s
+
+
+def window_over(r: Record, _op: Any, scene: Scene) -> bool:
+    return r.dedup_until <= scene.now
+
+
+def may_rerun(r: Record, op: Claim, scene: Scene) -> bool:
+    return op.request.terms.rerun and window_over(r, op, scene)
+
+
+def remembered(r: Record, _op: Any, _: Scene) -> bool:
+    return r.request.terms.tombstone_s > 0
+
+
+def unremembered(r: Record, _op: Any, scene: Scene) -> bool:
+    return r.dedup_until + r.request.terms.tombstone_s <= scene.now
+
+
+# ---------------------------------------------------------------- changes
+
+
+def _born(_r: Record | None, op: Claim, scene: Scene, epoch: int = 1) -> Record:
+    record = Record(op.request, State.CLAIMED, epoch, op.token, scene.now + op.lease_s, scene.now)
+    return _sent(record, op, scene) if op.dispatch else record
+
+
+def _reborn(r: Record, op: Claim, scene: Scene) -> Record:
+    return _born(None, op, scene, r.epoch + 1)
+
+
+def _stolen(r: Record, op: Claim, scene: Scene) -> Record:
+    record = r._replace(state=State.CLAIMED, epoch=r.epoch + 1, token=op.token, lease_until=scene.now + op.lease_s)
+    return _sent(record, op, scene) if op.dispatch else record
+
+
+def _sent(r: Record, op: Claim | Dispatch, scene: Scene) -> Record:
+    lease_until = scene.now + op.lease_s
+    return r._replace(
+        state=State.DISPATCHED,
+        sends=r.sends + 1,
+        dtoken=op.token,
+        first_dispatch_at=scene.now if r.sends == 0 else r.first_dispatch_at,
+        lease_until=lease_until,
+        sent_until=max(r.sent_until, lease_until),
+    )
+
+
+def _unsent(r: Record, op: Unsend, scene: Scene) -> Record:
+    return r._replace(state=State.CLAIMED, sends=r.sends - 1, lease_until=scene.now + op.lease_s)
+
+
+def _renewed(r: Record, op: Renew, scene: Scene) -> Record:
+    lease_until = scene.now + op.lease_s
+    sent_until = max(r.sent_until, lease_until) if r.state is State.DISPATCHED else r.sent_until
+    return r._replace(lease_until=lease_until, sent_until=sent_until)
+
+
+def _decided(r: Record, state: State, outcome: bytes, scene: Scene, **extra: Any) -> Record:
+    return r._replace(
+        state=state,
+        outcome=outcome,
+        lease_until=scene.now,
+        decided_at=scene.now,
+        dedup_until=scene.now + r.request.terms.window_s,
+        **extra,
+    )
+
+
+def _completed(r: Record, op: Complete, scene: Scene) -> Record:
+    return _decided(r, State.COMPLETED, op.outcome, scene, settled_by=op.by)
+
+
+def _completed_late(r: Record, op: Complete, scene: Scene) -> Record:
+    extra = {"settled_by": "late evidence", "epoch": r.epoch + 1, "token": ""}
+    return _decided(r, State.COMPLETED, op.outcome, scene, **extra)
+
+
+def _failed(r: Record, op: Fail, scene: Scene) -> Record:
+    return _decided(r, State.FAILED, op.outcome, scene)
+
+
+def _doubted(r: Record, op: Doubt, scene: Scene) -> Record:
+    return _lost(r, scene, op.reason)
+
+
+def _abandoned(r: Record, _op: Claim | Sweep, scene: Scene) -> Record:
+    return _lost(r, scene, "its owner vanished after the request may have left")
+
+
+def _lost(r: Record, scene: Scene, reason: str) -> Record:
+    return r._replace(
+        state=State.IN_DOUBT, epoch=r.epoch + 1, token="", lease_until=scene.now, decided_at=scene.now, reason=reason
+    )
+
+
+def _inquired(r: Record, op: Inquire, scene: Scene) -> Record:
+    return r._replace(epoch=r.epoch + 1, token=op.token, lease_until=scene.now + op.lease_s)
+
+
+def _rerun(r: Record, op: Rerun, scene: Scene) -> Record:
+    return r._replace(state=State.CLAIMED, sends=0, lease_until=scene.now + op.lease_s)
+
+
+def _person(r: Record, state: State, op: Confirm | Refute, scene: Scene) -> Record:
+    return _decided(r, state, op.outcome, scene, epoch=r.epoch + 1, token="", settled_by=op.by, reason=op.reason)
+
+
+def _confirmed(r: Record, op: Confirm, scene: Scene) -> Record:
+    return _person(r, State.COMPLETED, op, scene)
+
+
+def _refuted(r: Record, op: Refute, scene: Scene) -> Record:
+    return _person(r, State.FAILED, op, scene)
+
+
+def _rearmed(r: Record, op: Rearm, scene: Scene) -> Record:
+    return r._replace(
+        state=State.CLAIMED, epoch=r.epoch + 1, token="", lease_until=scene.now, settled_by=op.by, reason=op.reason
+    )
+
+
+def _attested(r: Record, op: Attest, scene: Scene) -> Record:
+    entry = Evidence(scene.now, op.note, op.outcome)
+    return r if len(r.evidence) >= EVIDENCE_MAX else r._replace(evidence=(*r.evidence, entry))
+
+
+def _buried(r: Record, _op: Sweep, _scene: Scene) -> Record:
+    bare = Request(r.request.key, r.request.fingerprint, r.request.terms, r.request.tenant)
+    return r._replace(request=bare, state=State.TOMBSTONE, outcome=b"", token="", dtoken="", reason="", evidence=())
+
+
+def _forgotten(_r: Record, _op: Sweep, _scene: Scene) -> None:
+    return None
+
+
+# ---------------------------------------------------------------- the table
+
+
+def _claims(name: str, start: State, when: tuple[Guard, ...], change: Change) -> tuple[Rule, Rule]:
+    """A claim either only holds the record or, in the same write, dispatches it (T1 and T3 merged)."""
+    return (
+        Rule(name, Claim, start, State.DISPATCHED, (*when, to_dispatch), change),
+        Rule(name, Claim, start, State.CLAIMED, (*when, to_hold), change),
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    *_claims("T1", State.ABSENT, (in_turn, unlatched), _born),
+    *_claims("T2", State.CLAIMED, (same_request, lease_over, resendable, unlatched), _stolen),
+    Rule("T7", Claim, State.CLAIMED, State.IN_DOUBT, (same_request, lease_over, not_resendable), _abandoned),
+    *_claims("T8", State.DISPATCHED, (same_request, lease_over, resendable), _stolen),
+    Rule("T7", Claim, State.DISPATCHED, State.IN_DOUBT, (same_request, lease_over, not_resendable), _abandoned),
+    *_claims("T13", State.COMPLETED, (may_rerun,), _reborn),
+    *_claims("T13", State.FAILED, (may_rerun,), _reborn),
+    Rule("T3", Dispatch, State.CLAIMED, State.DISPATCHED, (owns, next_send, resendable), _sent),
+    Rule("T3", Dispatch, State.DISPATCHED, State.DISPATCHED, (owns, next_send, resendable), _sent),
+    Rule("T4", Unsend, State.DISPATCHED, State.CLAIMED, (owns, this_send), _unsent),
+    Rule("T5", Complete, State.DISPATCHED, State.COMPLETED, (owns,), _completed),
+    Rule("T5b", Complete, State.CLAIMED, State.COMPLETED, (owns, transactional), _completed),
+    Rule("T6", Fail, State.DISPATCHED, State.FAILED, (owns, rejection_is_final), _failed),
+    Rule("T6b", Fail, State.CLAIMED, State.FAILED, (owns, transactional), _failed),
+    Rule("T7", Doubt, State.DISPATCHED, State.IN_DOUBT, (owns,), _doubted),
+    Rule("T7", Doubt, State.CLAIMED, State.IN_DOUBT, (owns, sent), _doubted),
+    Rule("T9", Inquire, State.IN_DOUBT, State.IN_DOUBT, (lease_over,), _inquired),
+    Rule("T10", Complete, State.IN_DOUBT, State.COMPLETED, (owns,), _completed),
+    Rule("T10b", Complete, State.IN_DOUBT, State.COMPLETED, (late_only_send,), _completed_late),
+    Rule("T11", Rerun, State.IN_DOUBT, State.CLAIMED, (owns, quiet), _rerun),
+    Rule("T11b", Confirm, State.IN_DOUBT, State.COMPLETED, (), _confirmed),
+    Rule("T11b", Confirm, State.DISPATCHED, State.COMPLETED, (lease_over,), _confirmed),
+    Rule("T11b", Refute, State.IN_DOUBT, State.FAILED, (), _refuted),
+    Rule("T11b", Refute, State.DISPATCHED, State.FAILED, (lease_over, not_resendable), _refuted),
+    Rule("T11b", Rearm, State.IN_DOUBT, State.CLAIMED, (resendable,), _rearmed),
+    Rule("T7", Sweep, State.DISPATCHED, State.IN_DOUBT, (lease_over, not_resendable), _abandoned),
+    Rule("T12", Sweep, State.COMPLETED, State.TOMBSTONE, (window_over, remembered), _buried),
+    Rule("T12", Sweep, State.FAILED, State.TOMBSTONE, (window_over, remembered), _buried),
+    Rule("T12", Sweep, State.COMPLETED, State.ABSENT, (window_over, unremembered), _forgotten),
+    Rule("T12", Sweep, State.FAILED, State.ABSENT, (window_over, unremembered), _forgotten),
+    Rule("T12", Sweep, State.TOMBSTONE, State.ABSENT, (unremembered,), _forgotten),
+    *(Rule("H", Renew, s, s, (owns,), _renewed) for s in (State.CLAIMED, State.DISPATCHED, State.IN_DOUBT)),
+    *(Rule("E", Attest, s, s, (), _attested) for s in State if s is not State.ABSENT),
+)
+
+
+def _index(rules: tuple[Rule, ...]) -> dict[tuple[type, State], tuple[Rule, ...]]:
+    places = {(rule.op, rule.start) for rule in rules}
+    return {place: tuple(r for r in rules if (r.op, r.start) == place) for place in places}
+
+
+_RULES = _index(RULES)
+
+
+class Step(NamedTuple):
+    """What one op did: the record before and after, whether that has to be written, and the reply."""
+
+    before: Record | None
+    after: Record | None
+    changed: bool
+    reply: Any
+
+
+def transition(record: Record | None, op: RecordOp | Sweep, scene: Scene) -> Step:
+    """Apply *op* to *record* by the table: the one place where a record changes."""
+    state = State.ABSENT if record is None else record.state
+    for rule in _RULES.get((type(op), state), ()):
+        if all(guard(record, op, scene) for guard in rule.when):  # type: ignore[arg-type]  # absent: guards of T1 do not look
+            after = rule.change(record, op, scene)  # type: ignore[arg-type]
+            return Step(record, after, True, _reply(after, op, scene))
+    return Step(record, record, False, _refusal(record, op, scene))
+
+
+def _reply(after: Record | None, op: RecordOp | Sweep, scene: Scene) -> Any:
+    """The reply to an op that a rule allowed."""
+    match op:
+        case Claim() | Inquire() if after is not None:
+            if isinstance(op, Claim) and after.state is State.IN_DOUBT:
+                return Doubtful(0.0, after.reason)
+            return Held(after.epoch, after.sends, after.state is State.DISPATCHED)
+        case Attest():
+            return after
+        case _:
+            return Applied(0 if after is None else after.epoch)
+
+
+def _refusal(r: Record | None, op: RecordOp | Sweep, scene: Scene) -> Any:
+    """The reply to an op that no rule allowed. The record stays as it is."""
+    match op:
+        case Claim():
+            return _claim_refusal(r, op, scene)
+        case Attest():
+            return r
+        case Inquire() if r is not None and r.state is State.IN_DOUBT:
+            if r.token == op.token:
+                return Held(r.epoch, r.sends, dispatched=False)
+            return Busy(r.lease_until - scene.now)
+        case _ if r is not None and _already(r, op):
+            return Applied(r.epoch)
+        case _:
+            return Refused(None if r is None else r.state)
+
+
+def _claim_refusal(r: Record | None, op: Claim, scene: Scene) -> Any:
+    """Why this claim holds nothing: the first reason that is true, the caller's own mistakes before the weather."""
+    if r is None:
+        return _wait_for_others(op, scene)
+    if r.state is State.TOMBSTONE or (r.state in TERMINAL and window_over(r, op, scene)):
+        return Expired(scene.now - r.dedup_until)
+    if not same_request(r, op, scene):
+        return Mismatch(r.request.terms.tool)
+    match r.state:
+        case State.COMPLETED | State.FAILED:
+            age_s, remaining_s = scene.now - r.decided_at, r.dedup_until - scene.now
+            return Recorded(r.state, r.outcome, age_s, remaining_s, r.settled_by)
+        case State.IN_DOUBT:
+            return Doubtful(scene.now - r.decided_at, r.reason)
+        case _ if r.token == op.token:
+            return Held(r.epoch, r.sends, r.state is State.DISPATCHED)
+        case _ if lease_over(r, op, scene):
+            return _wait_for_others(op, scene)
+        case _:
+            return Busy(r.lease_until - scene.now)
+
+
+def _wait_for_others(op: Claim, scene: Scene) -> Latched | Early:
+    rival = scene.rival
+    if rival is None:
+        return Early(op.request.after)
+    alive = rival.state is not State.IN_DOUBT and rival.lease_until > scene.now
+    return Latched(rival.request.key, rival.request.terms.tool, rival.lease_until - scene.now if alive else None)
+
+
+def _already(r: Record, op: RecordOp | Sweep) -> bool:
+    """Was this very write applied before, and only its acknowledgement lost?"""
+    match op:
+        case Dispatch():
+            return r.state is State.DISPATCHED and r.epoch == op.epoch and r.dtoken == op.token and r.sends == op.send
+        case Unsend():
+            return r.state is State.CLAIMED and r.epoch == op.epoch and r.token == op.token and r.sends == op.send - 1
+        case Complete():
+            mine = (r.token == op.token and r.epoch == op.epoch) or (r.dtoken == op.token and r.sends == 1)
+            return r.state is State.COMPLETED and mine and r.outcome == op.outcome
+        case Fail():
+            return r.state is State.FAILED and r.token == op.token and r.epoch == op.epoch
+        case Doubt():
+            return r.state is State.IN_DOUBT and r.dtoken == op.token and r.epoch == op.epoch + 1
+        case Rerun():
+            return r.state is State.CLAIMED and r.token == op.token and r.epoch == op.epoch and r.sends == 0
+        case Confirm():
+            return r.state is State.COMPLETED and r.settled_by == op.by and r.outcome == op.outcome
+        case Refute():
+            return r.state is State.FAILED and r.settled_by == op.by and r.outcome == op.outcome
+        case Rearm():
+            return r.state is State.CLAIMED and r.token == "" and r.settled_by == op.by and r.reason == op.reason
+        case _:
+            return False

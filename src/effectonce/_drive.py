@@ -1,0 +1,353 @@
+"""The only file where sync and async differ: two drivers, two performers, two heartbeats.
+
+Cancellation is a crash, with one exception: what is known is written down first. A cancelled caller finishes the store write it is in
+(repeating it is harmless), does not start the tool if it has not started, and is cancelled afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from math import inf
+from types import CoroutineType
+from typing import Any, TypeVar
+
+from effectonce._core.ops import (
+    Answer,
+    Applied,
+    Ask,
+    Complete,
+    Flow,
+    Interrupted,
+    Invoke,
+    NotStarted,
+    Ok,
+    Op,
+    Raised,
+    Refused,
+    Renew,
+    Sleep,
+    Transact,
+    Unavailable,
+)
+from effectonce.effect import Effect, EffectRef, running
+from effectonce.errors import NotSent, StoreUnavailable
+from effectonce.stores.base import Store, TransactionalStore
+
+T = TypeVar("T")
+BEATS_PER_LEASE = 3
+BEATS_PER_LEASE_AFTER_A_MISS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One call to perform: its store, its function, what that function may know about itself."""
+
+    store: Store
+    ref: EffectRef
+    secret: bytes
+    lease_s: float
+    run: Callable[[], Any]
+    ask: Callable[[], Any]
+    encode: Callable[[Any], bytes]
+
+    def effect(self, op: Invoke | Transact | Ask, connection: Any = None) -> Effect:
+        attempt = 0 if isinstance(op, Ask) else op.attempt
+        deadline = inf if isinstance(op, Ask) else op.give_up_at
+        return Effect(self.ref, attempt, op.epoch, deadline, self.secret, connection)
+
+    def renewal(self, op: Invoke | Ask) -> Renew:
+        return Renew(op.key, op.token, op.epoch, self.lease_s)
+
+    def completion(self, op: Transact, value: Any) -> Complete:
+        return Complete(op.key, op.token, op.epoch, self.encode(value))
+
+
+# ---------------------------------------------------------------- sync
+
+
+def drive(flow: Flow[T], perform: Callable[[Op[Any]], Any]) -> T:
+    """Run *flow* to its end."""
+    try:
+        op = next(flow)
+        while True:
+            op = flow.send(perform(op))
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    finally:
+        flow.close()  # stopped in the middle, it may not ask for anything more: the lease tells the truth
+
+
+class Performer:
+    """Performs ops for one sync call."""
+
+    __slots__ = ("heart", "job", "sleep")
+
+    def __init__(self, job: Job, heart: Heart, sleep: Callable[[float], None] = time.sleep) -> None:
+        self.job, self.heart, self.sleep = job, heart, sleep
+
+    def __call__(self, op: Op[Any]) -> Any:
+        match op:
+            case Invoke() | Ask():
+                return self._run(op)
+            case Sleep(seconds):
+                return self.sleep(seconds)
+            case Transact():
+                return self._transact(op)
+            case _:
+                try:
+                    return self.job.store.apply(op)
+                except StoreUnavailable as error:
+                    return Unavailable(error)
+
+    def _run(self, op: Invoke | Ask) -> Answer:
+        function = self.job.ask if isinstance(op, Ask) else self.job.run
+        if not op.key:  # a read: nothing to keep alive
+            return _capture(function, self.job.effect(op))
+        beat = self.heart.start(self.job.renewal(op))
+        try:
+            return _capture(function, self.job.effect(op))
+        finally:
+            self.heart.stop(beat)
+
+    def _transact(self, op: Transact) -> Answer | Refused | Unavailable:
+        assert isinstance(self.job.store, TransactionalStore)
+        try:
+            with self.job.store.transaction() as transaction:
+                answer = _capture(self.job.run, self.job.effect(op, transaction.connection))
+                if not isinstance(answer, Ok):
+                    return answer
+                reply = transaction.apply(self.job.completion(op, answer.value))
+                if not isinstance(reply, Applied):
+                    return Refused(None)
+                transaction.commit()
+                return answer
+        except StoreUnavailable as error:
+            return Unavailable(error)
+
+
+def _capture(function: Callable[[], Any], effect: Effect) -> Answer:
+    token = running.set(effect)
+    try:
+        value = function()
+        if type(value) is CoroutineType:
+            value.close()
+            raise NotSent("a sync tool returned a coroutine; declare it with async def", retryable=False)
+        return Ok(value)
+    except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, KeyboardInterrupt included
+        return Raised(error)
+    finally:
+        running.reset(token)
+
+
+class Beat:
+    """One lease that is being kept alive."""
+
+    __slots__ = ("due", "lost", "renewal")
+
+    def __init__(self, renewal: Renew, due: float) -> None:
+        self.renewal, self.due, self.lost = renewal, due, False
+
+
+class Heart:
+    """Keeps the leases of running sync tools alive, all from one thread.
+
+    A beat that the store does not answer is repeated sooner; it never stops or cancels the tool. A refused one ends: somebody else owns
+    the record, and the tool's own completion will find out.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._clock = store, clock
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._changed = threading.Condition()
+        self._beats: set[Beat] = set()
+        self._wakes_at = inf
+        self._thread: threading.Thread | None = None
+
+    def start(self, renewal: Renew) -> Beat:
+        """Renew this lease from now on."""
+        if self._pid != os.getpid():
+            self._reset()  # the thread stayed with our parent
+        beat = Beat(renewal, self._clock() + renewal.lease_s / BEATS_PER_LEASE)
+        with self._changed:
+            self._beats.add(beat)
+            if beat.due < self._wakes_at:
+                self._wakes_at = beat.due
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._live, name="effectonce-heartbeat", daemon=True)
+                    self._thread.start()
+                self._changed.notify()
+        return beat
+
+    def stop(self, beat: Beat) -> None:
+        """The tool has returned."""
+        with self._changed:
+            self._beats.discard(beat)
+
+    def _live(self) -> None:
+        while True:
+            with self._changed:
+                self._wakes_at = min((beat.due for beat in self._beats), default=inf)
+                pause_s = self._wakes_at - self._clock()
+                if pause_s > 0:
+                    self._changed.wait(None if pause_s == inf else pause_s)
+                due = [beat for beat in self._beats if beat.due <= self._clock()]
+            for beat in due:
+                self._renew(beat)
+
+    def _renew(self, beat: Beat) -> None:
+        lease_s = beat.renewal.lease_s
+        try:
+            beat.lost = isinstance(self._store.apply(beat.renewal), Refused)
+            beat.due = inf if beat.lost else self._clock() + lease_s / BEATS_PER_LEASE
+        except StoreUnavailable:
+            beat.due = self._clock() + lease_s / BEATS_PER_LEASE_AFTER_A_MISS
+
+
+# ---------------------------------------------------------------- async
+
+
+async def adrive(flow: Flow[T], perform: AsyncPerformer) -> T:
+    """Run *flow* to its end; if the caller was cancelled on the way, say so when everything known is written down."""
+    try:
+        op = next(flow)
+        while True:
+            op = flow.send(await perform(op))
+    except StopIteration as done:
+        if perform.cancelled is not None:
+            raise perform.cancelled from None
+        result: T = done.value
+        return result
+    finally:
+        flow.close()
+
+
+class AsyncPerformer:
+    """Performs ops for one async call."""
+
+    __slots__ = ("cancelled", "job", "sleep")
+
+    def __init__(self, job: Job, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self.job, self.sleep = job, sleep
+        self.cancelled: asyncio.CancelledError | None = None
+
+    async def __call__(self, op: Op[Any]) -> Any:
+        match op:
+            case Invoke() | Ask() | Transact() if self.cancelled is not None:
+                return NotStarted(self.cancelled)
+            case Invoke() | Ask():
+                return await self._run(op)
+            case Sleep(seconds):
+                return await self._sleep(seconds)
+            case Transact():
+                return await self._transact(op)
+            case _:
+                try:
+                    return await self._undisturbed(lambda: self.job.store.aapply(op))
+                except StoreUnavailable as error:
+                    return Unavailable(error)
+
+    async def _undisturbed(self, write: Callable[[], Awaitable[T]]) -> T:
+        """A cancelled write is a write whose acknowledgement was lost: repeat it until it is known, and remember the cancellation."""
+        try:
+            return await write()
+        except asyncio.CancelledError as cancelled:
+            self.cancelled = cancelled
+        return await self._until_done(write())
+
+    async def _until_done(self, work: Awaitable[T]) -> T:
+        """Cancel the caller as often as you like: this ends when the work does."""
+        task = asyncio.ensure_future(work)
+        while not task.done():
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError as cancelled:
+                if task.cancelled():
+                    raise
+                self.cancelled = cancelled
+        return task.result()
+
+    async def _sleep(self, seconds: float) -> Interrupted | None:
+        if self.cancelled is None:
+            try:
+                await self.sleep(seconds)
+            except asyncio.CancelledError as cancelled:
+                self.cancelled = cancelled
+        return None if self.cancelled is None else Interrupted(self.cancelled)
+
+    async def _run(self, op: Invoke | Ask) -> Answer:
+        function = self.job.ask if isinstance(op, Ask) else self.job.run
+        if not op.key:
+            return await self._capture(function, self.job.effect(op))
+        beat = AsyncBeat(self.job.store, self.job.renewal(op))
+        try:
+            return await self._capture(function, self.job.effect(op))
+        finally:
+            beat.stop()
+
+    async def _capture(self, function: Callable[[], Any], effect: Effect) -> Answer:
+        token = running.set(effect)
+        try:
+            return Ok(await function())
+        except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, cancellation included
+            if isinstance(error, asyncio.CancelledError):
+                self.cancelled = error
+            return Raised(error)
+        finally:
+            running.reset(token)
+
+    async def _transact(self, op: Transact) -> Answer | Refused | Unavailable:
+        assert isinstance(self.job.store, TransactionalStore)
+        try:
+            async with self.job.store.atransaction() as transaction:
+                answer = await self._capture(self.job.run, self.job.effect(op, transaction.connection))
+                if not isinstance(answer, Ok):
+                    return answer
+                reply = transaction.apply(self.job.completion(op, answer.value))
+                if not isinstance(reply, Applied):
+                    return Refused(None)
+                await self._until_done(asyncio.to_thread(transaction.commit))
+                return answer
+        except StoreUnavailable as error:
+            return Unavailable(error)
+        except asyncio.CancelledError as cancelled:
+            self.cancelled = cancelled
+            return NotStarted(cancelled)
+
+
+class AsyncBeat:
+    """Keeps one lease alive from the running loop: a timer, and a task only when it is due."""
+
+    __slots__ = ("_loop", "_renewal", "_store", "_task", "_timer", "lost", "stopped")
+
+    def __init__(self, store: Store, renewal: Renew) -> None:
+        self._store, self._renewal = store, renewal
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self.lost = self.stopped = False
+        self._timer = self._loop.call_later(renewal.lease_s / BEATS_PER_LEASE, self._beat)
+
+    def stop(self) -> None:
+        """The tool has returned."""
+        self.stopped = True
+        self._timer.cancel()
+
+    def _beat(self) -> None:
+        self._task = self._loop.create_task(self._renew())
+
+    async def _renew(self) -> None:
+        share = BEATS_PER_LEASE
+        try:
+            self.lost = isinstance(await self._store.aapply(self._renewal), Refused)
+        except StoreUnavailable:
+            share = BEATS_PER_LEASE_AFTER_A_MISS
+        if not (self.lost or self.stopped):
+            self._timer = self._loop.call_later(self._renewal.lease_s / share, self._beat)

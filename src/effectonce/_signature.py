@@ -1,0 +1,148 @@
+"""A tool's parameters: how a call binds to them, whether it fits their types, and which of them identify the effect.
+
+`f(1)`, `f(x=1)` and `f(1, default)` are one call, so arguments are always bound to names, with defaults filled in, before anything is hashed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from inspect import Parameter
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from effectonce._core.codec import NotReadable, decode, encode_or_excuse
+from effectonce._core.keys import Stable, unstable_name
+from effectonce.errors import ContractViolation
+
+_VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+_EXACT = (Parameter.POSITIONAL_ONLY, *_VARIABLE)
+
+
+class ToolSignature:
+    """The parameters of one tool, compiled once when it is decorated."""
+
+    def __init__(
+        self, function: Callable[..., Any], tool: str, identity: tuple[str | Stable, ...] | None, volatile: tuple[str, ...]
+    ) -> None:
+        self.tool = tool
+        self._signature = inspect.signature(function)
+        parameters = self._signature.parameters
+        self.names = tuple(parameters)
+        self._defaults = {n: p.default for n, p in parameters.items() if p.default is not Parameter.empty}
+        self._positional = tuple(n for n, p in parameters.items() if p.kind is Parameter.POSITIONAL_OR_KEYWORD)
+        self._simple = not any(p.kind in _EXACT for p in parameters.values())
+        hints = self.types = _hints(function)
+        self.returns = hints.get("return", Any)
+        self._hints = {n: _checkable(hints.get(n, Any)) for n in self.names if parameters[n].kind not in _VARIABLE}
+        self._struct = msgspec.defstruct("Arguments", list(self._hints.items()))
+        self.volatile = volatile
+        self.matched = tuple(n for n in self.names if n not in volatile)
+        self.identity = self._identity(identity)
+        self.whole = self.identity == self.matched  # the key says everything that the fingerprint says
+
+    def _identity(self, declared: tuple[str | Stable, ...] | None) -> tuple[str, ...]:
+        """Check the declared fields, or take all that are not volatile."""
+        if "idempotency_key" in self.names:
+            raise ContractViolation(
+                f"{self.tool}: a key is never a parameter, because the model would see it. "
+                f"Read current_effect().downstream_key inside the tool instead."
+            )
+        sure = {str(field.value) for field in declared or () if isinstance(field, Stable)}
+        fields = tuple(str(f.value) if isinstance(f, Stable) else f for f in declared) if declared is not None else self.matched
+        for field in (*fields, *self.volatile):
+            if field not in self.names:
+                raise ContractViolation(f"{self.tool} has no parameter {field!r}; it has {', '.join(self.names) or 'none'}")
+        for field in fields:
+            what = unstable_name(field)
+            if what is not None and field not in sure:
+                raise ContractViolation(
+                    f"{self.tool}: the parameter {field!r} looks like {what}, which changes on every attempt, so a retry would not be "
+                    f"recognised. Declare volatile=[{field!r}], or identity=[Stable({field!r}), ...] if it never changes."
+                )
+        return fields
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The call as named arguments, defaults included."""
+        if not self._simple or len(args) > len(self._positional):
+            return self._bind_exactly(args, kwargs)
+        bound = dict(zip(self._positional, args, strict=False))
+        if kwargs:
+            if not (kwargs.keys() <= self._hints.keys() and bound.keys().isdisjoint(kwargs)):
+                return self._bind_exactly(args, kwargs)
+            bound.update(kwargs)
+        if len(bound) < len(self.names):
+            bound = {**self._defaults, **bound}
+            if len(bound) < len(self.names):
+                return self._bind_exactly(args, kwargs)
+        return bound
+
+    def _bind_exactly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Python's own binding: for unusual signatures, and for its words when the call does not fit."""
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ContractViolation(f"{self.tool}: {error}. Nothing was sent.") from None
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    def call_with(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Named arguments as a call again."""
+        bound = inspect.BoundArguments(self._signature, dict(arguments))
+        return bound.args, bound.kwargs
+
+    def validate(self, arguments: Mapping[str, Any]) -> None:
+        """Does every argument fit its type hint? No claim is made for a call that cannot work."""
+        try:
+            msgspec.convert(arguments, self._struct)
+        except (msgspec.ValidationError, TypeError):
+            for name, hint in self._hints.items():
+                self._validate_one(name, arguments[name], hint)
+
+    def _validate_one(self, name: str, value: Any, hint: Any) -> None:
+        try:
+            msgspec.convert(msgspec.to_builtins(value, builtin_types=_KEEP, enc_hook=_as_it_is), hint)
+        except msgspec.ValidationError as error:
+            raise ContractViolation(f"{self.tool}: the argument {name!r} does not fit: {error}. Nothing was sent.") from None
+        except TypeError:
+            pass  # a type that only the tool itself understands
+
+    def encode(self, arguments: Mapping[str, Any]) -> bytes:
+        """The arguments as stored: for the probe, and for the person who has to settle a doubt."""
+        return encode_or_excuse(arguments, self.types)
+
+    def decode(self, stored: bytes) -> Mapping[str, Any]:
+        """Stored arguments again, to ask the probe with; `NotReadable` if they could not be stored."""
+        read = decode(stored, self.types)
+        if read.status != "ok":
+            raise NotReadable(f"its arguments could not be stored: {read.content['why']}")
+        arguments: Mapping[str, Any] = read.content
+        return arguments
+
+
+_KEEP = (bytes, datetime, date, time, timedelta, Decimal, UUID)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except (NameError, TypeError):  # a hint that cannot be resolved checks nothing
+        return {}
+
+
+def _checkable(hint: Any) -> Any:
+    """A hint that msgspec cannot check is no check at all, rather than an error in somebody's working code."""
+    try:
+        msgspec.inspect.type_info(hint)
+    except (TypeError, NameError):
+        return Any
+    return hint

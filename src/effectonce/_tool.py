@@ -1,0 +1,415 @@
+"""A tool: a user's function with its contract, turned into flows.
+
+The colour is known when the function is decorated. A sync tool gets a sync wrapper and an async tool an async one; both prepare the same
+request and drive the same flow.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
+
+from effectonce._boundary import Boundary, here, stable
+from effectonce._cache import ReplayCache
+from effectonce._core.call import Ending, Env, Fresh, GuardedCall, Plan, Replay, read_call
+from effectonce._core.canonical import NotCanonical, canonical, fingerprint
+from effectonce._core.classify import classifier
+from effectonce._core.codec import encode_or_excuse, encode_partial
+from effectonce._core.keys import (
+    AtOrdinal,
+    AtStep,
+    ByContent,
+    ByName,
+    Explanation,
+    InSequence,
+    Part,
+    Place,
+    Stable,
+    effect_key,
+    latch_key,
+)
+from effectonce._core.ops import Recorded, Request
+from effectonce._core.records import Record, State
+from effectonce._core.terms import Capability, Kind
+from effectonce._drive import AsyncPerformer, Heart, Job, Performer, adrive, drive
+from effectonce._signature import ToolSignature
+from effectonce.effect import EffectRef, running
+from effectonce.errors import (
+    ContractViolation,
+    EffectOnceError,
+    GaveUp,
+    InDoubt,
+    InFlight,
+    LeaseLost,
+    PartialSuccess,
+    StoreUnavailable,
+)
+from effectonce.outcome import Outcome, conclude
+from effectonce.policy import Contract
+from effectonce.stores.base import Store
+
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+F = TypeVar("F", bound=Callable[..., Any])
+
+# A fallback may speak for a tool that could not run or has no outcome to show; never for a caller's own mistake.
+FALLBACK_FOR = (StoreUnavailable, InFlight, InDoubt, GaveUp, LeaseLost)
+
+
+class Tool(Protocol, Generic[P, R]):
+    """A guarded function: call it as before."""
+
+    __name__: str
+    contract: Contract
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    def probe(self, function: F) -> F:
+        """Register how to ask the downstream: called like the tool, answers Found, NotFound or CannotTell."""
+
+    def fallback(self, function: F) -> F:
+        """Register what to answer when the tool cannot run: called with the error, then like the tool. Its answer is not stored."""
+
+    def explain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
+        """Why this call has the key it has. Nothing is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What all tools of one guard share."""
+
+    store: Store
+    tenant: str
+    secret: bytes
+    env: Env
+    heart: Heart
+    cache: ReplayCache
+
+
+@dataclass(slots=True)
+class Prepared:
+    """One call, ready to be claimed."""
+
+    request: Request
+    ref: EffectRef
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+class GuardedTool:
+    """Behind the wrapper: everything that is known when a tool is decorated."""
+
+    def __init__(
+        self, house: House, contract: Contract, function: Callable[..., Any], identity: tuple[str | Stable, ...] | None
+    ) -> None:
+        self.house, self.contract, self.function = house, contract, function
+        self.is_async = is_async(function)
+        self.signature = ToolSignature(function, contract.name, identity, contract.volatile)
+        self.terms = contract.terms
+        self.probe_function: Callable[..., Any] | None = None
+        self.fallback_function: Callable[..., Any] | None = None
+        self.plan = self._plan()
+        self._prefix = canonical(contract.name)
+
+    def _plan(self) -> Plan:
+        contract, retry = self.contract, self.contract.retry
+        return Plan(
+            lease_s=contract.lease_s,
+            wait_s=contract.wait_s,
+            attempts=retry.attempts,
+            deadline_s=retry.deadline_s,
+            base_s=retry.base_s,
+            cap_s=retry.cap_s,
+            separate_dispatch=contract.separate_dispatch,
+            has_probe=self.probe_function is not None,
+            classify=classifier(contract.not_sent, contract.rejected),
+            encode=functools.partial(encode_or_excuse, hint=self.signature.returns),
+            encode_partial=_partial,
+        )
+
+    # ------------------------------------------------------------ registration
+
+    def probe(self, function: F) -> F:
+        if self.contract.downstream.capability is not Capability.PROBE:
+            raise ContractViolation(f"{self.contract.name}: a probe needs downstream='probe'")
+        self._same_colour(function, "probe")
+        self.probe_function = function
+        self.plan = self._plan()
+        return function
+
+    def fallback(self, function: F) -> F:
+        self._same_colour(function, "fallback")
+        self.fallback_function = function
+        return function
+
+    def _same_colour(self, function: Callable[..., Any], what: str) -> None:
+        if is_async(function) is not self.is_async:
+            mine, its = ("async def", "def") if self.is_async else ("def", "async def")
+            raise TypeError(f"{self.contract.name} is {mine}, its {what} is {its}: both must have one colour")
+
+    # ------------------------------------------------------------ preparing a call
+
+    def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: tuple[Part, ...] | None = None) -> Prepared:
+        """Check everything that can be checked, then say which effect this is. Nothing is claimed yet."""
+        arguments = self.signature.bind(args, kwargs)
+        self.signature.validate(arguments)
+        boundary = self._boundary(key)
+        try:
+            request = self._request(arguments, boundary, key)
+        except NotCanonical as error:
+            raise ContractViolation(f"{self.contract.name}: {error}. Nothing was sent.") from None
+        ref = EffectRef(self.contract.name, request.key, request.tenant, request.scope, request.step)
+        return Prepared(request, ref, args, kwargs)
+
+    def _boundary(self, key: tuple[Part, ...] | None) -> Boundary:
+        boundary = here.get()
+        if boundary is None:
+            if key is None and self.contract.dedup is None:
+                raise ContractViolation(
+                    f"{self.contract.name} was called outside a step, so a retry could not be recognised. Nothing was sent. "
+                    f"Call it inside `with guard.step(conversation, step):`, or give it a business key with guard.call(..., key=...)."
+                )
+            boundary = Boundary(tenant=self.house.tenant)
+        permission = self.contract.permission
+        if permission is not None and permission not in boundary.permissions:
+            raise ContractViolation(
+                f"{self.contract.name} needs the permission {permission!r}, which this step does not have. Nothing was sent."
+            )
+        effect = running.get()
+        if effect is not None and effect.connection is not None:
+            raise ContractViolation(
+                f"{self.contract.name} was called inside the transaction of {effect.ref.tool}, where it could not be recorded on its own. "
+                f"Nothing was sent. Call it before or after."
+            )
+        return boundary
+
+    def _request(self, arguments: dict[str, Any], boundary: Boundary, key: tuple[Part, ...] | None) -> Request:
+        signature, secret, tool = self.signature, self.house.secret, self.contract.name
+        intent = canonical({name: arguments[name] for name in signature.identity})
+        place = self._place(boundary, intent, key)
+        matched = intent if signature.whole else canonical({name: arguments[name] for name in signature.matched})
+        tenant, scope, step, latch, after = boundary.tenant, "", "", "", ""
+        match place:
+            case AtStep() | AtOrdinal():
+                scope, step = boundary.scope, boundary.step or ""
+                latch = latch_key(tenant, scope, boundary.step, secret) if boundary.latch else ""
+            case InSequence(stream, number):
+                scope, step = stream, str(number)
+                after = effect_key(tenant, "", tool, b"", InSequence(stream, number - 1), secret) if number > 1 else ""
+            case ByName(parts):
+                step = "/".join(parts)
+            case ByContent():
+                pass
+        return Request(
+            effect_key(tenant, boundary.scope, tool, intent, place, secret),
+            fingerprint(self._prefix + matched),
+            self.terms,
+            tenant,
+            scope,
+            step,
+            signature.encode(arguments),
+            latch,
+            after,
+        )
+
+    def _place(self, boundary: Boundary, intent: bytes, key: tuple[Part, ...] | None) -> Place:
+        if key is not None:
+            return ByName(stable(key, f"the key of {self.contract.name}"))
+        if self.contract.dedup is not None:
+            return ByContent()
+        if boundary.stream is not None:
+            return InSequence(*boundary.stream)
+        if boundary.step is not None:
+            return AtStep(boundary.step)
+        shown = (d.arguments for d in boundary.delivered if d.tool == self.contract.name)
+        return AtOrdinal(sum(self._intent(arguments) == intent for arguments in shown))
+
+    def _intent(self, arguments: Mapping[str, Any]) -> bytes:
+        bound = self.signature.bind((), arguments)
+        return canonical({name: bound[name] for name in self.signature.identity})
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """Why this call has the key it has."""
+        arguments = self.signature.bind(args, kwargs)
+        boundary = self._boundary(None)
+        request = self._request(arguments, boundary, None)
+        intent = canonical({name: arguments[name] for name in self.signature.identity})
+        hashed, matched = self.signature.identity, self.signature.matched
+        return Explanation(
+            key=request.key,
+            tenant=request.tenant,
+            scope=request.scope,
+            place=self._place(boundary, intent, None),
+            tool=self.contract.name,
+            fingerprint=request.fingerprint,
+            hashed={name: arguments[name] for name in hashed},
+            matched={name: arguments[name] for name in matched if name not in hashed},
+            stripped={name: arguments[name] for name in self.signature.volatile},
+        )
+
+    # ------------------------------------------------------------ running a call
+
+    def call(self, prepared: Prepared) -> Outcome[Any]:
+        known = self._known(prepared)
+        if known is not None:
+            return known
+        flow = GuardedCall(prepared.request, self.plan, self.house.env).flow()
+        ending = drive(flow, Performer(self._job(prepared), self.house.heart))
+        return self._conclude(ending, prepared)
+
+    async def acall(self, prepared: Prepared) -> Outcome[Any]:
+        known = self._known(prepared)
+        if known is not None:
+            return known
+        flow = GuardedCall(prepared.request, self.plan, self.house.env).flow()
+        ending = await adrive(flow, AsyncPerformer(self._job(prepared)))
+        return self._conclude(ending, prepared)
+
+    def read(self, error: BaseException, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Outcome[Any]:
+        prepared = self._unrecorded(args, kwargs)
+        ending = drive(read_call(self.plan, self.house.env, error), Performer(self._job(prepared), self.house.heart))
+        return conclude(ending, prepared.ref, self.signature.returns)
+
+    async def aread(self, error: BaseException, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Outcome[Any]:
+        prepared = self._unrecorded(args, kwargs)
+        ending = await adrive(read_call(self.plan, self.house.env, error), AsyncPerformer(self._job(prepared)))
+        return conclude(ending, prepared.ref, self.signature.returns)
+
+    def reconcile(self, record: Record) -> Outcome[Any]:
+        """Ask the probe about a record in doubt."""
+        prepared = self._recalled(record)
+        flow = GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
+        return self._conclude(drive(flow, Performer(self._job(prepared), self.house.heart)), prepared)
+
+    async def areconcile(self, record: Record) -> Outcome[Any]:
+        prepared = self._recalled(record)
+        flow = GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
+        return self._conclude(await adrive(flow, AsyncPerformer(self._job(prepared))), prepared)
+
+    def _recalled(self, record: Record) -> Prepared:
+        request = record.request
+        args, kwargs = self.signature.call_with(self.signature.decode(request.arguments))
+        ref = EffectRef(self.contract.name, request.key, request.tenant, request.scope, request.step)
+        return Prepared(request, ref, args, kwargs)
+
+    def _unrecorded(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Prepared:
+        request = Request("", "", self.terms, self.house.tenant)
+        return Prepared(request, EffectRef(self.contract.name, ""), args, kwargs)
+
+    def _job(self, prepared: Prepared) -> Job:
+        args, kwargs = prepared.args, prepared.kwargs
+        run = functools.partial(self.function, *args, **kwargs)
+        ask = run if self.probe_function is None else functools.partial(self.probe_function, *args, **kwargs)
+        house = self.house
+        return Job(house.store, prepared.ref, house.secret, self.contract.lease_s, run, ask, self.plan.encode)
+
+    def _known(self, prepared: Prepared) -> Outcome[Any] | None:
+        recorded = self.house.cache.get(prepared.request.key, prepared.request.fingerprint)
+        if recorded is None:
+            return None
+        return conclude(Replay(recorded, coalesced=False), prepared.ref, self.signature.returns)
+
+    def _conclude(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
+        key, cache = prepared.request.key, self.house.cache
+        match ending:
+            case Replay(recorded) if recorded.remaining_s > 0:
+                cache.put(key, prepared.request.fingerprint, recorded)
+            case Fresh(recorded=True, outcome=outcome) if outcome:
+                remembered = Recorded(State.COMPLETED, outcome, 0.0, self.terms.window_s, ending.settled_by)
+                cache.put(key, prepared.request.fingerprint, remembered)
+        return conclude(ending, prepared.ref, self.signature.returns)
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Is this an `async def`, also behind a partial or a callable object? Generators are neither colour."""
+    call = function if inspect.isroutine(function) else getattr(function, "func", None) or type(function).__call__
+    if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
+        raise TypeError(f"{getattr(function, '__name__', function)!r} is a generator: a tool returns one result")
+    return inspect.iscoroutinefunction(call)
+
+
+def _partial(error: BaseException) -> bytes | None:
+    if not isinstance(error, PartialSuccess):
+        return None
+    return encode_partial(str(error), error.done, error.corrective_action)
+
+
+# ---------------------------------------------------------------- wrappers
+
+
+def wrap(tool: GuardedTool) -> Tool[..., Any]:
+    """The function that the user gets back."""
+    recorded = tool.contract.kind is not Kind.READ or tool.contract.dedup is not None
+    if tool.is_async:
+        wrapper = _async_wrapper(tool) if recorded else _async_reader(tool)
+    else:
+        wrapper = _sync_wrapper(tool) if recorded else _sync_reader(tool)
+    functools.update_wrapper(wrapper, tool.function)
+    named = cast(Any, wrapper)
+    named.contract, named.probe, named.fallback, named.explain = tool.contract, tool.probe, tool.fallback, tool.explain
+    named.__effectonce_tool__ = tool
+    return cast("Tool[..., Any]", wrapper)
+
+
+def _sync_wrapper(tool: GuardedTool) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return tool.call(tool.prepare(args, kwargs)).unwrap()
+        except FALLBACK_FOR as error:
+            if tool.fallback_function is None:
+                raise
+            return tool.fallback_function(error, *args, **kwargs)
+
+    return call
+
+
+def _async_wrapper(tool: GuardedTool) -> Callable[..., Awaitable[Any]]:
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return (await tool.acall(tool.prepare(args, kwargs))).unwrap()
+        except FALLBACK_FOR as error:
+            if tool.fallback_function is None:
+                raise
+            return await tool.fallback_function(error, *args, **kwargs)
+
+    return call
+
+
+def _sync_reader(tool: GuardedTool) -> Callable[..., Any]:
+    """A read has no record, so its first attempt is the bare function."""
+    function = tool.function
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001  # the tool's own: the flow decides whether to try again
+            first = error
+        try:
+            return tool.read(first, args, kwargs).unwrap()
+        except EffectOnceError as error:
+            if tool.fallback_function is None:
+                raise
+            return tool.fallback_function(error, *args, **kwargs)
+
+    return call
+
+
+def _async_reader(tool: GuardedTool) -> Callable[..., Awaitable[Any]]:
+    function = tool.function
+
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return await function(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001  # the tool's own: the flow decides whether to try again
+            first = error
+        try:
+            return (await tool.aread(first, args, kwargs)).unwrap()
+        except EffectOnceError as error:
+            if tool.fallback_function is None:
+                raise
+            return await tool.fallback_function(error, *args, **kwargs)
+
+    return call

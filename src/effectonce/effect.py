@@ -1,0 +1,62 @@
+"""The effect that is running now, as its tool sees it."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from effectonce._core.keys import downstream_key
+
+
+@dataclass(frozen=True, slots=True)
+class EffectRef:
+    """Which effect an error or an outcome is about."""
+
+    tool: str
+    key: str
+    tenant: str = ""
+    scope: str = ""
+    step: str = ""
+
+    @property
+    def reference(self) -> str:
+        """A short name that is safe to show: enough to find the effect, not enough to forge its key."""
+        return f"eff_{self.key[:12]}"
+
+    def __str__(self) -> str:
+        where = "/".join(part for part in (self.scope, self.step) if part)
+        return f"{self.tool} {self.reference}" + (f" ({where})" if where else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a running tool or probe may know about its own effect."""
+
+    ref: EffectRef
+    attempt: int
+    epoch: int  # a fencing token: it grows with every owner, so a downstream can refuse an older one
+    deadline: float  # on the monotonic clock
+    secret: bytes = b""
+    connection: Any = None  # the open transaction, for downstream="transaction"
+
+    @property
+    def key(self) -> str:
+        """The effect's identity. Keep it to yourself: hand out `downstream_key`."""
+        return self.ref.key
+
+    @property
+    def downstream_key(self) -> str:
+        """The idempotency key to send: the same on every attempt, at most 255 characters, and it gives nothing away."""
+        return downstream_key(self.ref.key, self.ref.tool, self.secret)
+
+
+running: ContextVar[Effect | None] = ContextVar("effectonce_effect", default=None)
+
+
+def current_effect() -> Effect:
+    """The effect whose tool or probe is running here."""
+    effect = running.get()
+    if effect is None:
+        raise LookupError("current_effect() is known only inside a tool or probe that a Guard runs")
+    return effect

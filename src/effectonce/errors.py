@@ -1,0 +1,181 @@
+"""Every error says what happened, what is known and what to do; every error carries that as data.
+
+    EffectOnceError
+    ├── ContractViolation      the call or the contract is wrong; nothing was sent
+    ├── Conflict               the same key asks for something else; nothing was sent
+    ├── Expired                the key's window is over; nothing was sent
+    ├── OutOfOrder             the predecessor in the sequence has no outcome; nothing was sent
+    ├── StoreUnavailable       the store did not answer; nothing was sent
+    ├── InFlight               somebody else is doing it right now
+    ├── InDoubt                it may have happened and nobody can tell
+    ├── GaveUp                 no attempts or time left
+    ├── LeaseLost              it ran, but another caller owns the record by now
+    ├── PartialSuccess         some of it happened (raised by tools)
+    ├── ReplayedFailure        it failed for good earlier; this is that failure
+    └── ResultUnavailable      it happened, but its result cannot be shown again
+
+    NotSent, Rejected          raised by tools to say what is certain; they are the tool's own errors, not ours
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from effectonce._core.classify import Certainty, Verdict
+from effectonce.effect import EffectRef
+
+
+class EffectOnceError(Exception):
+    """The root of every error that effectonce raises."""
+
+    code: ClassVar[str] = "EFFECTONCE_ERROR"
+    retriable: bool = False
+    corrective_action: str = "Read the message; nothing was retried."
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        effect: EffectRef | None = None,
+        retry_after_s: float | None = None,
+        corrective_action: str | None = None,
+        retriable: bool | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.effect = effect
+        self.retry_after_s = retry_after_s
+        if corrective_action is not None:
+            self.corrective_action = corrective_action
+        if retriable is not None:
+            self.retriable = retriable
+
+    def as_model_error(self) -> dict[str, Any]:
+        """What a model may see: enough to branch on, and never the key."""
+        error: dict[str, Any] = {
+            "code": self.code,
+            "retriable": self.retriable,
+            "message": str(self),
+            "corrective_action": self.corrective_action,
+        }
+        if self.effect is not None:
+            error["operation"] = self.effect.reference
+        if self.retry_after_s is not None:
+            error["retry_after_s"] = round(self.retry_after_s, 3)
+        return error
+
+
+class ContractViolation(EffectOnceError):
+    """The call or the contract is wrong; nothing was sent."""
+
+    code = "CONTRACT_VIOLATION"
+    corrective_action = "Correct the arguments or the contract, then call again."
+
+
+class Conflict(EffectOnceError):
+    """The same key asks for something else; nothing was sent."""
+
+    code = "KEY_CONFLICT"
+    corrective_action = "Repeat the original arguments to see the original result, or use another step for another effect."
+
+
+class Expired(EffectOnceError):
+    """The key's window is over, so nobody can tell a late retry from a new request; nothing was sent."""
+
+    code = "KEY_EXPIRED"
+    corrective_action = "Check whether the effect happened; if a new one is meant, use a new step."
+
+
+class OutOfOrder(EffectOnceError):
+    """The predecessor in the sequence has no outcome yet; nothing was sent."""
+
+    code = "OUT_OF_ORDER"
+    retriable = True
+    corrective_action = "Finish the earlier number first, then repeat this one."
+
+
+class StoreUnavailable(EffectOnceError):
+    """The store did not answer, so the effect could not be protected; nothing was sent."""
+
+    code = "STORE_UNAVAILABLE"
+    retriable = True
+    corrective_action = "The system is temporarily degraded: repeat the same call later."
+
+
+class InFlight(EffectOnceError):
+    """Somebody else is doing it right now."""
+
+    code = "RETRY_IN_FLIGHT"
+    retriable = True
+    corrective_action = "Repeat the same call after retry_after_s to get its result."
+
+
+class InDoubt(EffectOnceError):
+    """It may have happened and nobody can tell; it was not retried."""
+
+    code = "OUTCOME_UNKNOWN"
+    corrective_action = "Do not call again or try another way. Look the effect up downstream, or ask a person to settle it."
+
+
+class GaveUp(EffectOnceError):
+    """No attempts or time left."""
+
+    code = "GAVE_UP"
+    retriable = True
+    corrective_action = "Repeat the same call later: it goes on under the same key."
+
+
+class LeaseLost(EffectOnceError):
+    """It ran, but another caller owns the record by now."""
+
+    code = "LEASE_LOST"
+    retriable = True
+    corrective_action = "Repeat the same call to get the recorded outcome."
+
+    def __init__(self, message: str, *, value: Any = None, **data: Any) -> None:
+        super().__init__(message, **data)
+        self.value = value
+
+
+class PartialSuccess(EffectOnceError):
+    """Some of it happened. A tool raises this with what is done and what would put it right."""
+
+    code = "PARTIAL_SUCCESS"
+
+    def __init__(self, message: str, *, corrective_action: str, done: Any = None, **data: Any) -> None:
+        super().__init__(message, corrective_action=corrective_action, **data)
+        self.done = done
+
+
+class ReplayedFailure(EffectOnceError):
+    """It failed for good earlier; this is that failure again."""
+
+    code = "REPLAYED_FAILURE"
+    corrective_action = "The downstream refused this request. Change the request and use a new step."
+
+    def __init__(self, message: str, *, error_type: str, error_message: str, **data: Any) -> None:
+        super().__init__(message, **data)
+        self.error_type = error_type
+        self.error_message = error_message
+
+
+class ResultUnavailable(EffectOnceError):
+    """It happened, but its result cannot be shown again."""
+
+    code = "RESULT_UNAVAILABLE"
+    corrective_action = "Treat it as done, and look the result up downstream."
+
+
+class NotSent(Exception):  # it is a statement of the tool's, not a kind of failure
+    """Raise this in a tool when nothing has left: the key stays as good as new."""
+
+    def __init__(self, message: str = "", *, retryable: bool = True, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.effectonce_verdict = Verdict(Certainty.NOT_SENT, retryable, "the tool says nothing was sent", retry_after_s)
+
+
+class Rejected(Exception):  # see NotSent
+    """Raise this in a tool when the downstream refused for certain. Final unless `retryable=True`."""
+
+    def __init__(self, message: str = "", *, retryable: bool = False, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.effectonce_verdict = Verdict(Certainty.REJECTED, retryable, "the tool says it was refused", retry_after_s)

@@ -1,0 +1,318 @@
+"""The Guard: one line on a tool, and its effect lands once."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ParamSpec, TypeVar, cast
+
+from effectonce._boundary import Boundary, Delivered, Within, named, stable
+from effectonce._cache import ReplayCache
+from effectonce._core.call import Env
+from effectonce._core.codec import NotReadable, encode, encode_error
+from effectonce._core.keys import Part, Stable
+from effectonce._core.ops import Applied, Browse, Confirm, Find, Rearm, Refused, Refute, Sweep, Swept, Tally, WriteReply
+from effectonce._core.records import Record, State
+from effectonce._core.terms import Capability, Kind
+from effectonce._drive import Heart
+from effectonce._tool import GuardedTool, House, Tool, wrap
+from effectonce.errors import ContractViolation, Rejected
+from effectonce.outcome import Outcome
+from effectonce.policy import Contract, Downstream, Retry, TimeWindow, window_of
+from effectonce.stores import Store, open_store
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What a round of asking probes came to."""
+
+    settled: int
+    in_doubt: int  # asked, and still unknown
+    skipped: int  # no probe of this colour is registered here
+
+
+class Guard:
+    """Protects tools: whatever retries, the effect lands once, or you are told that nobody can know.
+
+    *store* is a URL (`sqlite:///effects.db`, `memory://`) or a store of your own. *tenant* is whose effects these are, unless a step
+    says otherwise. *secret* makes keys unguessable. *cache* is how many known outcomes this process remembers.
+    """
+
+    def __init__(self, store: str | Store, *, tenant: str = "main", secret: bytes = b"", cache: int = 4096) -> None:
+        self.store = open_store(store) if isinstance(store, str) else store
+        env = Env(now=time.monotonic, new_token=_new_token, rng=random.random)
+        self._house = House(
+            store=self.store,
+            tenant=named(tenant, "tenant"),
+            secret=secret,
+            env=env,
+            heart=Heart(self.store),
+            cache=ReplayCache(cache, time.monotonic),
+        )
+        self._tools: dict[str, GuardedTool] = {}
+
+    # ------------------------------------------------------------ tools
+
+    def tool(
+        self,
+        *,
+        kind: str | Kind,
+        downstream: str | Downstream = "none",
+        identity: Sequence[str | Stable] | None = None,
+        volatile: Sequence[str] = (),
+        name: str | None = None,
+        version: str = "1",
+        window: float | timedelta | None = None,
+        lease_s: float = 30.0,
+        wait_s: float = 30.0,
+        retry: Retry | None = None,
+        permission: str | None = None,
+        separate_dispatch: bool = False,
+        not_sent: Sequence[type[BaseException]] = (),
+        rejected: Sequence[type[BaseException]] = (),
+        dedup: TimeWindow | None = None,
+        accept_store_loss: bool = False,
+    ) -> Callable[[Callable[P, R]], Tool[P, R]]:
+        """Guard a function: it is called as before, and its effect lands once.
+
+        *kind* says what running twice would do, *downstream* what help there is. *identity* fields are the key, *volatile* ones are
+        ignored, all others must match. *not_sent* and *rejected* are exception types that tell for certain that nothing happened.
+        *separate_dispatch* costs one more write and lets a crash before the tool starts be re-run instead of going in doubt.
+        """
+
+        def decorate(function: Callable[P, R]) -> Tool[P, R]:
+            contract = Contract(
+                name=name or str(getattr(function, "__name__", "")),
+                kind=_kind(kind),
+                downstream=Downstream.of(downstream),
+                version=version,
+                identity=None if identity is None else tuple(str(f.value) if isinstance(f, Stable) else f for f in identity),
+                volatile=tuple(volatile),
+                window_s=window_of(_kind(kind), window),
+                lease_s=lease_s,
+                wait_s=wait_s,
+                retry=retry or Retry(),
+                permission=permission,
+                separate_dispatch=separate_dispatch,
+                not_sent=tuple(not_sent),
+                rejected=(Rejected, *rejected),
+                dedup=dedup,
+                accept_store_loss=accept_store_loss,
+            )
+            self._check_store(contract)
+            tool = GuardedTool(self._house, contract, function, None if identity is None else tuple(identity))
+            self._register(tool)
+            return cast("Tool[P, R]", wrap(tool))
+
+        return decorate
+
+    def _check_store(self, contract: Contract) -> None:
+        """Can this store keep what this contract promises?"""
+        capability, store = contract.downstream.capability, self.store.capabilities
+        if capability is Capability.TRANSACTION and not store.transactions:
+            raise ContractViolation(f"{contract.name}: this store has no transactions that a tool could share")
+        unrecoverable = contract.kind is Kind.IRREVERSIBLE and capability in (Capability.PROBE, Capability.NONE)
+        if unrecoverable and not store.durable and not contract.accept_store_loss:
+            raise ContractViolation(
+                f"{contract.name} is irreversible and the downstream cannot deduplicate it, but this store can forget: the effect could run "
+                f"twice. Use a durable store such as sqlite:///effects.db, or say accept_store_loss=True."
+            )
+
+    def _register(self, tool: GuardedTool) -> None:
+        """Two functions of one name would share keys and replay each other's results."""
+        known = self._tools.get(tool.contract.name)
+        if known is not None and _home(known.function) != _home(tool.function):
+            raise ContractViolation(
+                f"two tools are called {tool.contract.name!r}: {_home(known.function)} and {_home(tool.function)}. "
+                f"Give one of them name='...': the name is part of every key."
+            )
+        self._tools[tool.contract.name] = tool
+
+    def _tool(self, tool: str | Tool[..., Any]) -> GuardedTool:
+        guarded = self._tools.get(tool) if isinstance(tool, str) else getattr(tool, "__effectonce_tool__", None)
+        if not isinstance(guarded, GuardedTool):
+            raise ContractViolation(f"{tool!r} is not a tool of this guard; it has {', '.join(self._tools) or 'none'}")
+        return guarded
+
+    # ------------------------------------------------------------ places
+
+    def step(
+        self,
+        scope: str,
+        step: Part | None = None,
+        *,
+        tenant: str | None = None,
+        permissions: Iterable[str] = (),
+        delivered: Iterable[Delivered] = (),
+        latch: bool = True,
+    ) -> Within:
+        """The outermost layer that can decide to retry: a conversation or workflow, and the step in it.
+
+        The same call in the same step is the same effect. Without a step id, a call that the model makes again after it was shown
+        the result is a new effect: *delivered* is what it was shown. While one call of a step has no outcome, the step runs no other,
+        unless *latch* is False.
+        """
+        boundary = Boundary(
+            tenant=self._house.tenant if tenant is None else named(tenant, "tenant"),
+            scope=named(scope, "scope"),
+            step=None if step is None else stable((step,), "the step id")[0],
+            permissions=frozenset(permissions),
+            delivered=tuple(delivered),
+            latch=latch,
+        )
+        return Within(boundary)
+
+    def sequence(self, stream: str, number: int, *, tenant: str | None = None, permissions: Iterable[str] = ()) -> Within:
+        """Number *number* of *stream*, counted from 1: runs only after its predecessor has an outcome; a repeat is replayed.
+
+        For ordered changes by one writer, such as the events of one account. Do not use it for concurrent clients, which would only
+        get in each other's way, or where numbers may be skipped: a gap stops the stream.
+        """
+        if number < 1:
+            raise ContractViolation(f"number {number} of {stream!r}: a sequence counts from 1. Nothing was sent.")
+        boundary = Boundary(
+            tenant=self._house.tenant if tenant is None else named(tenant, "tenant"),
+            stream=(named(stream, "stream"), number),
+            permissions=frozenset(permissions),
+        )
+        return Within(boundary)
+
+    # ------------------------------------------------------------ calls
+
+    def call(
+        self,
+        tool: str | Tool[..., Any],
+        arguments: Mapping[str, Any],
+        *,
+        key: Part | tuple[Part, ...] | None = None,
+        version: str | None = None,
+    ) -> Any:
+        """Call a tool and get the whole `Outcome`: was it replayed, is it in doubt? For an async tool, await it.
+
+        *key* is a business key that a person can read, such as `("user_123", "weekly_email", "2025-W12")`; it needs no step.
+        *version* refuses the call if the tool has moved on. Refusals and give-ups are raised; outcomes are returned.
+        """
+        guarded = self._tool(tool)
+        if version is not None and version != guarded.contract.version:
+            raise ContractViolation(
+                f"{guarded.contract.name} is version {guarded.contract.version}, not {version}. Nothing was sent."
+            )
+        parts = None if key is None else key if isinstance(key, tuple) else (key,)
+        if guarded.contract.kind is Kind.READ and guarded.contract.dedup is None:
+            raise ContractViolation(f"{guarded.contract.name} is a read: it has no record. Call it directly.")
+        prepared = guarded.prepare((), arguments, parts)
+        called: Outcome[Any] | Awaitable[Outcome[Any]]
+        called = guarded.acall(prepared) if guarded.is_async else guarded.call(prepared)
+        return called
+
+    # ------------------------------------------------------------ settling
+
+    def find(self, key: str) -> Record | None:
+        """The record of one effect."""
+        return self.store.apply(Find(key))  # type: ignore[return-value]
+
+    def in_doubt(self, *, limit: int = 100, tenant: str | None = None) -> tuple[Record, ...]:
+        """Effects whose outcome nobody knows, oldest first."""
+        return self.store.apply(Browse(State.IN_DOUBT, tenant, limit=limit))
+
+    def counts(self) -> dict[State, int]:
+        """How many effects there are in each state."""
+        return self.store.apply(Tally())
+
+    def confirm(self, key: str, *, result: Any, by: str, reason: str) -> None:
+        """It happened: *result* is what every later call gets."""
+        self._settle(Confirm(key, encode(result), *_who(by, reason)))
+
+    def refute(self, key: str, *, by: str, reason: str) -> None:
+        """It did not happen: every later call gets that as a failure. Use a new step to do it after all."""
+        by, reason = _who(by, reason)
+        self._settle(Refute(key, encode_error(_DidNotHappen(reason)), by, reason))
+
+    def retry(self, key: str, *, by: str, reason: str) -> None:
+        """The next call sends the same request again under the same key. Only where the downstream still honours it."""
+        self._settle(Rearm(key, *_who(by, reason)))
+
+    def _settle(self, op: Confirm | Refute | Rearm) -> None:
+        reply: WriteReply = self.store.apply(op)
+        if isinstance(reply, Applied):
+            return
+        state = reply.state if isinstance(reply, Refused) else None
+        if isinstance(op, Rearm) and state is State.IN_DOUBT:
+            raise ContractViolation("its downstream does not honour the key (any more): sending it again could do it twice")
+        raise ContractViolation(f"there is nothing to settle: the effect is {state or 'unknown to this store'}")
+
+    def reconcile(self, *, limit: int = 100) -> Reconciled:
+        """Ask the probes of sync tools about effects in doubt. Nothing is sent again."""
+        return _count(
+            [self._reconcilable(record, is_async=False) and self._asked(record) for record in self.in_doubt(limit=limit)]
+        )
+
+    async def areconcile(self, *, limit: int = 100) -> Reconciled:
+        """Ask the probes of async tools about effects in doubt. Nothing is sent again."""
+        answers: list[Outcome[Any] | bool | None] = []
+        for record in await self.store.aapply(Browse(State.IN_DOUBT, limit=limit)):  # type: ignore[union-attr]
+            answers.append(self._reconcilable(record, is_async=True) and await self._aasked(record))
+        return _count(answers)
+
+    def _reconcilable(self, record: Record, *, is_async: bool) -> bool:
+        tool = self._tools.get(record.request.terms.tool)
+        return tool is not None and tool.is_async is is_async and tool.probe_function is not None
+
+    def _asked(self, record: Record) -> Outcome[Any] | None:
+        try:
+            return self._tools[record.request.terms.tool].reconcile(record)
+        except NotReadable:
+            return None
+
+    async def _aasked(self, record: Record) -> Outcome[Any] | None:
+        try:
+            return await self._tools[record.request.terms.tool].areconcile(record)
+        except NotReadable:
+            return None
+
+    def sweep(self, *, limit: int = 100) -> Swept:
+        """One bounded round of tidying: abandoned effects go in doubt, outcomes past their window become tombstones."""
+        return self.store.apply(Sweep(limit))  # type: ignore[return-value]
+
+    def close(self) -> None:
+        """Give back connections. The guard can be used again afterwards."""
+        self.store.close()
+
+
+class _DidNotHappen(Exception):  # a statement by a person, stored under this name
+    """A person found out that the effect did not happen."""
+
+
+def _kind(kind: str | Kind) -> Kind:
+    try:
+        return Kind(kind)
+    except ValueError:
+        raise ContractViolation(f"kind={kind!r}: choose one of {', '.join(Kind)}") from None
+
+
+def _home(function: Callable[..., Any]) -> str:
+    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', function)}"
+
+
+def _who(by: str, reason: str) -> tuple[str, str]:
+    if not by.strip() or not reason.strip():
+        raise ContractViolation("settling needs a name (by=) and a reason (reason=): somebody will ask")
+    return by, reason
+
+
+def _count(answers: Iterable[Outcome[Any] | bool | None]) -> Reconciled:
+    answers = list(answers)
+    settled = sum(isinstance(answer, Outcome) and answer.status != "in_doubt" for answer in answers)
+    skipped = sum(answer is False or answer is None for answer in answers)
+    return Reconciled(settled, len(answers) - settled - skipped, skipped)
+
+
+def _new_token() -> str:
+    return os.urandom(16).hex()

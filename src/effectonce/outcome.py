@@ -1,0 +1,161 @@
+"""How a call ended, as a value; and the one place where an ending becomes an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, Literal, NoReturn, TypeVar, assert_never
+
+from effectonce._core.call import (
+    Ending,
+    Fenced,
+    Fresh,
+    Lost,
+    NothingSent,
+    Rejection,
+    Replay,
+)
+from effectonce._core.call import GaveUp as GaveUpEnding
+from effectonce._core.codec import NotReadable, decode
+from effectonce._core.ops import Busy, Doubtful, Early, Latched, Mismatch, Unavailable
+from effectonce._core.ops import Expired as ExpiredReply
+from effectonce.effect import EffectRef
+from effectonce.errors import (
+    Conflict,
+    Expired,
+    GaveUp,
+    InDoubt,
+    InFlight,
+    LeaseLost,
+    OutOfOrder,
+    PartialSuccess,
+    ReplayedFailure,
+    ResultUnavailable,
+    StoreUnavailable,
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome(Generic[T]):
+    """What is known about an effect after a call: it succeeded, it failed, or nobody knows."""
+
+    status: Literal["succeeded", "failed", "in_doubt"]
+    effect: EffectRef
+    value: T | None = None
+    error: BaseException | None = None
+    replayed: bool = False  # this call ran nothing: the outcome was known, or somebody else was finding out
+    coalesced: bool = False  # it was in flight when this call came, and this call waited for it
+    recorded: bool = True  # False: it happened, and the store could not be told in time
+    settled_by: str = ""  # who ended a doubt: "probe", "late evidence", or a person
+
+    def unwrap(self) -> T:
+        """The value, or the error raised."""
+        if self.error is not None:
+            raise self.error
+        return self.value  # type: ignore[return-value]  # a success has a value, and None is one
+
+
+def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
+    """Turn an ending into an outcome; raise if the call was refused or gave up."""
+    match ending:
+        case Fresh(value, recorded, settled_by):
+            return Outcome(status="succeeded", effect=effect, value=value, recorded=recorded, settled_by=settled_by)
+        case Replay():
+            return _replayed(ending, effect, returns)
+        case Rejection(error):
+            return Outcome(status="failed", effect=effect, error=error)
+        case Lost(error, reason):
+            if not isinstance(error, Exception):
+                raise error
+            return _in_doubt(effect, reason, cause=error)
+        case Doubtful(since_s, reason):
+            return _in_doubt(effect, f"{reason} ({since_s:.0f} s ago)")
+        case NothingSent(error) | GaveUpEnding(error) if not isinstance(error, Exception):
+            raise error
+        case NothingSent(error, attempts, exhausted):
+            if not exhausted:
+                raise error
+            message = f"{effect} did not run: {attempts} attempts failed, the last with {type(error).__name__}: {error}"
+            raise GaveUp(message, effect=effect) from error
+        case GaveUpEnding(error, attempts):
+            message = (
+                f"{effect} may have run: attempt {attempts} ended with {type(error).__name__}: {error}. "
+                f"Calling again is safe: the same request goes out under the same key."
+            )
+            raise GaveUp(message, effect=effect) from error
+        case _:
+            _refuse(ending, effect)
+
+
+def _refuse(ending: Fenced | Busy | Latched | Mismatch | ExpiredReply | Early | Unavailable, effect: EffectRef) -> NoReturn:
+    """This call ran nothing, or has nothing to say about what ran."""
+    match ending:
+        case Fenced(value):
+            message = f"{effect} ran, but took longer than its lease and another caller owns the record now."
+            raise LeaseLost(message, effect=effect, value=value)
+        case Busy(retry_after_s):
+            message = f"{effect} is in flight: another caller is doing it. Nothing was sent by this call."
+            raise InFlight(message, effect=effect, retry_after_s=retry_after_s)
+        case Latched(_, tool, float() as retry_after_s):
+            message = f"{effect} has to wait: {tool} is in flight in the same step. Nothing was sent by this call."
+            raise InFlight(message, effect=effect, retry_after_s=retry_after_s)
+        case Latched(key, tool, _):
+            other = EffectRef(tool, key, effect.tenant, effect.scope, effect.step)
+            raise InDoubt(
+                f"{effect} was not run: {other} of the same step may have happened and has no outcome. "
+                f"Doing something else instead could do both.",
+                effect=other,
+            )
+        case Mismatch():
+            raise Conflict(
+                f"{effect} was asked for before with other arguments. Nothing was sent, and the earlier result stays with them.",
+                effect=effect,
+            )
+        case ExpiredReply(since_s):
+            raise Expired(f"{effect}: its key expired {since_s:.0f} s ago. Nothing was sent.", effect=effect)
+        case Early():
+            raise OutOfOrder(f"{effect} came before its predecessor had an outcome. Nothing was sent.", effect=effect)
+        case Unavailable(error):
+            raise StoreUnavailable(f"{effect} was not run: {error}", effect=effect) from error
+        case _:
+            assert_never(ending)
+
+
+def _in_doubt(effect: EffectRef, reason: str, cause: Exception | None = None) -> Outcome[Any]:
+    error = InDoubt(f"{effect} is in doubt: {reason}. It was not retried.", effect=effect)
+    error.__cause__ = cause
+    return Outcome(status="in_doubt", effect=effect, error=error)
+
+
+def _replayed(replay: Replay, effect: EffectRef, returns: Any) -> Outcome[Any]:
+    recorded = replay.recorded
+    known: Callable[..., Outcome[Any]] = partial(
+        Outcome, replayed=True, coalesced=replay.coalesced, settled_by=recorded.settled_by, effect=effect
+    )
+    try:
+        stored = decode(recorded.outcome, returns)
+    except NotReadable as error:
+        return known(status="succeeded", error=ResultUnavailable(f"{effect} was done; {error}.", effect=effect))
+    content = stored.content
+    match stored.status:
+        case "ok":
+            return known(status="succeeded", value=content)
+        case "error":
+            failure = ReplayedFailure(
+                f"{effect} failed for good {recorded.age_s:.0f} s ago with {content['type']}: {content['message']}. "
+                f"It was not tried again.",
+                error_type=content["type"],
+                error_message=content["message"],
+                effect=effect,
+            )
+            return known(status="failed", error=failure)
+        case "partial":
+            action = content["corrective_action"]
+            partly = PartialSuccess(content["message"], done=content["done"], corrective_action=action, effect=effect)
+            return known(status="failed", error=partly)
+        case _:
+            lost = ResultUnavailable(f"{effect} was done; its result could not be stored: {content['why']}.", effect=effect)
+            return known(status="succeeded", error=lost)

@@ -1,0 +1,27 @@
+"""Stores by URL. A backend is imported when its scheme is first used, never before."""
+
+from __future__ import annotations
+
+from effectonce.errors import ContractViolation
+from effectonce.stores.base import Capabilities, Store
+
+__all__ = ["Capabilities", "Store", "open_store"]
+
+
+def open_store(url: str) -> Store:
+    """Open the store that *url* names: `sqlite:///effects.db`, `sqlite:////var/lib/effects.db` or `memory://`."""
+    scheme, separator, rest = url.partition("://")
+    match scheme:
+        case "memory" if separator and not rest:
+            from effectonce.stores.memory import MemoryStore
+
+            return MemoryStore()
+        case "sqlite" if rest.startswith("/") and len(rest) > 1:
+            from effectonce.stores.sqlite import SqliteStore
+
+            return SqliteStore(rest[1:])
+        case _:
+            raise ContractViolation(
+                f"{url!r} is not the URL of a store. Use sqlite:///effects.db (relative), "
+                f"sqlite:////var/lib/effects.db (absolute) or memory:// (tests)."
+            )

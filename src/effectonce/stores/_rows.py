@@ -1,0 +1,117 @@
+"""What every SQL store shares: a record as a row and back. Pure."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import orjson
+
+from effectonce._core.ops import Request
+from effectonce._core.records import Evidence, Record, State
+from effectonce._core.terms import Terms
+
+# Written once, when the record is born.
+BIRTH = ("key", "fingerprint", "terms", "tenant", "scope", "step", "arguments", "latch", "after", "created_at", "tool")
+# Written by every transition.
+LIFE = (
+    "state",
+    "epoch",
+    "token",
+    "lease_until",
+    "sends",
+    "dtoken",
+    "first_dispatch_at",
+    "sent_until",
+    "outcome",
+    "decided_at",
+    "dedup_until",
+    "settled_by",
+    "reason",
+    "evidence",
+)
+COLUMNS = BIRTH[:-1] + LIFE  # `tool` repeats what `terms` says, for people and queries
+
+
+def birth(record: Record) -> tuple[Any, ...]:
+    r = record.request
+    return (
+        r.key,
+        r.fingerprint,
+        _write_terms(r.terms),
+        r.tenant,
+        r.scope,
+        r.step,
+        r.arguments,
+        r.latch,
+        r.after,
+        record.created_at,
+        r.terms.tool,
+    )
+
+
+def life(record: Record) -> tuple[Any, ...]:
+    return (
+        record.state,
+        record.epoch,
+        record.token,
+        record.lease_until,
+        record.sends,
+        record.dtoken,
+        record.first_dispatch_at,
+        record.sent_until,
+        record.outcome,
+        record.decided_at,
+        record.dedup_until,
+        record.settled_by,
+        record.reason,
+        _write_evidence(record.evidence) if record.evidence else "",
+    )
+
+
+def read(row: tuple[Any, ...]) -> Record:
+    """One row of `COLUMNS` as a record."""
+    key, fingerprint, terms, tenant, scope, step, arguments, latch, after, created_at = row[:10]
+    state, epoch, token, lease_until, sends, dtoken, first, sent_until, outcome, decided, dedup, by, reason, evidence = row[10:]
+    return Record(
+        Request(key, fingerprint, _read_terms(terms), tenant, scope, step, arguments, latch, after),
+        _STATES[state],
+        epoch,
+        token,
+        lease_until,
+        created_at,
+        sends,
+        dtoken,
+        first,
+        sent_until,
+        outcome,
+        decided,
+        dedup,
+        by,
+        reason,
+        _read_evidence(evidence) if evidence else (),
+    )
+
+
+_STATES = {str(state): state for state in State}
+
+
+@lru_cache(maxsize=1024)
+def _write_terms(terms: Terms) -> str:
+    # JSON has no infinity, so numbers are written as text.
+    fields = {name: getattr(terms, name) for name in Terms.__slots__}
+    return orjson.dumps({name: repr(v) if isinstance(v, float) else v for name, v in fields.items()}).decode()
+
+
+@lru_cache(maxsize=1024)
+def _read_terms(text: str) -> Terms:
+    return msgspec.convert(orjson.loads(text), Terms, strict=False)
+
+
+def _write_evidence(evidence: tuple[Evidence, ...]) -> str:
+    return orjson.dumps([[e.at, e.note, e.outcome.hex()] for e in evidence]).decode()
+
+
+def _read_evidence(text: str) -> tuple[Evidence, ...]:
+    return tuple(Evidence(at, note, bytes.fromhex(outcome)) for at, note, outcome in orjson.loads(text))

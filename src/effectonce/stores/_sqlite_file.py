@@ -1,0 +1,200 @@
+"""One SQLite file: its schema, its statements, and a connection with a place in the queue of writers.
+
+Processes queue on a lock file before they ask SQLite for its write lock: SQLite's own busy handler sleeps with growing pauses, and the
+unluckiest of eight processes waits more than a second. A wait is bounded by `busy_s`; past it, nothing was written and the caller is told.
+
+What can go wrong with a file is checked before it can cost an effect: a connection never crosses a fork, and a database that was deleted
+or replaced underneath is noticed before the next write (records written to an unlinked file protect nobody).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from effectonce._core.records import Record, Step
+from effectonce.errors import StoreUnavailable
+from effectonce.stores import _rows
+
+POLL_S = 0.0005
+SCHEMA_VERSION = 1
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS effects (
+  key               TEXT PRIMARY KEY,
+  fingerprint       TEXT NOT NULL,
+  terms             TEXT NOT NULL,
+  tenant            TEXT NOT NULL,
+  scope             TEXT NOT NULL,
+  step              TEXT NOT NULL,
+  arguments         BLOB NOT NULL,
+  latch             TEXT NOT NULL,
+  after             TEXT NOT NULL,
+  created_at        REAL NOT NULL,
+  tool              TEXT NOT NULL,
+  state             TEXT NOT NULL,
+  epoch             INTEGER NOT NULL,
+  token             TEXT NOT NULL,
+  lease_until       REAL NOT NULL,
+  sends             INTEGER NOT NULL,
+  dtoken            TEXT NOT NULL,
+  first_dispatch_at REAL NOT NULL,
+  sent_until        REAL NOT NULL,
+  outcome           BLOB NOT NULL,
+  decided_at        REAL NOT NULL,
+  dedup_until       REAL NOT NULL,
+  settled_by        TEXT NOT NULL,
+  reason            TEXT NOT NULL,
+  evidence          TEXT NOT NULL
+) STRICT;
+-- Few rows are open at any moment, so both stay small: who shares a latch, who is in doubt, whose owner vanished.
+CREATE INDEX IF NOT EXISTS effects_open ON effects (state, latch) WHERE state IN ('claimed', 'dispatched', 'in_doubt');
+-- What the sweeper looks for. Records without an outcome have no window and are not in it.
+CREATE INDEX IF NOT EXISTS effects_dedup_until ON effects (dedup_until) WHERE dedup_until < 9e999;
+"""
+
+_COLUMNS = ", ".join(_rows.COLUMNS)
+READ = f"SELECT {_COLUMNS} FROM effects WHERE key = ?"
+REPLACE = (
+    f"INSERT OR REPLACE INTO effects ({', '.join(_rows.BIRTH + _rows.LIFE)}) "
+    f"VALUES ({', '.join('?' * len(_rows.BIRTH + _rows.LIFE))})"
+)
+UPDATE = f"UPDATE effects SET {', '.join(f'{name} = ?' for name in _rows.LIFE)} WHERE key = ?"
+DELETE = "DELETE FROM effects WHERE key = ?"
+RIVAL = f"""
+SELECT {_COLUMNS} FROM effects
+ WHERE state IN ('claimed', 'dispatched', 'in_doubt') AND latch = ? AND key <> ? AND (state <> 'claimed' OR sends > 0)
+ ORDER BY key LIMIT 1
+"""
+BROWSE = f"""
+SELECT {_COLUMNS} FROM effects
+ WHERE state = ?1 AND (?2 IS NULL OR tenant = ?2) AND (created_at, key) > (?3, ?4)
+ ORDER BY created_at, key LIMIT ?5
+"""
+TALLY = "SELECT state, count(*) FROM effects GROUP BY state"
+SWEEPABLE = f"""
+SELECT {_COLUMNS} FROM effects WHERE state = 'dispatched' AND lease_until <= ?1
+ UNION ALL
+SELECT {_COLUMNS} FROM effects WHERE dedup_until < 9e999 AND dedup_until <= ?1 AND state IN ('completed', 'failed', 'tombstone')
+"""
+
+
+class Connection:
+    """One SQLite connection and its place in the queue of writers."""
+
+    def __init__(self, path: Path, busy_s: float) -> None:
+        self.path, self._busy_s = path, busy_s
+        if not path.parent.is_dir():
+            raise StoreUnavailable(f"{path}: there is no folder {path.parent}. Nothing was sent.")
+        self._queue = os.open(f"{path}-queue", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=busy_s)
+            self._enter_queue()  # two processes must not create the schema at once
+            self._prepare()
+            self._inode = path.stat().st_ino
+        except BaseException:
+            os.close(self._queue)
+            raise
+        fcntl.flock(self._queue, fcntl.LOCK_UN)
+
+    def _prepare(self) -> None:
+        version = self.db.execute("PRAGMA user_version").fetchone()[0]
+        if version > SCHEMA_VERSION:
+            raise StoreUnavailable(
+                f"{self.path} was written by a newer release (schema {version}, this one knows {SCHEMA_VERSION}). "
+                f"Nothing was sent. Upgrade effectonce here."
+            )
+        self.db.execute("PRAGMA journal_mode = WAL")
+        # An acknowledged claim must survive a power cut: with NORMAL it does not, and the effect would run twice.
+        self.db.execute("PRAGMA synchronous = FULL")
+        self.db.execute("PRAGMA cache_size = -65536")
+        self.db.execute("PRAGMA wal_autocheckpoint = 4000")
+        if version < SCHEMA_VERSION:
+            self.db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+
+    def close(self) -> None:
+        self.db.close()
+        os.close(self._queue)
+
+    def check_file(self) -> None:
+        """Is the file at this path still the one that is open?"""
+        try:
+            same = os.stat(self.path).st_ino == self._inode  # noqa: PTH116  # twice as fast, and on the path of every call
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise StoreUnavailable(
+                f"{self.path} was deleted or replaced while it was open. Nothing was sent. "
+                f"Restore the file, or restart to begin with an empty one."
+            )
+
+    # ------------------------------------------------------------ reading
+
+    def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        return self.db.execute(sql, parameters).fetchall()
+
+    def records(self, sql: str, *parameters: Any) -> Iterator[Record]:
+        return map(_rows.read, self.rows(sql, *parameters))
+
+    def record(self, sql: str, *parameters: Any) -> Record | None:
+        row = self.db.execute(sql, parameters).fetchone()
+        return None if row is None else _rows.read(row)
+
+    # ------------------------------------------------------------ writing
+
+    def put(self, key: str, step: Step) -> None:
+        before, after = step.before, step.after
+        if after is None:
+            self.db.execute(DELETE, (key,))
+        elif before is not None and after.request is before.request:
+            self.db.execute(UPDATE, (*_rows.life(after), key))
+        else:  # born, or reduced to a tombstone
+            self.db.execute(REPLACE, (*_rows.birth(after), *_rows.life(after)))
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        self.begin()
+        try:
+            yield
+            self.commit()
+        finally:
+            self.roll_back()
+
+    def begin(self) -> None:
+        self._enter_queue()
+        try:
+            self.db.execute("BEGIN IMMEDIATE")
+        except BaseException:
+            fcntl.flock(self._queue, fcntl.LOCK_UN)
+            raise
+
+    def commit(self) -> None:
+        self.db.execute("COMMIT")
+
+    def roll_back(self) -> None:
+        """Undo what is not committed, and let the next writer in."""
+        try:
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
+        finally:
+            fcntl.flock(self._queue, fcntl.LOCK_UN)
+
+    def _enter_queue(self) -> None:
+        give_up_at = time.monotonic() + self._busy_s
+        while True:
+            try:
+                fcntl.flock(self._queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > give_up_at:
+                    raise StoreUnavailable(
+                        f"{self.path} has been locked by another writer for {self._busy_s:g} s. Nothing was sent."
+                    ) from None
+                time.sleep(POLL_S)
+            else:
+                return

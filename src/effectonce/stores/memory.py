@@ -1,0 +1,102 @@
+"""The reference store: the transition table over a dict. Every other store must behave like this one.
+
+It forgets everything when the process ends, so it is for tests and for effects that may be lost with it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, cast
+
+from effectonce._core.ops import Browse, Claim, Find, Op, Sweep, Swept, Tally
+from effectonce._core.records import TERMINAL, Record, Scene, State, in_the_air, transition
+from effectonce.stores.base import Capabilities
+
+R = TypeVar("R")
+
+
+class MemoryStore:
+    """Records in a dict, one lock around it."""
+
+    capabilities = Capabilities(durable=False, transactions=False)
+
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._records: dict[str, Record] = {}
+        self._open: dict[str, set[str]] = {}  # latch -> keys without an outcome
+
+    def apply(self, op: Op[R], /) -> R:
+        with self._lock:
+            return cast(R, self._apply(op))
+
+    async def aapply(self, op: Op[R], /) -> R:
+        return self.apply(op)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _apply(self, op: Any) -> Any:
+        match op:
+            case Find(key):
+                return self._records.get(key)
+            case Browse(state, tenant, after, limit):
+                found = (
+                    r
+                    for r in self._records.values()
+                    if r.state is state
+                    and (tenant is None or r.request.tenant == tenant)
+                    and (r.created_at, r.request.key) > after
+                )
+                return tuple(sorted(found, key=lambda r: (r.created_at, r.request.key))[:limit])
+            case Tally():
+                return dict(Counter(r.state for r in self._records.values()))
+            case Sweep():
+                return self._sweep(op)
+            case _:
+                return self._step(op.key, op, self._scene(op))
+
+    def _step(self, key: str, op: Any, scene: Scene) -> Any:
+        step = transition(self._records.get(key), op, scene)
+        if step.changed:
+            self._put(key, step.after)
+        return step.reply
+
+    def _scene(self, op: Any) -> Scene:
+        if not isinstance(op, Claim):
+            return Scene(self._clock())
+        request = op.request
+        others = sorted(self._open.get(request.latch, ())) if request.latch else ()
+        rivals = (self._records[key] for key in others if key != request.key)
+        rival = next((r for r in rivals if in_the_air(r)), None)
+        return Scene(self._clock(), rival, self._records.get(request.after))
+
+    def _sweep(self, op: Sweep) -> Swept:
+        scene = Scene(self._clock())
+        due: Iterable[tuple[str, Record]] = list(self._records.items())
+        counts: Counter[State] = Counter()
+        for key, before in due:
+            if counts.total() == op.limit:
+                break
+            step = transition(before, op, scene)
+            if step.changed:
+                self._put(key, step.after)
+                counts[State.ABSENT if step.after is None else step.after.state] += 1
+        return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT])
+
+    def _put(self, key: str, record: Record | None) -> None:
+        if record is None:
+            del self._records[key]
+            return
+        self._records[key] = record
+        if record.request.latch:
+            keys = self._open.setdefault(record.request.latch, set())
+            if record.state in TERMINAL:
+                keys.discard(key)
+            else:
+                keys.add(key)
+            if not keys:
+                del self._open[record.request.latch]

@@ -1,0 +1,305 @@
+"""SQLite: the embedded default, durable, for many threads and processes of one machine.
+
+Theory of operation. One connection, one lock, and a list of jobs. Whoever holds the lock works off everything that waits, in one
+transaction and so with one fsync, however many callers share it (group commit); a lone caller does its own job and pays for no thread.
+Async callers wait for a writer thread that does the same. Readers' jobs are answered from a plain read, so a replay never writes.
+
+Inside the transaction a record is read, put through the transition table and written back. `BEGIN IMMEDIATE` holds the database's
+write lock around all three, which makes them one atomic step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from effectonce._core.ops import Browse, Claim, Find, Op, Sweep, Swept, Tally
+from effectonce._core.records import Scene, State, Step, transition
+from effectonce.errors import StoreUnavailable
+from effectonce.stores._sqlite_file import BROWSE, READ, RIVAL, SWEEPABLE, TALLY, Connection
+from effectonce.stores.base import Capabilities
+
+R = TypeVar("R")
+BATCH_MAX = 256
+
+
+class _Job:
+    """One op on its way to the database."""
+
+    __slots__ = ("done", "error", "future", "loop", "op", "reply")
+
+    def __init__(self, op: Op[Any]) -> None:
+        self.op, self.done = op, False
+        self.reply: Any = None
+        self.error: Exception | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.future: asyncio.Future[Any] | None = None
+
+    def finish(self) -> None:
+        """On the loop of an async caller: hand over what came of it."""
+        if self.future is None or self.future.done():
+            return  # the caller was cancelled meanwhile
+        if self.error is None:
+            self.future.set_result(self.reply)
+        else:
+            self.future.set_exception(self.error)
+
+
+class SqliteStore:
+    """One SQLite file shared by every thread and process of this machine."""
+
+    capabilities = Capabilities(durable=True, transactions=True)
+
+    def __init__(self, path: str | os.PathLike[str], *, busy_s: float = 5.0, clock: Callable[[], float] = time.time) -> None:
+        self.path = Path(path)
+        self._busy_s = busy_s
+        self._clock = clock
+        self._start()
+        _STORES.add(self)
+
+    def _start(self) -> None:
+        """Everything that must not cross a fork: connection, lock, jobs, threads."""
+        self._jobs: deque[_Job] = deque()
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._writer: threading.Thread | None = None
+        self._idle: list[Connection] = []
+        self._main: Connection | None = None
+
+    def _connect(self) -> Connection:
+        if self._main is None:
+            self._main = Connection(self.path, self._busy_s)
+        return self._main
+
+    # ------------------------------------------------------------ both colours
+
+    def apply(self, op: Op[R], /) -> R:
+        job = _Job(op)
+        self._jobs.append(job)
+        with self._lock:
+            if not job.done:  # otherwise the one before us took it along
+                self._work()
+        if job.error is not None:
+            raise job.error
+        return cast(R, job.reply)
+
+    async def aapply(self, op: Op[R], /) -> R:
+        job = _Job(op)
+        job.loop = asyncio.get_running_loop()
+        job.future = job.loop.create_future()
+        self._jobs.append(job)
+        if self._writer is None:
+            self._hire_writer()
+        self._wake.set()
+        return cast(R, await job.future)
+
+    def close(self) -> None:
+        """Close every connection. A later call opens new ones."""
+        with self._lock:
+            for connection in (*self._idle, *([self._main] if self._main else [])):
+                connection.close()
+            self._idle, self._main = [], None
+
+    def _hire_writer(self) -> None:
+        with self._lock:
+            if self._writer is None:
+                wake = self._wake
+                store = weakref.ref(self, lambda _: wake.set())  # or the thread would wait for ever
+                self._writer = threading.Thread(
+                    target=_write_for_async_callers, args=(store, wake), name="effectonce-sqlite", daemon=True
+                )
+                self._writer.start()
+
+    # ------------------------------------------------------------ group commit
+
+    def _work(self) -> None:
+        """Work off what waits. The lock is held."""
+        jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), BATCH_MAX))]
+        failure: BaseException = InterruptedError("the caller that wrote for all was interrupted")
+        try:
+            connection = self._connect()
+            connection.check_file()
+            writes = [job for job in jobs if not self._answered_by_reading(connection, job)]
+            if writes:
+                self._commit(connection, writes)
+        except Exception as error:  # noqa: BLE001  # one caller works for all: each must hear of it, none may wait for ever
+            failure = error
+        finally:
+            for job in jobs:
+                if not job.done:
+                    job.error, job.done = self._unavailable(failure), True
+            self._deliver(jobs)
+
+    def _answered_by_reading(self, connection: Connection, job: _Job) -> bool:
+        """Most ops find a record that leaves them nothing to write. Those take no lock."""
+        match job.op:
+            case Claim():
+                step = self._step(connection, job.op, job.op.key)
+                if step.changed:
+                    return False
+                job.reply = step.reply
+            case Find(key):
+                job.reply = connection.record(READ, key)
+            case Browse(state, tenant, after, limit):
+                job.reply = tuple(connection.records(BROWSE, state, tenant, *after, limit))
+            case Tally():
+                job.reply = {State(state): count for state, count in connection.rows(TALLY)}
+            case _:
+                return False
+        job.done = True
+        return True
+
+    def _commit(self, connection: Connection, jobs: list[_Job]) -> None:
+        with connection.writing():
+            replies = [self._write(connection, job.op) for job in jobs]
+        for job, reply in zip(jobs, replies, strict=True):
+            job.reply, job.done = reply, True
+
+    def _deliver(self, jobs: list[_Job]) -> None:
+        for loop in {job.loop for job in jobs}:
+            if loop is not None:
+                mine = [job for job in jobs if job.loop is loop]
+                with contextlib.suppress(RuntimeError):  # the loop was closed: its callers are gone
+                    loop.call_soon_threadsafe(_finish_all, mine)
+
+    # ------------------------------------------------------------ ops
+
+    def _write(self, connection: Connection, op: Any) -> Any:
+        if isinstance(op, Sweep):
+            return self._sweep(connection, op)
+        step = self._step(connection, op, op.key)
+        if step.changed:
+            connection.put(op.key, step)
+        return step.reply
+
+    def _step(self, connection: Connection, op: Any, key: str) -> Step:
+        record = connection.record(READ, key)
+        if not isinstance(op, Claim):
+            return transition(record, op, Scene(self._clock()))
+        request = op.request
+        rival = connection.record(RIVAL, request.latch, key) if request.latch else None
+        predecessor = connection.record(READ, request.after) if request.after else None
+        return transition(record, op, Scene(self._clock(), rival, predecessor))
+
+    def _sweep(self, connection: Connection, op: Sweep) -> Swept:
+        scene, counts = Scene(self._clock()), Counter[State]()
+        for before in connection.records(SWEEPABLE, scene.now):
+            if counts.total() == op.limit:
+                break
+            step = transition(before, op, scene)
+            if step.changed:
+                connection.put(before.request.key, step)
+                counts[State.ABSENT if step.after is None else step.after.state] += 1
+        return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT])
+
+    def _unavailable(self, error: BaseException) -> StoreUnavailable:
+        told = str(error) if isinstance(error, StoreUnavailable) else f"{self.path}: {error}. Nothing was sent."
+        unavailable = StoreUnavailable(told)
+        unavailable.__cause__ = error
+        return unavailable
+
+    # ------------------------------------------------------------ transactions
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[_Transaction]:
+        """The tool's writes and its record in one COMMIT. Other writers of this file wait as long as the tool runs."""
+        transaction = self._begin()
+        try:
+            yield transaction
+        finally:
+            self._end(transaction)
+
+    @contextlib.asynccontextmanager
+    async def atransaction(self) -> AsyncIterator[_Transaction]:
+        begun = asyncio.ensure_future(asyncio.to_thread(self._begin))
+        try:
+            transaction = await asyncio.shield(begun)
+        except asyncio.CancelledError:
+            begun.add_done_callback(self._end_unused)  # the thread goes on, and would hold the write lock for ever
+            raise
+        try:
+            yield transaction
+        finally:
+            self._end(transaction)
+
+    def _begin(self) -> _Transaction:
+        try:
+            connection = self._idle.pop() if self._idle else Connection(self.path, self._busy_s)
+            connection.check_file()
+            connection.begin()
+        except (sqlite3.Error, OSError, StoreUnavailable) as error:
+            raise self._unavailable(error) from error
+        return _Transaction(self, connection)
+
+    def _end_unused(self, begun: asyncio.Future[_Transaction]) -> None:
+        if not begun.cancelled() and begun.exception() is None:
+            self._end(begun.result())
+
+    def _end(self, transaction: _Transaction) -> None:
+        connection = transaction.held
+        connection.roll_back()  # nothing, if it was committed
+        self._idle.append(connection)
+
+
+class _Transaction:
+    """An open write transaction of one tool."""
+
+    def __init__(self, store: SqliteStore, connection: Connection) -> None:
+        self._store, self.held = store, connection
+        self.connection = connection.db
+
+    def apply(self, op: Op[R], /) -> R:
+        try:
+            return cast(R, self._store._write(self.held, op))  # noqa: SLF001  # the same module's
+        except sqlite3.Error as error:
+            raise self._store._unavailable(error) from error  # noqa: SLF001
+
+    def commit(self) -> None:
+        try:
+            self.held.commit()
+        except sqlite3.Error as error:
+            raise self._store._unavailable(error) from error  # noqa: SLF001
+
+
+def _finish_all(jobs: list[_Job]) -> None:
+    for job in jobs:
+        job.finish()
+
+
+def _write_for_async_callers(store: weakref.ref[SqliteStore], wake: threading.Event) -> None:
+    """The writer thread: it lives as long as its store does."""
+    while True:
+        wake.wait()
+        wake.clear()
+        this = store()
+        if this is None:
+            return
+        while this._jobs:  # noqa: SLF001  # the same module's
+            with this._lock:  # noqa: SLF001
+                this._work()  # noqa: SLF001
+        del this
+
+
+# ---------------------------------------------------------------- fork
+
+_STORES: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+_INHERITED: list[Connection | None] = []
+
+
+def _after_fork() -> None:
+    """Give the child its own connections. Its parent's must not even be closed here: SQLite would tidy up under the parent's feet."""
+    for store in _STORES:
+        _INHERITED.extend((store._main, *store._idle))  # noqa: SLF001  # the same module's
+        store._start()  # noqa: SLF001
+
+
+os.register_at_fork(after_in_child=_after_fork)
