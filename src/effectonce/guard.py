@@ -216,7 +216,7 @@ class Guard:
 
     def find(self, key: str) -> Record | None:
         """The record of one effect."""
-        return self.store.apply(Find(key))  # type: ignore[return-value]
+        return self.store.apply(Find(key))
 
     def in_doubt(self, *, limit: int = 100, tenant: str | None = None) -> tuple[Record, ...]:
         """Effects whose outcome nobody knows, oldest first."""
@@ -256,10 +256,8 @@ class Guard:
 
     async def areconcile(self, *, limit: int = 100) -> Reconciled:
         """Ask the probes of async tools about effects in doubt. Nothing is sent again."""
-        answers: list[Outcome[Any] | bool | None] = []
-        for record in await self.store.aapply(Browse(State.IN_DOUBT, limit=limit)):  # type: ignore[union-attr]
-            answers.append(self._reconcilable(record, is_async=True) and await self._aasked(record))
-        return _count(answers)
+        records = await self.store.aapply(Browse(State.IN_DOUBT, limit=limit))
+        return _count([self._reconcilable(record, is_async=True) and await self._aasked(record) for record in records])
 
     def _reconcilable(self, record: Record, *, is_async: bool) -> bool:
         tool = self._tools.get(record.request.terms.tool)
@@ -279,7 +277,7 @@ class Guard:
 
     def sweep(self, *, limit: int = 100) -> Swept:
         """One bounded round of tidying: abandoned effects go in doubt, outcomes past their window become tombstones."""
-        return self.store.apply(Sweep(limit))  # type: ignore[return-value]
+        return self.store.apply(Sweep(limit))
 
     def close(self) -> None:
         """Give back connections. The guard can be used again afterwards."""

@@ -87,7 +87,7 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
             )
             raise GaveUp(message, effect=effect) from error
         case _:
-            _refuse(ending, effect)
+            return _refuse(ending, effect)
 
 
 def _refuse(ending: Fenced | Busy | Latched | Mismatch | ExpiredReply | Early | Unavailable, effect: EffectRef) -> NoReturn:
