@@ -1,20 +1,20 @@
 """Every error says what happened, what is known and what to do; every error carries that as data.
 
-    EffectOnceError
-    ├── ContractViolation      the call or the contract is wrong; nothing was sent
-    ├── Conflict               the same key asks for something else; nothing was sent
-    ├── Expired                the key's window is over; nothing was sent
-    ├── OutOfOrder             the predecessor in the sequence has no outcome; nothing was sent
-    ├── StoreUnavailable       the store did not answer; nothing was sent
-    ├── InFlight               somebody else is doing it right now
-    ├── InDoubt                it may have happened and nobody can tell
-    ├── GaveUp                 no attempts or time left
-    ├── LeaseLost              it ran, but another caller owns the record by now
-    ├── PartialSuccess         some of it happened (raised by tools)
-    ├── ReplayedFailure        it failed for good earlier; this is that failure
-    └── ResultUnavailable      it happened, but its result cannot be shown again
+EffectOnceError
+├── ContractViolation      the call or the contract is wrong; nothing was sent
+├── Conflict               the same key asks for something else; nothing was sent
+├── Expired                the key's window is over; nothing was sent
+├── OutOfOrder             the predecessor in the sequence has no outcome; nothing was sent
+├── StoreUnavailable       the store did not answer; nothing was sent
+├── InFlight               somebody else is doing it right now
+├── InDoubt                it may have happened and nobody can tell
+├── GaveUp                 no attempts or time left
+├── LeaseLost              it ran, but another caller owns the record by now
+├── PartialSuccess         some of it happened (raised by tools)
+├── ReplayedFailure        it failed for good earlier; this is that failure
+└── ResultUnavailable      it happened, but its result cannot be shown again
 
-    NotSent, Rejected          raised by tools to say what is certain; they are the tool's own errors, not ours
+NotSent, Rejected          raised by tools to say what is certain; they are the tool's own errors, not ours
 """
 
 from __future__ import annotations
