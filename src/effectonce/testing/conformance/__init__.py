@@ -1,0 +1,29 @@
+"""What every store must do, as plain functions: run them against your own store, in both colours.
+
+    from effectonce.testing import conformance
+
+    @pytest.mark.parametrize("colour", conformance.COLOURS)
+    @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+    def test_my_store_conforms(check, colour, tmp_path):
+        with conformance.Bench(lambda clock: MyStore(tmp_path / "my.db", clock=clock), colour) as bench:
+            check(bench)
+
+A check never mentions a colour and never waits: the bench has a clock that is turned by hand. A store that passes them all behaves like the
+reference; `effectonce.testing.mutants` is the list of stores that must not pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from effectonce.testing.conformance import claims, doubts, neighbours, owners
+from effectonce.testing.conformance.bench import COLOURS, Bench, Colour
+
+__all__ = ["CHECKS", "COLOURS", "Bench", "Colour"]
+
+CHECKS: tuple[Callable[[Bench], None], ...] = tuple(
+    check
+    for room in (claims, owners, doubts, neighbours)
+    for check in vars(room).values()
+    if callable(check) and getattr(check, "__annotations__", {}) == {"bench": "Bench", "return": "None"}
+)

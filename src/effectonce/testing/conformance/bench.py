@@ -1,0 +1,119 @@
+"""One store in one colour, with a hand-cranked clock, and the requests that the checks use."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import count
+from math import inf
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+from effectonce._core.ops import Applied, Claim, Doubt, Find, Held, Op, Request
+from effectonce._core.records import Record, State
+from effectonce._core.terms import Capability, Kind, Terms
+from effectonce.stores.base import Store
+from effectonce.testing.clock import FakeClock
+
+R = TypeVar("R")
+Colour = Literal["sync", "async"]
+COLOURS: tuple[Colour, ...] = ("sync", "async")
+LEASE_S, WINDOW_S, RESEND_S = 30.0, 3600.0, 600.0
+RACERS = 20
+
+
+class Bench:
+    """One store in one colour, with a hand-cranked clock."""
+
+    def __init__(self, open_store: Callable[[FakeClock], Store], colour: Colour) -> None:
+        self.clock, self.colour = FakeClock(), colour
+        self.store = open_store(self.clock)
+        self._loop = asyncio.new_event_loop()
+        self._tokens = count(1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._loop.close()
+        self.store.close()
+
+    def apply(self, op: Op[R]) -> R:
+        """Apply one op in the bench's colour."""
+        if self.colour == "sync":
+            return self.store.apply(op)
+        return self._loop.run_until_complete(self.store.aapply(op))
+
+    def race(self, ops: Sequence[Op[R]]) -> list[R]:
+        """Apply all ops at the same instant, from as many threads or tasks."""
+        if self.colour == "async":
+            return self._loop.run_until_complete(_gather(self.store, ops))
+        gate, replies = threading.Barrier(len(ops)), []
+
+        def racer(op: Op[R]) -> None:
+            gate.wait()
+            replies.append(self.store.apply(op))
+
+        threads = [threading.Thread(target=racer, args=(op,)) for op in ops]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return replies
+
+    def token(self) -> str:
+        """A token that nobody else has."""
+        return f"token-{next(self._tokens)}"
+
+    def claim(self, request: Request, *, dispatch: bool = True, lease_s: float = LEASE_S) -> tuple[str, Any]:
+        """Claim as a new caller; returns its token and the reply."""
+        token = self.token()
+        return token, self.apply(Claim(request, token, lease_s, dispatch))
+
+    def held(self, request: Request, *, dispatch: bool = True) -> tuple[str, int]:
+        """Claim and expect to hold it; returns token and epoch."""
+        token, reply = self.claim(request, dispatch=dispatch)
+        assert isinstance(reply, Held), reply
+        return token, reply.epoch
+
+    def record(self, request: Request) -> Record:
+        """The record as it is now."""
+        record = self.apply(Find(request.key))
+        assert record is not None, f"{request.key} has no record"
+        return record
+
+    def state(self, request: Request) -> State:
+        return self.record(request).state
+
+    def lease_ends(self) -> None:
+        """Let every lease run out."""
+        self.clock.advance(LEASE_S + 1)
+
+    def in_doubt(self, request: Request) -> tuple[str, int]:
+        """Bring a request in doubt; returns the sender's token and epoch."""
+        token, epoch = self.held(request)
+        assert isinstance(self.apply(Doubt(request.key, token, epoch, "no answer")), Applied)
+        return token, epoch
+
+
+async def _gather(store: Store, ops: Sequence[Op[R]]) -> list[R]:
+    return list(await asyncio.gather(*(store.aapply(op) for op in ops)))
+
+
+def terms(downstream: Capability = Capability.NONE, kind: Kind = Kind.WRITE, **changes: Any) -> Terms:
+    """Terms as the checks use them: an hour's window, ten minutes to re-send under a key."""
+    resend = {Capability.KEY: RESEND_S, Capability.TRANSACTION: inf}.get(downstream, 0.0)
+    base = Terms(tool="pay", version="1", kind=kind, downstream=downstream, window_s=WINDOW_S, resend_s=resend)
+    return replace(base, **changes)
+
+
+def request(key: str = "k", *, on: Terms | None = None, **changes: Any) -> Request:
+    """A request as the checks use it."""
+    return replace(Request(key, f"fingerprint of {key}", on or terms(), "main"), **changes)
+
+
+KEYED = terms(Capability.KEY)
+PROBED = terms(Capability.PROBE)
+TRANSACTED = terms(Capability.TRANSACTION)

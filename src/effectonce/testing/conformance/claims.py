@@ -1,0 +1,196 @@
+"""Claiming, other requests under the same key, windows and sweeping."""
+
+from __future__ import annotations
+
+from math import inf
+
+from effectonce._core.ops import Busy, Claim, Complete, Expired, Fail, Find, Held, Mismatch, Recorded, Request, Sweep, Swept
+from effectonce._core.records import State
+from effectonce.testing.conformance.bench import KEYED, LEASE_S, PROBED, RACERS, RESEND_S, WINDOW_S, Bench, request, terms
+
+# ---------------------------------------------------------------- claiming
+
+
+def the_first_claim_holds_and_dispatches_in_one_write(bench: Bench) -> None:
+    _, reply = bench.claim(request())
+    assert reply == Held(epoch=1, sends=1, dispatched=True)
+    assert bench.state(request()) is State.DISPATCHED
+
+
+def a_claim_may_hold_without_dispatching(bench: Bench) -> None:
+    _, reply = bench.claim(request(), dispatch=False)
+    assert reply == Held(epoch=1, sends=0, dispatched=False)
+    assert bench.state(request()) is State.CLAIMED
+
+
+def a_record_reads_back_as_it_was_written(bench: Bench) -> None:
+    asked = Request("k", "f", PROBED, "tenant ☂", "chat\x00", "it's a step", b"\x00\xff", "latch", "")
+    token, _ = bench.claim(asked)
+    record = bench.record(asked)
+    assert record.request == asked
+    assert (record.token, record.dtoken, record.lease_until) == (token, token, bench.clock.now + LEASE_S)
+    assert (record.created_at, record.first_dispatch_at, record.sent_until) == (
+        bench.clock.now,
+        bench.clock.now,
+        bench.clock.now + LEASE_S,
+    )
+
+
+def a_live_lease_makes_others_wait(bench: Bench) -> None:
+    bench.claim(request())
+    bench.clock.advance(10)
+    assert bench.claim(request())[1] == Busy(LEASE_S - 10)
+
+
+def of_many_racers_one_holds(bench: Bench) -> None:
+    replies = bench.race([Claim(request(), bench.token(), LEASE_S, dispatch=True) for _ in range(RACERS)])
+    assert sum(isinstance(reply, Held) for reply in replies) == 1
+    assert sum(isinstance(reply, Busy) for reply in replies) == RACERS - 1
+
+
+def keys_do_not_wait_for_each_other(bench: Bench) -> None:
+    replies = bench.race([Claim(request(f"k{n}"), bench.token(), LEASE_S, dispatch=True) for n in range(RACERS)])
+    assert all(isinstance(reply, Held) for reply in replies)
+
+
+def a_lost_claim_acknowledgement_is_repeated_not_busy(bench: Bench) -> None:
+    claim = Claim(request(), bench.token(), LEASE_S, dispatch=True)
+    assert bench.apply(claim) == bench.apply(claim) == Held(epoch=1, sends=1, dispatched=True)
+    assert bench.record(request()).sends == 1
+
+
+def an_unsent_claim_is_stolen_after_its_lease(bench: Bench) -> None:
+    bench.held(request(), dispatch=False)
+    bench.lease_ends()
+    assert bench.claim(request())[1] == Held(epoch=2, sends=1, dispatched=True)
+
+
+def a_live_claim_is_not_stolen(bench: Bench) -> None:
+    bench.held(request(), dispatch=False)
+    bench.clock.advance(LEASE_S - 0.001)
+    assert isinstance(bench.claim(request())[1], Busy)
+
+
+def continuous_retries_do_not_keep_a_dead_claim_alive(bench: Bench) -> None:
+    bench.held(request(), dispatch=False)
+    replies = []
+    for _ in range(8):
+        bench.clock.advance(LEASE_S / 8)
+        replies.append(bench.claim(request())[1])
+    assert isinstance(replies[-1], Held)
+
+
+# ---------------------------------------------------------------- other requests, tenants, windows
+
+
+def another_request_never_inherits_the_key(bench: Bench) -> None:
+    other = request(fingerprint="other")
+    bench.held(request(on=KEYED))
+    assert bench.claim(other)[1] == Mismatch("pay")
+    bench.lease_ends()
+    assert bench.claim(other)[1] == Mismatch("pay")
+    token, epoch = bench.held(request(on=KEYED))
+    bench.apply(Complete("k", token, epoch, b"done"))
+    assert bench.claim(other)[1] == Mismatch("pay")
+
+
+def another_request_never_inherits_a_failure_or_a_doubt(bench: Bench) -> None:
+    token, epoch = bench.held(request("failed"))
+    bench.apply(Fail("failed", token, epoch, b"no"))
+    bench.in_doubt(request("doubtful"))
+    for key in ("failed", "doubtful"):
+        assert bench.claim(request(key, fingerprint="other"))[1] == Mismatch("pay")
+
+
+def another_request_never_takes_an_unsent_claim(bench: Bench) -> None:
+    bench.held(request(), dispatch=False)
+    bench.lease_ends()
+    assert bench.claim(request(fingerprint="other"))[1] == Mismatch("pay")
+
+
+def an_outcome_is_replayed_within_its_window(bench: Bench) -> None:
+    token, epoch = bench.held(request())
+    bench.apply(Complete("k", token, epoch, b"v1 ok 0"))
+    bench.clock.advance(WINDOW_S - 1)
+    assert bench.claim(request())[1] == Recorded(State.COMPLETED, b"v1 ok 0", WINDOW_S - 1, 1.0)
+
+
+def an_empty_outcome_is_an_outcome(bench: Bench) -> None:
+    token, epoch = bench.held(request())
+    bench.apply(Complete("k", token, epoch, b""))
+    assert isinstance(bench.claim(request())[1], Recorded)
+
+
+def an_expired_key_is_refused_before_any_sweep(bench: Bench) -> None:
+    token, epoch = bench.held(request())
+    bench.apply(Complete("k", token, epoch, b"done"))
+    bench.clock.advance(WINDOW_S + 1)
+    assert bench.claim(request())[1] == Expired(1.0)
+
+
+def an_expired_key_is_refused_after_the_sweep(bench: Bench) -> None:
+    token, epoch = bench.held(request())
+    bench.apply(Complete("k", token, epoch, b"done"))
+    bench.clock.advance(WINDOW_S + 1)
+    assert bench.apply(Sweep()) == Swept(doubted=0, buried=1, forgotten=0)
+    assert bench.record(request()).outcome == b""
+    assert bench.claim(request())[1] == Expired(1.0)
+
+
+def a_sweep_leaves_open_windows_and_records_without_an_outcome(bench: Bench) -> None:
+    token, epoch = bench.held(request("done"))
+    bench.apply(Complete("done", token, epoch, b"done"))
+    bench.held(request("claimed"), dispatch=False)
+    bench.held(request("sent", on=KEYED))
+    bench.in_doubt(request("doubtful"))
+    bench.clock.advance(RESEND_S - 1)
+    assert bench.apply(Sweep()) == Swept(0, 0, 0)
+    bench.clock.advance(1e9)
+    assert bench.apply(Sweep()) == Swept(doubted=1, buried=1, forgotten=0)
+    assert bench.state(request("claimed")) is State.CLAIMED
+    assert bench.state(request("doubtful")) is State.IN_DOUBT
+
+
+def a_sweep_finds_abandoned_effects(bench: Bench) -> None:
+    bench.held(request())
+    assert bench.apply(Sweep()) == Swept(0, 0, 0)
+    bench.lease_ends()
+    assert bench.apply(Sweep()) == Swept(doubted=1, buried=0, forgotten=0)
+    assert bench.state(request()) is State.IN_DOUBT
+
+
+def a_sweep_is_bounded(bench: Bench) -> None:
+    for n in range(5):
+        token, epoch = bench.held(request(f"k{n}"))
+        bench.apply(Complete(f"k{n}", token, epoch, b"done"))
+    bench.clock.advance(WINDOW_S + 1)
+    assert [bench.apply(Sweep(2)).buried for _ in range(4)] == [2, 2, 1, 0]
+
+
+def a_tombstone_is_forgotten_when_its_own_time_is_over(bench: Bench) -> None:
+    short = request(on=terms(tombstone_s=100.0))
+    token, epoch = bench.held(short)
+    bench.apply(Fail("k", token, epoch, b"no"))
+    bench.clock.advance(WINDOW_S + 1)
+    bench.apply(Sweep())
+    bench.clock.advance(98)
+    assert bench.apply(Sweep()) == Swept(0, 0, 0)
+    bench.clock.advance(2)
+    assert bench.apply(Sweep()) == Swept(0, 0, forgotten=1)
+    assert bench.apply(Find("k")) is None
+
+
+def a_time_window_runs_again_after_its_end_and_leaves_nothing(bench: Bench) -> None:
+    windowed = request(on=terms(resend_s=inf, tombstone_s=0.0, rerun=True))
+    for epoch in (1, 2):
+        token, reply = bench.claim(windowed)
+        assert isinstance(reply, Held)
+        assert reply.epoch == epoch
+        bench.apply(Complete("k", token, epoch, b"done"))
+        assert isinstance(bench.claim(windowed)[1], Recorded)
+        bench.clock.advance(WINDOW_S + 1)
+    assert bench.apply(Sweep()) == Swept(0, 0, forgotten=1)
+    token, epoch = bench.held(windowed)
+    bench.apply(Fail("k", token, epoch, b"no"))
+    bench.clock.advance(WINDOW_S + 1)
+    assert isinstance(bench.claim(windowed)[1], Held)

@@ -1,0 +1,177 @@
+"""Doubt: late evidence, reconciling, and what a person may settle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from effectonce._core.ops import (
+    Applied,
+    Attest,
+    Busy,
+    Complete,
+    Confirm,
+    Dispatch,
+    Doubt,
+    Held,
+    Inquire,
+    Rearm,
+    Recorded,
+    Refused,
+    Refute,
+    Rerun,
+)
+from effectonce._core.records import Record, State
+from effectonce._core.terms import Kind
+from effectonce.testing.conformance.bench import KEYED, LEASE_S, PROBED, Bench, request
+
+# ---------------------------------------------------------------- doubt
+
+
+def late_evidence_of_the_only_send_settles_a_doubt(bench: Bench) -> None:
+    token, epoch = bench.held(request())
+    bench.lease_ends()
+    bench.claim(request())
+    late = Complete("k", token, epoch, b"it did happen")
+    assert isinstance(bench.apply(late), Applied)
+    assert isinstance(bench.apply(late), Applied)
+    record = bench.record(request())
+    assert (record.state, record.outcome, record.settled_by) == (State.COMPLETED, b"it did happen", "late evidence")
+
+
+def late_evidence_of_one_of_two_sends_settles_nothing(bench: Bench) -> None:
+    first, first_epoch = bench.held(request(on=KEYED))
+    bench.lease_ends()
+    second, second_epoch = bench.held(request(on=KEYED))
+    bench.apply(Doubt("k", second, second_epoch, "?"))
+    assert bench.apply(Complete("k", first, first_epoch, b"x")) == Refused(State.IN_DOUBT)
+    assert bench.apply(Complete("k", second, second_epoch, b"x")) == Refused(State.IN_DOUBT)
+
+
+def evidence_is_kept_and_changes_nothing(bench: Bench) -> None:
+    bench.in_doubt(request())
+    before = bench.record(request())
+    after = bench.apply(Attest("k", "an owner reports success", b"\x00rcpt_1"))
+    assert isinstance(after, Record)
+    assert after == bench.record(request())
+    assert [(e.note, e.outcome) for e in after.evidence] == [("an owner reports success", b"\x00rcpt_1")]
+    assert after._replace(evidence=()) == before
+
+
+def evidence_is_bounded(bench: Bench) -> None:
+    bench.in_doubt(request())
+    for n in range(40):
+        bench.apply(Attest("k", f"note {n}"))
+    assert [e.note for e in bench.record(request()).evidence] == [f"note {n}" for n in range(32)]
+
+
+def one_reconciler_asks_at_a_time(bench: Bench) -> None:
+    bench.in_doubt(request(on=PROBED))
+    token = bench.token()
+    inquire = Inquire("k", token, LEASE_S)
+    held = bench.apply(inquire)
+    assert isinstance(held, Held)
+    assert bench.apply(inquire) == held
+    assert bench.apply(Inquire("k", bench.token(), LEASE_S)) == Busy(LEASE_S)
+    bench.lease_ends()
+    successor = bench.apply(Inquire("k", bench.token(), LEASE_S))
+    assert isinstance(successor, Held)
+    assert successor.epoch == held.epoch + 1
+    assert bench.apply(Complete("k", token, held.epoch, b"found")) == Refused(State.IN_DOUBT)
+
+
+def a_reconciler_settles_what_its_probe_found(bench: Bench) -> None:
+    bench.in_doubt(request(on=PROBED))
+    token = bench.token()
+    held = bench.apply(Inquire("k", token, LEASE_S))
+    assert isinstance(held, Held)
+    assert bench.apply(Complete("k", token, held.epoch, b"found", "probe")) == Applied(held.epoch)
+    assert bench.record(request()).settled_by == "probe"
+
+
+def only_a_doubt_can_be_inquired(bench: Bench) -> None:
+    bench.held(request())
+    assert bench.apply(Inquire("k", bench.token(), LEASE_S)) == Refused(State.DISPATCHED)
+
+
+def not_found_is_no_proof_without_a_delay_bound(bench: Bench) -> None:
+    bench.in_doubt(request(on=PROBED))
+    token = bench.token()
+    held = bench.apply(Inquire("k", token, 1e9))
+    assert isinstance(held, Held)
+    bench.clock.advance(1e6)
+    assert bench.apply(Rerun("k", token, held.epoch, LEASE_S)) == Refused(State.IN_DOUBT)
+
+
+def not_found_is_no_proof_before_the_delay_bound(bench: Bench) -> None:
+    bench.in_doubt(request(on=replace(PROBED, delay_s=60.0)))
+    token = bench.token()
+    held = bench.apply(Inquire("k", token, 1e9))
+    assert isinstance(held, Held)
+    bench.clock.advance(LEASE_S + 60.0)
+    assert bench.apply(Rerun("k", token, held.epoch, LEASE_S)) == Refused(State.IN_DOUBT)
+    bench.clock.advance(0.001)
+    rerun = Rerun("k", token, held.epoch, LEASE_S)
+    assert bench.apply(rerun) == bench.apply(rerun) == Applied(held.epoch)
+    assert bench.record(request()).sends == 0
+    assert bench.apply(Dispatch("k", token, held.epoch, 1, LEASE_S)) == Applied(held.epoch)
+
+
+def only_the_reconciler_may_re_run(bench: Bench) -> None:
+    bench.in_doubt(request(on=replace(PROBED, delay_s=0.0)))
+    held = bench.apply(Inquire("k", bench.token(), LEASE_S))
+    assert isinstance(held, Held)
+    bench.lease_ends()
+    assert bench.apply(Rerun("k", "forged", held.epoch, LEASE_S)) == Refused(State.IN_DOUBT)
+
+
+def an_irreversible_effect_is_never_re_run(bench: Bench) -> None:
+    bench.in_doubt(request(on=replace(PROBED, kind=Kind.IRREVERSIBLE, delay_s=0.0)))
+    token = bench.token()
+    held = bench.apply(Inquire("k", token, LEASE_S))
+    assert isinstance(held, Held)
+    bench.lease_ends()
+    assert bench.apply(Rerun("k", token, held.epoch, LEASE_S)) == Refused(State.IN_DOUBT)
+
+
+def a_person_confirms(bench: Bench) -> None:
+    bench.in_doubt(request())
+    confirm = Confirm("k", b"rcpt_1", "ada", "seen on the statement")
+    assert isinstance(bench.apply(confirm), Applied)
+    assert isinstance(bench.apply(confirm), Applied)
+    record = bench.record(request())
+    assert (record.state, record.outcome, record.settled_by) == (State.COMPLETED, b"rcpt_1", "ada")
+    assert record.reason == "seen on the statement"
+
+
+def a_person_refutes_and_a_late_answer_becomes_evidence(bench: Bench) -> None:
+    token, epoch = bench.in_doubt(request())
+    refute = Refute("k", b"no", "ada", "not on the statement")
+    assert isinstance(bench.apply(refute), Applied)
+    assert isinstance(bench.apply(refute), Applied)
+    assert bench.apply(Complete("k", token, epoch, b"late")) == Refused(State.FAILED)
+    assert isinstance(bench.claim(request())[1], Recorded)
+
+
+def a_person_settles_an_abandoned_effect_too(bench: Bench) -> None:
+    bench.held(request("happened"))
+    bench.held(request("did-not"))
+    assert bench.apply(Confirm("happened", b"x", "ada", "seen")) == Refused(State.DISPATCHED)
+    bench.lease_ends()
+    assert isinstance(bench.apply(Confirm("happened", b"x", "ada", "seen")), Applied)
+    assert isinstance(bench.apply(Refute("did-not", b"x", "ada", "not seen")), Applied)
+
+
+def nobody_refutes_what_the_next_caller_may_still_send(bench: Bench) -> None:
+    bench.held(request(on=KEYED))
+    bench.lease_ends()
+    assert bench.apply(Refute("k", b"x", "ada", "not seen")) == Refused(State.DISPATCHED)
+
+
+def a_person_may_send_again_only_while_the_key_is_honoured(bench: Bench) -> None:
+    bench.in_doubt(request("unkeyed"))
+    assert bench.apply(Rearm("unkeyed", "ada", "try again")) == Refused(State.IN_DOUBT)
+    bench.in_doubt(request(on=KEYED))
+    rearm = Rearm("k", "ada", "the bank was down")
+    assert isinstance(bench.apply(rearm), Applied)
+    assert isinstance(bench.apply(rearm), Applied)
+    assert bench.claim(request(on=KEYED))[1] == Held(epoch=4, sends=2, dispatched=True)

@@ -1,0 +1,89 @@
+"""Steps, sequences, and reading many records."""
+
+from __future__ import annotations
+
+from effectonce._core.ops import Browse, Claim, Complete, Confirm, Dispatch, Early, Fail, Held, Latched, Tally, Unsend
+from effectonce._core.records import State
+from effectonce.testing.conformance.bench import KEYED, LEASE_S, RACERS, Bench, request
+
+# ---------------------------------------------------------------- steps and sequences
+
+
+def a_step_with_a_call_in_the_air_runs_no_other(bench: Bench) -> None:
+    token, epoch = bench.held(request("refund", latch="step"))
+    assert bench.claim(request("credit", latch="step"))[1] == Latched("refund", "pay", LEASE_S)
+    assert isinstance(bench.claim(request("elsewhere", latch="other step"))[1], Held)
+    assert isinstance(bench.claim(request("free"))[1], Held)
+    bench.apply(Complete("refund", token, epoch, b"done"))
+    assert isinstance(bench.claim(request("credit", latch="step"))[1], Held)
+
+
+def a_step_with_a_call_in_doubt_runs_no_other(bench: Bench) -> None:
+    bench.in_doubt(request("refund", latch="step"))
+    assert bench.claim(request("credit", latch="step"))[1] == Latched("refund", "pay", None)
+    bench.apply(Confirm("refund", b"x", "ada", "seen"))
+    assert isinstance(bench.claim(request("credit", latch="step"))[1], Held)
+
+
+def a_step_with_an_abandoned_call_runs_no_other(bench: Bench) -> None:
+    bench.held(request("refund", on=KEYED, latch="step"))
+    bench.lease_ends()
+    assert bench.claim(request("credit", latch="step"))[1] == Latched("refund", "pay", None)
+    assert isinstance(bench.claim(request("refund", on=KEYED, latch="step"))[1], Held)
+
+
+def a_call_that_was_not_sent_holds_no_step(bench: Bench) -> None:
+    bench.held(request("refund", latch="step"), dispatch=False)
+    assert isinstance(bench.claim(request("credit", latch="step"))[1], Held)
+    bench.lease_ends()
+    assert isinstance(bench.claim(request("refund", latch="step"))[1], Latched)
+
+
+def a_claim_that_was_sent_before_holds_its_step(bench: Bench) -> None:
+    token, epoch = bench.held(request("refund", on=KEYED, latch="step"))
+    bench.apply(Dispatch("refund", token, epoch, 2, LEASE_S))
+    bench.apply(Unsend("refund", token, epoch, 2, 0))
+    assert bench.claim(request("credit", latch="step"))[1] == Latched("refund", "pay", None)
+
+
+def of_many_different_calls_of_a_step_one_holds(bench: Bench) -> None:
+    calls = [Claim(request(f"k{n}", latch="step"), bench.token(), LEASE_S, dispatch=True) for n in range(RACERS)]
+    replies = bench.race(calls)
+    assert sum(isinstance(reply, Held) for reply in replies) == 1
+    assert sum(isinstance(reply, Latched) for reply in replies) == RACERS - 1
+
+
+def a_sequence_waits_for_its_predecessor(bench: Bench) -> None:
+    second = request("2", after="1")
+    assert bench.claim(second)[1] == Early("1")
+    token, epoch = bench.held(request("1"))
+    assert bench.claim(second)[1] == Early("1")
+    bench.apply(Fail("1", token, epoch, b"refused is an outcome too"))
+    assert isinstance(bench.claim(second)[1], Held)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def records_are_browsed_oldest_first_by_state_and_tenant(bench: Bench) -> None:
+    for n in range(5):
+        bench.in_doubt(request(f"k{n}", tenant="even" if n % 2 == 0 else "odd"))
+        bench.clock.advance(1)
+    bench.held(request("sent"))
+
+    def keys(op: Browse) -> list[str]:
+        return [record.request.key for record in bench.apply(op)]
+
+    assert keys(Browse(State.IN_DOUBT)) == ["k0", "k1", "k2", "k3", "k4"]
+    assert keys(Browse(State.IN_DOUBT, "odd")) == ["k1", "k3"]
+    assert keys(Browse(State.DISPATCHED)) == ["sent"]
+    first = bench.apply(Browse(State.IN_DOUBT, limit=2))
+    assert keys(Browse(State.IN_DOUBT, after=(first[-1].created_at, first[-1].request.key))) == ["k2", "k3", "k4"]
+
+
+def states_are_counted(bench: Bench) -> None:
+    assert bench.apply(Tally()) == {}
+    bench.in_doubt(request("a"))
+    bench.held(request("b"))
+    bench.held(request("c"))
+    assert bench.apply(Tally()) == {State.IN_DOUBT: 1, State.DISPATCHED: 2}
