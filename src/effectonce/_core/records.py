@@ -21,10 +21,11 @@ a rule in one atomic step or not at all. Each rule has the number it has in the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from effectonce._core.ops import (
     Applied,
@@ -110,8 +111,7 @@ Guard: TypeAlias = Callable[[Record, Any, Scene], bool]
 Change: TypeAlias = Callable[[Record, Any, Scene], "Record | None"]
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     name: str
     op: type[RecordOp | Sweep]
     start: State
