@@ -374,30 +374,35 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def _index(rules: tuple[Rule, ...]) -> dict[tuple[type, State], tuple[Rule, ...]]:
+Table: TypeAlias = dict[tuple[type, State], tuple[Rule, ...]]
+
+
+def index(rules: tuple[Rule, ...]) -> Table:
+    """The rules by where they apply: what `transition` looks things up in."""
     places = {(rule.op, rule.start) for rule in rules}
     return {place: tuple(r for r in rules if (r.op, r.start) == place) for place in places}
 
 
-_RULES = _index(RULES)
+TABLE = index(RULES)
 
 
 class Step(NamedTuple):
-    """What one op did: the record before and after, whether that has to be written, and the reply."""
+    """What one op did: the record before and after, whether that has to be written, the reply, and the rule that allowed it."""
 
     before: Record | None
     after: Record | None
     changed: bool
     reply: Any
+    rule: Rule | None = None
 
 
-def transition(record: Record | None, op: RecordOp | Sweep, scene: Scene) -> Step:
-    """Apply *op* to *record* by the table: the one place where a record changes."""
+def transition(record: Record | None, op: RecordOp | Sweep, scene: Scene, table: Table = TABLE) -> Step:
+    """Apply *op* to *record* by the table: the one place where a record changes. Only the model passes another table."""
     state = State.ABSENT if record is None else record.state
-    for rule in _RULES.get((type(op), state), ()):
+    for rule in table.get((type(op), state), ()):
         if all(guard(record, op, scene) for guard in rule.when):  # type: ignore[arg-type]  # absent: guards of T1 do not look
             after = rule.change(record, op, scene)  # type: ignore[arg-type]
-            return Step(record, after, True, _reply(after, op, scene))
+            return Step(record, after, True, _reply(after, op, scene), rule)
     return Step(record, record, False, _refusal(record, op, scene))
 
 
