@@ -84,7 +84,7 @@ def test_killed_at_every_op_the_guarantee_holds(kind, capability, colour, tmp_pa
 @pytest.mark.parametrize("kind", [Kind.WRITE, Kind.IRREVERSIBLE])
 def test_killed_at_every_op_with_a_separate_dispatch_the_guarantee_holds(kind, capability, colour, tmp_path):
     for scenario, world in worlds(tmp_path, kind, capability, colour, separate_dispatch=True):
-        died_unsent = world.sends == 0 and type(world.log[-1]).__name__ in ("Claim",)
+        died_unsent = world.sends == 0 and type(world.log[-1]).__name__ == "Claim"
         results = resume(world)
         check(world, scenario, results)
         if died_unsent and scenario == ("ok",):

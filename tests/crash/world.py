@@ -120,8 +120,7 @@ class World:
             separate_dispatch=self.separate_dispatch,
             accept_store_loss=True,
         )
-        outcome = self._call_sync(guard, decorate) if self.colour == "sync" else self._call_async(guard, decorate)
-        return outcome
+        return self._call_sync(guard, decorate) if self.colour == "sync" else self._call_async(guard, decorate)
 
     def _call_sync(self, guard, decorate):
         @decorate
@@ -129,7 +128,7 @@ class World:
             return self.send()
 
         if self.capability is Capability.PROBE:
-            pay.probe(lambda invoice: self.look_up())
+            pay.probe(lambda invoice: self.look_up())  # noqa: ARG005
         with patched(drive=self._drive), guard.step("chat", "pay"):
             try:
                 return guard.call(pay, {"invoice": "inv_1"})

@@ -13,5 +13,5 @@ PROGRAMS = settings(
 TestSqlite = store_machine(lambda clock, path: SqliteStore(path / "effects.db", clock=clock)).TestCase
 TestSqlite.settings = PROGRAMS
 
-TestMemory = store_machine(lambda clock, path: MemoryStore(clock=clock)).TestCase
+TestMemory = store_machine(lambda clock, _: MemoryStore(clock=clock)).TestCase
 TestMemory.settings = PROGRAMS

@@ -85,6 +85,8 @@ class CrashingStore:
                 self.reached("dispatched")
             case Complete(), Applied():
                 self.reached("completed")
+            case _:
+                pass
 
 
 class _CrashingTransaction:

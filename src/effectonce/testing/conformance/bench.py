@@ -11,6 +11,8 @@ from math import inf
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
+import msgspec
+
 from effectonce._core.ops import Applied, Claim, Doubt, Find, Held, Op, Request
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind, Terms
@@ -111,7 +113,7 @@ def terms(downstream: Capability = Capability.NONE, kind: Kind = Kind.WRITE, **c
 
 def request(key: str = "k", *, on: Terms | None = None, **changes: Any) -> Request:
     """A request as the checks use it."""
-    return replace(Request(key, f"fingerprint of {key}", on or terms(), "main"), **changes)
+    return msgspec.structs.replace(Request(key, f"fingerprint of {key}", on or terms(), "main"), **changes)
 
 
 KEYED = terms(Capability.KEY)
