@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 def demo(*, as_json: bool, seed: int) -> None:
     r"""See it hold: lost answers, killed agents, one refund.
 
-    Agents refund a payment at a bank; answers come too late, an agent is killed right after the bank said yes, two work in parallel. Once
-    without effectonce, once with it, and once with a bank that ignores keys and loses its answer. It runs offline for about ten
-    seconds and leaves nothing behind. Every count is read from the bank's ledger or from the store; if one is not as promised, the exit code is 1.
+    Agents refund a payment at a bank; answers come too late, an agent is killed right after the bank said yes, two work in parallel.
+    Once without effectonce, once with it, and once with a bank that ignores keys and loses its answer. It runs offline for about ten
+    seconds and leaves nothing behind. Every count is read from the bank's ledger or from the store; if one is not as promised, the
+    exit code is 1.
 
     \b
     Examples:
