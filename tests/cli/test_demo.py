@@ -11,7 +11,7 @@ import pytest
 
 from effectonce.cli._demo_story import SNIPPET
 
-WITHIN_S = 60
+WITHIN_S = 100
 PLAIN = {"FORCE_COLOR": "", "CLICOLOR_FORCE": "", "COLUMNS": "80"}
 
 # Start-up code for every process of a demo: its bank promises to honour keys, and does not.
