@@ -100,7 +100,7 @@ _STATES = {str(state): state for state in State}
 @lru_cache(maxsize=1024)
 def _write_terms(terms: Terms) -> str:
     # JSON has no infinity, so numbers are written as text.
-    fields = {name: getattr(terms, name) for name in Terms.__slots__}
+    fields = {name: getattr(terms, name) for name in Terms.__struct_fields__}
     return orjson.dumps({name: repr(v) if isinstance(v, float) else v for name, v in fields.items()}).decode()
 
 

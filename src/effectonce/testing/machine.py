@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
+from msgspec.structs import replace
 
 from effectonce._core import ops
 from effectonce._core.records import State
@@ -117,7 +117,9 @@ def store_machine(open_store: Opener) -> type[RuleBasedStateMachine]:
                 self.both(op)
             return (key, token, epoch, sends - 1) if isinstance(reply, ops.Applied) else multiple()
 
-        @rule(owner=owners, outcome=st.sampled_from((b"", b"one", b"two")), by=st.sampled_from(("", "probe")), again=st.booleans())
+        @rule(
+            owner=owners, outcome=st.sampled_from((b"", b"one", b"two")), by=st.sampled_from(("", "probe")), again=st.booleans()
+        )
         def complete(self, owner: tuple[str, str, int, int], outcome: bytes, by: str, *, again: bool) -> None:
             op = ops.Complete(*owner[:3], outcome, by)
             self.both(op)
@@ -138,7 +140,9 @@ def store_machine(open_store: Opener) -> type[RuleBasedStateMachine]:
             if again:
                 self.both(op)
 
-        @rule(key=st.sampled_from(REQUESTS), which=st.sampled_from(("confirm", "refute", "rearm", "attest")), again=st.booleans())
+        @rule(
+            key=st.sampled_from(REQUESTS), which=st.sampled_from(("confirm", "refute", "rearm", "attest")), again=st.booleans()
+        )
         def settle(self, key: ops.Request, which: str, *, again: bool) -> None:
             op: ops.Op[Any] = {
                 "confirm": ops.Confirm(key.key, b"seen", "ada", "seen"),
@@ -152,7 +156,9 @@ def store_machine(open_store: Opener) -> type[RuleBasedStateMachine]:
 
         @rule(limit=st.integers(1, 4))
         def sweep(self, limit: int) -> None:
-            if sum(self.reference.apply(ops.Tally()).values()) <= limit:  # otherwise which ones come first is the store's choice
+            if (
+                sum(self.reference.apply(ops.Tally()).values()) <= limit
+            ):  # otherwise which ones come first is the store's choice
                 self.both(ops.Sweep(limit))
 
         @rule(pause_s=st.sampled_from(PAUSES_S))
