@@ -125,6 +125,11 @@ def in_the_air(r: Record) -> bool:
     return r.state in (State.DISPATCHED, State.IN_DOUBT) or (r.state is State.CLAIMED and r.sends > 0)
 
 
+def looks_around(r: Record | None) -> bool:
+    """Does a claim of this record depend on other records? Only what was not sent waits for others (T1, T2): spare the read."""
+    return r is None or r.state is State.CLAIMED
+
+
 # ---------------------------------------------------------------- guards
 
 

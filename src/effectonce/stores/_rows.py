@@ -32,6 +32,8 @@ LIFE = (
     "evidence",
 )
 COLUMNS = BIRTH[:-1] + LIFE  # `tool` repeats what `terms` says, for people and queries
+# What a claim looks at once there is an outcome.
+OUTCOME = ("key", "fingerprint", "terms", "state", "epoch", "outcome", "decided_at", "dedup_until", "settled_by")
 
 
 def birth(record: Record) -> tuple[Any, ...]:
@@ -92,6 +94,13 @@ def read(row: tuple[Any, ...]) -> Record:
         reason,
         _read_evidence(evidence) if evidence else (),
     )
+
+
+def glance(row: tuple[Any, ...]) -> Record:
+    """One row of `OUTCOME` as a record with blanks."""
+    key, fingerprint, terms, state, epoch, outcome, decided_at, dedup_until, settled_by = row
+    request = Request(key, fingerprint, _read_terms(terms), "")
+    return Record(request, _STATES[state], epoch, "", 0.0, 0.0, 0, "", 0.0, 0.0, outcome, decided_at, dedup_until, settled_by)
 
 
 _STATES = {str(state): state for state in State}
