@@ -17,13 +17,13 @@ import orjson
 
 from effectonce import Guard
 
-RESULT: dict[str, Any] = {
+RESULT: dict[str, Any] = {  # a few fields and a text, as tools answer models
     "id": "re_8f14e45fceea167a",
     "status": "succeeded",
     "amount": 4200,
     "currency": "eur",
-    "lines": [{"sku": f"SKU-{n:04d}", "quantity": n, "price": 1.25 * n, "taxed": n % 2 == 0} for n in range(1, 12)],
-    "receipt": "Refunded to the card that was charged. It may take five to ten days to appear on the statement. " * 3,
+    "lines": [{"sku": "SKU-0001", "quantity": 2}, {"sku": "SKU-0007", "quantity": 1}],
+    "message": "The amount was refunded to the card that was charged. It may take five to ten days to appear there. " * 8,
 }
 STORED = orjson.dumps(RESULT)
 HOT = 128  # records that replays choose from

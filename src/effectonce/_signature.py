@@ -111,7 +111,9 @@ class ToolSignature:
             return  # a type that only the tool itself understands
         except msgspec.ValidationError as error:
             if not _fits_by_value(value, hint):
-                raise ContractViolation(f"{self.tool}: the argument {name!r} does not fit: {error}. Nothing was sent.") from None
+                raise ContractViolation(
+                    f"{self.tool}: the argument {name!r} does not fit: {error}. Nothing was sent."
+                ) from None
 
     def encode(self, arguments: Mapping[str, Any]) -> bytes:
         """The arguments as stored: for the probe, and for the person who has to settle a doubt."""

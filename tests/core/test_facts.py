@@ -169,7 +169,9 @@ def test_a_result_replays_equal_and_of_the_same_type(guard, value, hint):
     assert type(second) is type(value)
 
 
-@pytest.mark.parametrize("value", [object(), threading.Lock(), RECEIPT, "\ud800"], ids=["object", "lock", "undeclared", "surrogate"])
+@pytest.mark.parametrize(
+    "value", [object(), threading.Lock(), RECEIPT, "\ud800"], ids=["object", "lock", "undeclared", "surrogate"]
+)
 def test_a_result_that_cannot_be_stored_still_counts_as_done(guard, value):
     calls = []
 
@@ -213,7 +215,8 @@ def test_whether_it_was_replayed_is_always_answerable(guard):
 
 
 @pytest.mark.parametrize(
-    "error", [TimeoutError("slow"), ConnectionResetError("reset"), BrokenPipeError(), OSError("disk"), ValueError("bad JSON in a 200")]
+    "error",
+    [TimeoutError("slow"), ConnectionResetError("reset"), BrokenPipeError(), OSError("disk"), ValueError("bad JSON in a 200")],
 )
 def test_an_ambiguous_error_after_the_effect_is_never_repeated(guard, error):
     ledger = Ledger(("after", error))
@@ -230,7 +233,9 @@ def test_an_ambiguous_error_after_the_effect_is_never_repeated(guard, error):
     assert ledger.effects == 1
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), MemoryError(), GeneratorExit()], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), SystemExit(1), MemoryError(), GeneratorExit()], ids=lambda e: type(e).__name__
+)
 def test_an_interruption_after_the_effect_is_ambiguous(guard, error):
     ledger = Ledger(("after", error))
 
@@ -702,7 +707,9 @@ def test_a_key_that_changes_on_every_attempt_is_refused_with_the_reason(guard, s
         guard.call("pay", {}, key=("weekly", step))
 
 
-@pytest.mark.parametrize("step", ["refund", 7, date(2025, 3, 1), "2025-W12", "ord_1234567", Stable("call_a1B2c3D4e5F6"), UUID(int=5)])
+@pytest.mark.parametrize(
+    "step", ["refund", 7, date(2025, 3, 1), "2025-W12", "ord_1234567", Stable("call_a1B2c3D4e5F6"), UUID(int=5)]
+)
 def test_a_stable_step_id_is_accepted(guard, step):
     guard.step("9f3a0c52-5f0e-4c1a-9a51-0b6a1f6f2c11", step)
 
@@ -738,7 +745,7 @@ def test_the_downstream_key_is_short_stable_and_gives_nothing_away():
         @guard.tool(kind="write", downstream="key")
         def pay(iban: str):
             effect = current_effect()
-            seen.append(effect.downstream_key)  # noqa: B023
+            seen.append(effect.downstream_key)
             assert effect.key not in effect.downstream_key
             assert (effect.attempt, effect.epoch) == (1, 1)
 

@@ -240,7 +240,11 @@ def test_a_read_only_database_sends_nothing(path):
     for file in path.parent.iterdir():
         file.chmod(0o444)
     for folder in (path.parent, *path.parent.parents):
-        if folder != folder.parent and folder.stat().st_uid == os.getuid() and folder.name.startswith(("pytest", "test", "popen")):
+        if (
+            folder != folder.parent
+            and folder.stat().st_uid == os.getuid()
+            and folder.name.startswith(("pytest", "test", "popen"))
+        ):
             folder.chmod(0o555 if folder == path.parent else 0o755)
     try:
         done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)

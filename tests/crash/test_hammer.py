@@ -12,7 +12,15 @@ from effectonce.testing.bank import Bank
 
 def hammer(tmp_path, *, processes, keys, callers):
     with Bank(tmp_path / "ledger") as bank:
-        command = [sys.executable, "-m", "tests.crash.hammer", str(tmp_path / "effects.db"), str(bank.port), str(keys), str(callers)]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.crash.hammer",
+            str(tmp_path / "effects.db"),
+            str(bank.port),
+            str(keys),
+            str(callers),
+        ]
         crowd = [subprocess.Popen([*command, str(seed)], stdout=subprocess.PIPE) for seed in range(processes)]
         told = [json.loads(process.communicate()[0]) for process in crowd]
         assert [process.returncode for process in crowd] == [0] * processes

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import count
 from math import inf
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from effectonce._core.ops import Applied, Claim, Doubt, Find, Held, Op, Request
 from effectonce._core.records import Record, State
@@ -113,7 +112,7 @@ def terms(downstream: Capability = Capability.NONE, kind: Kind = Kind.WRITE, **c
 
 def request(key: str = "k", *, on: Terms | None = None, **changes: Any) -> Request:
     """A request as the checks use it."""
-    return msgspec.structs.replace(Request(key, f"fingerprint of {key}", on or terms(), "main"), **changes)
+    return replace(Request(key, f"fingerprint of {key}", on or terms(), "main"), **changes)
 
 
 KEYED = terms(Capability.KEY)
