@@ -128,7 +128,7 @@ class World:
             return self.send()
 
         if self.capability is Capability.PROBE:
-            pay.probe(lambda invoice: self.look_up())  # noqa: ARG005
+            pay.probe(lambda invoice: self.look_up())
         with patched(drive=self._drive), guard.step("chat", "pay"):
             try:
                 return guard.call(pay, {"invoice": "inv_1"})
