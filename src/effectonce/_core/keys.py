@@ -19,11 +19,13 @@ from datetime import date, datetime
 from typing import Any, TypeAlias
 from uuid import UUID
 
+import msgspec
 from msgspec import Struct
 
 from effectonce._core.canonical import VERSION, canonical
 
 KEY_LENGTH = 40  # hexadecimal characters: 160 bits
+_pack = msgspec.msgpack.Encoder().encode
 
 
 class UnstableKey(ValueError):
@@ -78,20 +80,10 @@ Place: TypeAlias = AtStep | AtOrdinal | ByName | InSequence | ByContent
 
 
 def derive(*parts: str | bytes | int, secret: bytes = b"") -> str:
-    """Digest typed, length-prefixed parts, so that no two lists of parts read alike."""
-    message = bytearray(f"effectonce {VERSION}".encode())
-    for part in parts:
-        match part:
-            case str():
-                kind, data = b"s", part.encode()
-            case int():
-                kind, data = b"i", str(part).encode()
-            case _:
-                kind, data = b"b", part
-        message += b"%b%d:%b" % (kind, len(data), data)
-    if secret:
-        return hmac.digest(secret, bytes(message), "sha256").hex()[:KEY_LENGTH]
-    return hashlib.sha256(message).hexdigest()[:KEY_LENGTH]
+    """Digest typed, length-prefixed parts, so that no two lists of parts read alike. MessagePack is exactly that."""
+    message = _pack((f"effectonce {VERSION}", *parts))
+    digest = hmac.digest(secret, message, "sha256").hex() if secret else hashlib.sha256(message).hexdigest()
+    return digest[:KEY_LENGTH]
 
 
 def effect_key(tenant: str, scope: str, tool: str, intent: bytes, place: Place, secret: bytes = b"") -> str:
