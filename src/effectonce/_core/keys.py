@@ -16,6 +16,7 @@ import hmac
 import re
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
+from functools import lru_cache
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -149,7 +150,7 @@ def check_stable(part: Part | UUID | datetime, where: str) -> str:
         case UUID():
             what = "a random UUID" if part.version in (1, 4, 6, 7) else ""
         case str() | int() | date() if not isinstance(part, bool):
-            what = next((what for pattern, what in _UNSTABLE_TEXT if pattern.search(str(part))), "")
+            what = _unstable_text(str(part))
         case _:
             raise TypeError(f"{where} must be made of strings, integers and dates, not {type(part).__name__}")
     if what == "":
@@ -158,6 +159,11 @@ def check_stable(part: Part | UUID | datetime, where: str) -> str:
         f"{where} contains {what} ({part!s:.60}). A key must be the same on every attempt, and safe to show. "
         f"Use an id that was written down before the first attempt, or Stable(...) if this one was."
     )
+
+
+@lru_cache(maxsize=1024)  # a step is entered again by every retry
+def _unstable_text(text: str) -> str:
+    return next((what for pattern, what in _UNSTABLE_TEXT if pattern.search(text)), "")
 
 
 def unstable_name(name: str) -> str | None:
