@@ -347,7 +347,9 @@ def _asked(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Boundary, 
     if boundary is None or boundary.delivered:
         return None
     try:
-        data = marshal.dumps((args, cast("dict[str, Any]", kwargs)), 2)  # version 2 has no references: it depends on the values alone
+        data = marshal.dumps(
+            (args, cast("dict[str, Any]", kwargs)), 2
+        )  # version 2 has no references: it depends on the values alone
     except ValueError:
         return None
     return (boundary, data) if len(data) <= ASKED_BYTES_MAX else None
