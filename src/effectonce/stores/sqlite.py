@@ -25,7 +25,7 @@ from typing import Any, TypeVar, cast
 from effectonce._core.ops import Browse, Claim, Find, Op, Sweep, Swept, Tally
 from effectonce._core.records import TERMINAL, Record, Scene, State, looks_around, transition
 from effectonce.errors import StoreUnavailable
-from effectonce.stores._sqlite_file import BROWSE, READ, RIVAL, SWEEPABLE, TALLY, Connection
+from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, READ, RIVAL, SWEEPABLE, TALLY, Connection
 from effectonce.stores.base import Capabilities
 
 R = TypeVar("R")
@@ -153,7 +153,8 @@ class SqliteStore:
             case Find(key):
                 job.reply = connection.record(READ, key)
             case Browse(state, tenant, after, limit):
-                job.reply = tuple(connection.records(BROWSE, state, tenant, *after, limit))
+                sql = BROWSE if state in TERMINAL else BROWSE_OPEN
+                job.reply = tuple(connection.records(sql, state, tenant, *after, limit))
             case Tally():
                 job.reply = {State(state): count for state, count in connection.rows(TALLY)}
             case _:
