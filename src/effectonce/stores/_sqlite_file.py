@@ -9,7 +9,6 @@ or replaced underneath is noticed before the next write (records written to an u
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import sqlite3
@@ -165,15 +164,6 @@ class Connection:
             self.db.execute(UPDATE, (*_rows.life(after), key))
         else:  # born, or reduced to a tombstone
             self.db.execute(REPLACE, (*_rows.birth(after), *_rows.life(after)))
-
-    @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
-        self.begin()
-        try:
-            yield
-            self.commit()
-        finally:
-            self.roll_back()
 
     def begin(self) -> None:
         self._enter_queue()

@@ -144,7 +144,9 @@ class SqliteStore:
         match job.op:
             case Claim(request):
                 record = connection.glance(request.key)
-                if record is not None and record.state not in TERMINAL:
+                if record is None:
+                    return False  # a first call: it will be written, unless another call of its step is in the air
+                if record.state not in TERMINAL:
                     record = connection.record(READ, request.key)
                 step = transition(record, job.op, self._scene(connection, job.op, record))
                 if step.changed:
@@ -163,17 +165,21 @@ class SqliteStore:
         return True
 
     def _commit(self, connection: Connection, jobs: list[_Job]) -> None:
-        with connection.writing():
-            replies = [self._write(connection, job.op) for job in jobs]
-        for job, reply in zip(jobs, replies, strict=True):
-            job.reply, job.done = reply, True
+        connection.begin()
+        try:
+            for job in jobs:
+                job.reply = self._write(connection, job.op)
+            connection.commit()
+        finally:
+            connection.roll_back()  # nothing, if it was committed
+        for job in jobs:
+            job.done = True
 
     def _deliver(self, jobs: list[_Job]) -> None:
-        for loop in {job.loop for job in jobs}:
-            if loop is not None:
-                mine = [job for job in jobs if job.loop is loop]
-                with contextlib.suppress(RuntimeError):  # the loop was closed: its callers are gone
-                    loop.call_soon_threadsafe(_finish_all, mine)
+        for loop in {job.loop for job in jobs if job.loop is not None}:
+            mine = [job for job in jobs if job.loop is loop]
+            with contextlib.suppress(RuntimeError):  # the loop was closed: its callers are gone
+                loop.call_soon_threadsafe(_finish_all, mine)
 
     # ------------------------------------------------------------ ops
 
