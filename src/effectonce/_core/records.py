@@ -23,9 +23,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from math import inf
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from effectonce._core.ops import (
     Applied,
@@ -72,7 +73,7 @@ TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.TOMBSTONE})
 EVIDENCE_MAX = 32
 
 
-class Evidence(NamedTuple):
+class Evidence(Struct, frozen=True):
     """What somebody knew about an effect at a moment when it could not change the record."""
 
     at: float
@@ -80,7 +81,7 @@ class Evidence(NamedTuple):
     outcome: bytes
 
 
-class Record(NamedTuple):
+class Record(Struct, frozen=True):
     request: Request
     state: State
     epoch: int  # +1 at every change of owner
@@ -99,7 +100,7 @@ class Record(NamedTuple):
     evidence: tuple[Evidence, ...] = ()
 
 
-class Scene(NamedTuple):
+class Scene(Struct, frozen=True):
     """Everything outside the record that a rule may look at."""
 
     now: float  # the store's clock
@@ -227,13 +228,14 @@ def _reborn(r: Record, op: Claim, scene: Scene) -> Record:
 
 
 def _stolen(r: Record, op: Claim, scene: Scene) -> Record:
-    record = r._replace(state=State.CLAIMED, epoch=r.epoch + 1, token=op.token, lease_until=scene.now + op.lease_s)
+    record = replace(r, state=State.CLAIMED, epoch=r.epoch + 1, token=op.token, lease_until=scene.now + op.lease_s)
     return _sent(record, op, scene) if op.dispatch else record
 
 
 def _sent(r: Record, op: Claim | Dispatch, scene: Scene) -> Record:
     lease_until = scene.now + op.lease_s
-    return r._replace(
+    return replace(
+        r,
         state=State.DISPATCHED,
         sends=r.sends + 1,
         dtoken=op.token,
@@ -244,17 +246,18 @@ def _sent(r: Record, op: Claim | Dispatch, scene: Scene) -> Record:
 
 
 def _unsent(r: Record, op: Unsend, scene: Scene) -> Record:
-    return r._replace(state=State.CLAIMED, sends=r.sends - 1, lease_until=scene.now + op.lease_s)
+    return replace(r, state=State.CLAIMED, sends=r.sends - 1, lease_until=scene.now + op.lease_s)
 
 
 def _renewed(r: Record, op: Renew, scene: Scene) -> Record:
     lease_until = scene.now + op.lease_s
     sent_until = max(r.sent_until, lease_until) if r.state is State.DISPATCHED else r.sent_until
-    return r._replace(lease_until=lease_until, sent_until=sent_until)
+    return replace(r, lease_until=lease_until, sent_until=sent_until)
 
 
 def _decided(r: Record, state: State, outcome: bytes, scene: Scene, **extra: Any) -> Record:
-    return r._replace(
+    return replace(
+        r,
         state=state,
         outcome=outcome,
         lease_until=scene.now,
@@ -286,17 +289,17 @@ def _abandoned(r: Record, _op: Claim | Sweep, scene: Scene) -> Record:
 
 
 def _lost(r: Record, scene: Scene, reason: str) -> Record:
-    return r._replace(
-        state=State.IN_DOUBT, epoch=r.epoch + 1, token="", lease_until=scene.now, decided_at=scene.now, reason=reason
+    return replace(
+        r, state=State.IN_DOUBT, epoch=r.epoch + 1, token="", lease_until=scene.now, decided_at=scene.now, reason=reason
     )
 
 
 def _inquired(r: Record, op: Inquire, scene: Scene) -> Record:
-    return r._replace(epoch=r.epoch + 1, token=op.token, lease_until=scene.now + op.lease_s)
+    return replace(r, epoch=r.epoch + 1, token=op.token, lease_until=scene.now + op.lease_s)
 
 
 def _rerun(r: Record, op: Rerun, scene: Scene) -> Record:
-    return r._replace(state=State.CLAIMED, sends=0, lease_until=scene.now + op.lease_s)
+    return replace(r, state=State.CLAIMED, sends=0, lease_until=scene.now + op.lease_s)
 
 
 def _person(r: Record, state: State, op: Confirm | Refute, scene: Scene) -> Record:
@@ -312,19 +315,19 @@ def _refuted(r: Record, op: Refute, scene: Scene) -> Record:
 
 
 def _rearmed(r: Record, op: Rearm, scene: Scene) -> Record:
-    return r._replace(
-        state=State.CLAIMED, epoch=r.epoch + 1, token="", lease_until=scene.now, settled_by=op.by, reason=op.reason
+    return replace(
+        r, state=State.CLAIMED, epoch=r.epoch + 1, token="", lease_until=scene.now, settled_by=op.by, reason=op.reason
     )
 
 
 def _attested(r: Record, op: Attest, scene: Scene) -> Record:
     entry = Evidence(scene.now, op.note, op.outcome)
-    return r if len(r.evidence) >= EVIDENCE_MAX else r._replace(evidence=(*r.evidence, entry))
+    return r if len(r.evidence) >= EVIDENCE_MAX else replace(r, evidence=(*r.evidence, entry))
 
 
 def _buried(r: Record, _op: Sweep, _scene: Scene) -> Record:
     bare = Request(r.request.key, r.request.fingerprint, r.request.terms, r.request.tenant)
-    return r._replace(request=bare, state=State.TOMBSTONE, outcome=b"", token="", dtoken="", reason="", evidence=())
+    return replace(r, request=bare, state=State.TOMBSTONE, outcome=b"", token="", dtoken="", reason="", evidence=())
 
 
 def _forgotten(_r: Record, _op: Sweep, _scene: Scene) -> None:
@@ -391,7 +394,7 @@ def index(rules: tuple[Rule, ...]) -> Table:
 TABLE = index(RULES)
 
 
-class Step(NamedTuple):
+class Step(Struct, frozen=True):
     """What one op did: the record before and after, whether that has to be written, the reply, and the rule that allowed it."""
 
     before: Record | None
