@@ -13,7 +13,7 @@ a rule in one atomic step or not at all. Each rule has the number it has in the 
  3. `dispatched` is written before the first byte leaves, and `sends` counts those writes.
  4. `sends == 1` means that an answer is about the only send there ever was. Only then is a rejection a failure (T6), and only then
     does a late answer settle a doubt (T10b): the dirty bit lives in the record, not in a worker that may die.
- 5. A negative probe is proof only once no older send can land (T11).
+ 5. A negative probe is proof only if no older send could land any more *before* the probe was asked (T9 notes it, T11 needs it).
  6. A record without an outcome never expires; a key whose window is over is refused, never run again.
  7. Repeating a write with the same token is a success: see `_already`.
 """
@@ -89,7 +89,7 @@ class Record(NamedTuple):
     sends: int = 0
     dtoken: str = ""  # token of the last dispatch
     first_dispatch_at: float = 0.0
-    sent_until: float = 0.0  # when the last sender's lease ends
+    sent_until: float = 0.0  # when the last sender's lease ends; 0 = nothing is on its way
     outcome: bytes = b""
     decided_at: float = 0.0  # when the outcome, or the doubt, was written
     dedup_until: float = inf
@@ -193,6 +193,10 @@ def quiet(r: Record, _op: Any, scene: Scene) -> bool:
     return terms.kind is not Kind.IRREVERSIBLE and terms.delay_s is not None and scene.now > r.sent_until + terms.delay_s
 
 
+def asked_when_quiet(r: Record, _op: Rerun, _: Scene) -> bool:
+    return r.sent_until == 0.0
+
+
 def window_over(r: Record, _op: Any, scene: Scene) -> bool:
     return r.dedup_until <= scene.now
 
@@ -287,7 +291,9 @@ def _lost(r: Record, scene: Scene, reason: str) -> Record:
 
 
 def _inquired(r: Record, op: Inquire, scene: Scene) -> Record:
-    return r._replace(epoch=r.epoch + 1, token=op.token, lease_until=scene.now + op.lease_s)
+    # A send that lands after the probe has looked and before its answer is used would run twice: so it is judged now, not then.
+    sent_until = 0.0 if quiet(r, op, scene) else r.sent_until
+    return r._replace(epoch=r.epoch + 1, token=op.token, lease_until=scene.now + op.lease_s, sent_until=sent_until)
 
 
 def _rerun(r: Record, op: Rerun, scene: Scene) -> Record:
@@ -357,7 +363,7 @@ RULES: tuple[Rule, ...] = (
     Rule("T9", Inquire, State.IN_DOUBT, State.IN_DOUBT, (lease_over,), _inquired),
     Rule("T10", Complete, State.IN_DOUBT, State.COMPLETED, (owns,), _completed),
     Rule("T10b", Complete, State.IN_DOUBT, State.COMPLETED, (late_only_send,), _completed_late),
-    Rule("T11", Rerun, State.IN_DOUBT, State.CLAIMED, (owns, quiet), _rerun),
+    Rule("T11", Rerun, State.IN_DOUBT, State.CLAIMED, (owns, asked_when_quiet), _rerun),
     Rule("T11b", Confirm, State.IN_DOUBT, State.COMPLETED, (), _confirmed),
     Rule("T11b", Confirm, State.DISPATCHED, State.COMPLETED, (lease_over,), _confirmed),
     Rule("T11b", Refute, State.IN_DOUBT, State.FAILED, (), _refuted),
