@@ -8,24 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar, Token
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
+
+from msgspec import Struct
 
 from effectonce._core.keys import Part, UnstableKey, check_stable
 from effectonce.errors import ContractViolation
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
+class Delivered(Struct, frozen=True):
     """A successful result that the model has already been shown: from the conversation's history."""
 
     tool: str
     arguments: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Boundary:
+class Boundary(Struct, frozen=True, kw_only=True):
     """Where calls happen: whose, in which conversation or workflow, at which step."""
 
     tenant: str

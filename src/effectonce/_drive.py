@@ -11,10 +11,11 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from math import inf
 from types import CoroutineType
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from effectonce._core.ops import (
     Answer,
@@ -43,8 +44,7 @@ BEATS_PER_LEASE = 3
 BEATS_PER_LEASE_AFTER_A_MISS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """One call to perform: its store, its function, what that function may know about itself."""
 
     store: Store

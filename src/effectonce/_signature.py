@@ -106,11 +106,14 @@ class ToolSignature:
 
     def _validate_one(self, name: str, value: Any, hint: Any) -> None:
         try:
-            msgspec.convert(msgspec.to_builtins(value, builtin_types=_KEEP, enc_hook=_as_it_is), hint)
-        except msgspec.ValidationError as error:
-            raise ContractViolation(f"{self.tool}: the argument {name!r} does not fit: {error}. Nothing was sent.") from None
+            msgspec.convert(value, hint)
         except TypeError:
-            pass  # a type that only the tool itself understands
+            return  # a type that only the tool itself understands
+        except msgspec.ValidationError as error:
+            if not _fits_by_value(value, hint):
+                raise ContractViolation(
+                    f"{self.tool}: the argument {name!r} does not fit: {error}. Nothing was sent."
+                ) from None
 
     def encode(self, arguments: Mapping[str, Any]) -> bytes:
         """The arguments as stored: for the probe, and for the person who has to settle a doubt."""
@@ -128,8 +131,13 @@ class ToolSignature:
 _KEEP = (bytes, datetime, date, time, timedelta, Decimal, UUID)
 
 
-def _as_it_is(value: Any) -> Any:
-    return value
+def _fits_by_value(value: Any, hint: Any) -> bool:
+    """An Enum member fits where its value does, which msgspec only sees in plain data."""
+    try:
+        msgspec.convert(msgspec.to_builtins(value, builtin_types=_KEEP), hint)
+    except (TypeError, msgspec.ValidationError):
+        return False
+    return True
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

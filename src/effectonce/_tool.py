@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
+
+from msgspec import Struct
 
 from effectonce._boundary import Boundary, here, stable
 from effectonce._cache import ReplayCache
@@ -77,8 +78,7 @@ class Tool(Protocol, Generic[P, R]):
         """Why this call has the key it has. Nothing is sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class House:
+class House(Struct, frozen=True):
     """What all tools of one guard share."""
 
     store: Store
@@ -89,8 +89,7 @@ class House:
     cache: ReplayCache
 
 
-@dataclass(slots=True)
-class Prepared:
+class Prepared(Struct):
     """One call, ready to be claimed."""
 
     request: Request

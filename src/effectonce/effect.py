@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from effectonce._core.keys import downstream_key
 
 
-@dataclass(frozen=True, slots=True)
-class EffectRef:
+class EffectRef(Struct, frozen=True):
     """Which effect an error or an outcome is about."""
 
     tool: str
@@ -29,8 +29,7 @@ class EffectRef:
         return f"{self.tool} {self.reference}" + (f" ({where})" if where else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(Struct, frozen=True):
     """What a running tool or probe may know about its own effect."""
 
     ref: EffectRef

@@ -6,9 +6,10 @@ import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar, cast
+
+from msgspec import Struct
 
 from effectonce._boundary import Boundary, Delivered, Within, named, stable
 from effectonce._cache import ReplayCache
@@ -29,8 +30,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class Reconciled:
+class Reconciled(Struct, frozen=True):
     """What a round of asking probes came to."""
 
     settled: int

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Literal, NoReturn, TypeVar, assert_never
+
+from msgspec import Struct
 
 from effectonce._core.call import (
     Ending,
@@ -38,8 +39,7 @@ from effectonce.errors import (
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome(Generic[T]):
+class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
     """What is known about an effect after a call: it succeeded, it failed, or nobody knows."""
 
     status: Literal["succeeded", "failed", "in_doubt"]

@@ -18,8 +18,9 @@ An error is never an excuse to forget: once the request may have left, only a ru
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from effectonce._core.backoff import full_jitter
 from effectonce._core.classify import Certainty, Classifier, Verdict
@@ -71,8 +72,7 @@ POLL_FIRST_S, POLL_MAX_S, POLL_GROWTH = 0.004, 0.25, 1.6
 STORE_TRIES = 3  # a lost acknowledgement is repeated with the same token before anybody is told
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """How this tool wants to be called: the flow's view of a contract."""
 
     lease_s: float
@@ -88,8 +88,7 @@ class Plan:
     encode_partial: Callable[[BaseException], bytes | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Env:
+class Env(Struct, frozen=True, kw_only=True):
     """The world outside, as arguments: a monotonic clock, tokens, randomness."""
 
     now: Callable[[], float]
@@ -100,8 +99,7 @@ class Env:
 # ---------------------------------------------------------------- how a call ends
 
 
-@dataclass(frozen=True, slots=True)
-class Fresh:
+class Fresh(Struct, frozen=True):
     """This call ran the tool, or its probe found the result."""
 
     value: Any
@@ -110,21 +108,18 @@ class Fresh:
     outcome: bytes = b""  # as it was stored, b"" if it was not
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(Struct, frozen=True):
     recorded: Recorded
     coalesced: bool  # it was in flight when we came and we waited for it
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(Struct, frozen=True):
     """The tool's own definite failure, stored."""
 
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True)
-class NothingSent:
+class NothingSent(Struct, frozen=True):
     """The tool failed and certainly had no effect. Nothing is stored: the key is as good as new."""
 
     error: BaseException
@@ -132,24 +127,21 @@ class NothingSent:
     exhausted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class GaveUp:
+class GaveUp(Struct, frozen=True):
     """It may have happened, and asking again is safe: the same request would be sent under the same key."""
 
     error: BaseException
     attempts: int
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """It may have happened, and nobody can tell: in doubt."""
 
     error: BaseException
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fenced:
+class Fenced(Struct, frozen=True):
     """The tool ran, but somebody else owns the record by now. What we know is kept as evidence."""
 
     value: Any
@@ -173,8 +165,7 @@ Ending: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Again:
+class _Again(Struct, frozen=True):
     """The record changed under us: start from the claim."""
 
 

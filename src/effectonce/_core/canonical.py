@@ -4,7 +4,7 @@ What JSON carries exactly is written as RFC 8785 writes it, byte for byte. What 
 which no JSON text can start with, so that a Decimal never meets the string that looks like it. What has no stable identity (NaN,
 lone surrogates, arbitrary objects) is refused. Strings are not normalised: NFC and NFD are two requests, as RFC 8785 has it.
 
-Two paths, one result. orjson writes the bytes in C, and they are taken if reading them back gives the same value and no number needed
+Two paths, one result. orjson writes the bytes in C, and they are taken if the value is made of plain types only and no number needs
 another spelling; otherwise `_write` spells the value out, at ten times the price.
 """
 
@@ -19,12 +19,15 @@ from math import isfinite
 from typing import Any
 from uuid import UUID
 
-import msgspec
 import orjson
 
 VERSION = "v1"
 INT_MAX = 2**53 - 1  # the last integer that every JSON reader agrees on
 
+FLOAT_MIN, FLOAT_MAX = 1e-4, 1e15  # where every writer of floats agrees, bar whole numbers
+
+_SCALARS = frozenset({str, int, bool, type(None)})
+_BEYOND_SURROGATES = bytes(range(0xEE, 0x100))
 _OPTIONS = (
     orjson.OPT_SORT_KEYS
     | orjson.OPT_STRICT_INTEGER
@@ -38,24 +41,11 @@ class NotCanonical(ValueError):
     """This value has no canonical form, so it cannot identify a request."""
 
 
-class _SpelledDifferently(ValueError):
-    """ECMAScript writes this float in another way."""
-
-
-def _ordinary(token: str) -> float:
-    if token[-2:] == ".0" or "e" in token:
-        raise _SpelledDifferently
-    return float(token)
-
-
-_read_back = msgspec.json.Decoder(float_hook=_ordinary).decode
-
-
 def canonical(value: Any) -> bytes:
     """Write *value* so that equal requests are equal bytes, in every process and every release."""
     try:
         encoded = orjson.dumps(value, option=_OPTIONS)
-        if _read_back(encoded) == value and (encoded.isascii() or _sorts_alike(encoded)):
+        if _plain(value) and (encoded.isascii() or _sorts_alike(encoded)):
             return encoded
     except (TypeError, ValueError):
         pass  # not JSON, or not as RFC 8785 spells it: written, or refused with a reason, below
@@ -67,9 +57,26 @@ def canonical(value: Any) -> bytes:
     return "".join(parts).encode()
 
 
+def _plain(value: Any) -> bool:
+    """Does orjson write this as RFC 8785 does? It accepts more types than JSON has, and spells whole and extreme floats its own way."""
+    kind = type(value)
+    if kind is dict:
+        items = value.values()
+    elif kind is list or kind is tuple:
+        items = value
+    elif kind is float:
+        return FLOAT_MIN < abs(value) < FLOAT_MAX and not value.is_integer()
+    else:
+        return kind in _SCALARS
+    for item in items:  # noqa: SIM110  # a generator would double the price of every key
+        if type(item) not in _SCALARS and not _plain(item):
+            return False
+    return True
+
+
 def _sorts_alike(encoded: bytes) -> bool:
-    """RFC 8785 sorts by UTF-16 unit, orjson by code point: they agree below the surrogates."""
-    return max(encoded.decode()) < "\ud800"
+    """RFC 8785 sorts by UTF-16 unit, orjson by code point: they agree below the surrogates, so in UTF-8 below the byte 0xEE."""
+    return len(encoded.translate(None, _BEYOND_SURROGATES)) == len(encoded)  # no other way to look at each byte is as fast
 
 
 def fingerprint(document: bytes) -> str:
@@ -161,7 +168,7 @@ def fields_of(value: Any) -> dict[str, Any]:
 
 def _string(text: str) -> str:
     try:
-        return orjson.dumps(str(text)).decode()
+        return orjson.dumps(str.__str__(text)).decode()  # what a subclass holds, not what its own __str__ says
     except TypeError:
         raise NotCanonical("a string contains a lone surrogate, which no encoding can carry") from None
 

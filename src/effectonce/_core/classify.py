@@ -7,8 +7,9 @@ worth another attempt and says nothing about the effect. What is not known to be
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class Certainty(StrEnum):
@@ -17,8 +18,7 @@ class Certainty(StrEnum):
     AMBIGUOUS = "ambiguous"  # it may or may not have happened
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     certainty: Certainty
     retryable: bool
     why: str

@@ -22,6 +22,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import orjson
+from msgspec import Struct
 
 from effectonce._core.canonical import NotCanonical, fields_of
 
@@ -77,8 +78,7 @@ def encode_partial(message: str, done: Any, corrective_action: str) -> bytes:
         return b"v1 partial " + orjson.dumps(report)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """What stored bytes say: one of `ok`, `error`, `partial`, `unavailable`, and its content."""
 
     status: str

@@ -15,10 +15,11 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, TypeAlias
 from uuid import UUID
+
+from msgspec import Struct
 
 from effectonce._core.canonical import VERSION, canonical
 
@@ -29,8 +30,7 @@ class UnstableKey(ValueError):
     """This part changes from one attempt to the next, so a retry would not be recognised."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stable:
+class Stable(Struct, frozen=True):
     """A key part that looks random or dated, but is written down before the first attempt and never changes."""
 
     value: str | int
@@ -42,37 +42,32 @@ Part: TypeAlias = str | int | date | Stable
 # ---------------------------------------------------------------- places
 
 
-@dataclass(frozen=True, slots=True)
-class AtStep:
+class AtStep(Struct, frozen=True):
     """A named step of a conversation or workflow: the same call there is the same effect."""
 
     step: str
 
 
-@dataclass(frozen=True, slots=True)
-class AtOrdinal:
+class AtOrdinal(Struct, frozen=True):
     """No step id: how many successful results for this intent the model has already been shown."""
 
     ordinal: int
 
 
-@dataclass(frozen=True, slots=True)
-class ByName:
+class ByName(Struct, frozen=True):
     """A business key that a person can read, such as user_123 / weekly_email / 2025-W12."""
 
     parts: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class InSequence:
+class InSequence(Struct, frozen=True):
     """Number *number* of a stream: whatever the tool and its arguments are."""
 
     stream: str
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class ByContent:
+class ByContent(Struct, frozen=True):
     """The request itself, for time-window dedup."""
 
 
@@ -181,8 +176,7 @@ def unstable_name(name: str) -> str | None:
 # ---------------------------------------------------------------- explain
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(Struct, frozen=True, kw_only=True):
     """Why a call has the key it has: what was hashed, what only has to match, what was stripped."""
 
     key: str

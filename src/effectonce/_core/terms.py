@@ -6,9 +6,10 @@ must hold from here, and the README's table is checked against it: one source fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
+
+from msgspec import Struct
 
 
 class Kind(StrEnum):
@@ -38,8 +39,7 @@ class Resend(StrEnum):
     NEVER = "never"
 
 
-@dataclass(frozen=True, slots=True)
-class Guarantee:
+class Guarantee(Struct, frozen=True):
     resend: Resend
     effects_max: int | None  # None: the tool itself makes repeats harmless
     promise: str
@@ -82,8 +82,7 @@ WINDOW_S: dict[Kind, float] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Terms(Struct, frozen=True, kw_only=True):
     """The part of a contract that is pinned into the record at the first claim: later deploys cannot loosen it."""
 
     tool: str

@@ -32,6 +32,8 @@ LIFE = (
     "evidence",
 )
 COLUMNS = BIRTH[:-1] + LIFE  # `tool` repeats what `terms` says, for people and queries
+# What a claim looks at once there is an outcome.
+OUTCOME = ("key", "fingerprint", "terms", "state", "epoch", "outcome", "decided_at", "dedup_until", "settled_by")
 
 
 def birth(record: Record) -> tuple[Any, ...]:
@@ -94,13 +96,20 @@ def read(row: tuple[Any, ...]) -> Record:
     )
 
 
+def glance(row: tuple[Any, ...]) -> Record:
+    """One row of `OUTCOME` as a record with blanks."""
+    key, fingerprint, terms, state, epoch, outcome, decided_at, dedup_until, settled_by = row
+    request = Request(key, fingerprint, _read_terms(terms), "")
+    return Record(request, _STATES[state], epoch, "", 0.0, 0.0, 0, "", 0.0, 0.0, outcome, decided_at, dedup_until, settled_by)
+
+
 _STATES = {str(state): state for state in State}
 
 
 @lru_cache(maxsize=1024)
 def _write_terms(terms: Terms) -> str:
     # JSON has no infinity, so numbers are written as text.
-    fields = {name: getattr(terms, name) for name in Terms.__slots__}
+    fields = {name: getattr(terms, name) for name in Terms.__struct_fields__}
     return orjson.dumps({name: repr(v) if isinstance(v, float) else v for name, v in fields.items()}).decode()
 
 

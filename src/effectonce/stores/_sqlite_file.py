@@ -61,6 +61,7 @@ CREATE INDEX IF NOT EXISTS effects_dedup_until ON effects (dedup_until) WHERE de
 
 _COLUMNS = ", ".join(_rows.COLUMNS)
 READ = f"SELECT {_COLUMNS} FROM effects WHERE key = ?"
+GLANCE = f"SELECT {', '.join(_rows.OUTCOME)} FROM effects WHERE key = ?"
 REPLACE = (
     f"INSERT OR REPLACE INTO effects ({', '.join(_rows.BIRTH + _rows.LIFE)}) "
     f"VALUES ({', '.join('?' * len(_rows.BIRTH + _rows.LIFE))})"
@@ -145,6 +146,11 @@ class Connection:
     def record(self, sql: str, *parameters: Any) -> Record | None:
         row = self.db.execute(sql, parameters).fetchone()
         return None if row is None else _rows.read(row)
+
+    def glance(self, key: str) -> Record | None:
+        """The record as far as a replay needs it: a third of the columns, for half the price. Not to be written back."""
+        row = self.db.execute(GLANCE, (key,)).fetchone()
+        return None if row is None else _rows.glance(row)
 
     # ------------------------------------------------------------ writing
 

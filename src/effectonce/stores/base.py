@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from msgspec import Struct
 
 from effectonce._core.ops import Op
 
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
+class Capabilities(Struct, frozen=True, kw_only=True):
     """What a store can promise. Declared, not guessed: the conformance suite holds a store to it."""
 
     durable: bool  # an acknowledged write survives the death of every process and of the machine

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 from effectonce._core.ops import Browse, Claim, Find, Op, Sweep, Swept, Tally
-from effectonce._core.records import TERMINAL, Record, Scene, State, in_the_air, transition
+from effectonce._core.records import TERMINAL, Record, Scene, State, in_the_air, looks_around, transition
 from effectonce.stores.base import Capabilities
 
 R = TypeVar("R")
@@ -57,16 +57,17 @@ class MemoryStore:
             case Sweep():
                 return self._sweep(op)
             case _:
-                return self._step(op.key, op, self._scene(op))
+                return self._step(op.key, op)
 
-    def _step(self, key: str, op: Any, scene: Scene) -> Any:
-        step = transition(self._records.get(key), op, scene)
+    def _step(self, key: str, op: Any) -> Any:
+        before = self._records.get(key)
+        step = transition(before, op, self._scene(before, op))
         if step.changed:
             self._put(key, step.after)
         return step.reply
 
-    def _scene(self, op: Any) -> Scene:
-        if not isinstance(op, Claim):
+    def _scene(self, before: Record | None, op: Any) -> Scene:
+        if not (isinstance(op, Claim) and looks_around(before)):
             return Scene(self._clock())
         request = op.request
         others = sorted(self._open.get(request.latch, ())) if request.latch else ()

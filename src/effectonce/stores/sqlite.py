@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from effectonce._core.ops import Browse, Claim, Find, Op, Sweep, Swept, Tally
-from effectonce._core.records import Scene, State, Step, transition
+from effectonce._core.records import TERMINAL, Record, Scene, State, looks_around, transition
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._sqlite_file import BROWSE, READ, RIVAL, SWEEPABLE, TALLY, Connection
 from effectonce.stores.base import Capabilities
@@ -142,8 +142,11 @@ class SqliteStore:
     def _answered_by_reading(self, connection: Connection, job: _Job) -> bool:
         """Most ops find a record that leaves them nothing to write. Those take no lock."""
         match job.op:
-            case Claim():
-                step = self._step(connection, job.op, job.op.key)
+            case Claim(request):
+                record = connection.glance(request.key)
+                if record is not None and record.state not in TERMINAL:
+                    record = connection.record(READ, request.key)
+                step = transition(record, job.op, self._scene(connection, job.op, record))
                 if step.changed:
                     return False
                 job.reply = step.reply
@@ -176,19 +179,19 @@ class SqliteStore:
     def _write(self, connection: Connection, op: Any) -> Any:
         if isinstance(op, Sweep):
             return self._sweep(connection, op)
-        step = self._step(connection, op, op.key)
+        record = connection.record(READ, op.key)
+        step = transition(record, op, self._scene(connection, op, record))
         if step.changed:
             connection.put(op.key, step)
         return step.reply
 
-    def _step(self, connection: Connection, op: Any, key: str) -> Step:
-        record = connection.record(READ, key)
-        if not isinstance(op, Claim):
-            return transition(record, op, Scene(self._clock()))
+    def _scene(self, connection: Connection, op: Any, record: Record | None) -> Scene:
+        if not (isinstance(op, Claim) and looks_around(record)):
+            return Scene(self._clock())
         request = op.request
-        rival = connection.record(RIVAL, request.latch, key) if request.latch else None
+        rival = connection.record(RIVAL, request.latch, request.key) if request.latch else None
         predecessor = connection.record(READ, request.after) if request.after else None
-        return transition(record, op, Scene(self._clock(), rival, predecessor))
+        return Scene(self._clock(), rival, predecessor)
 
     def _sweep(self, connection: Connection, op: Sweep) -> Swept:
         scene, counts = Scene(self._clock()), Counter[State]()

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -155,7 +154,6 @@ def main() -> None:
     parser.add_argument("--honours-keys", action="store_true", help="the same Idempotency-Key is the same payment")
     parser.add_argument("--port", type=int, default=0, help="0: any free one")
     options = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent; its end is ours
     server = BankServer(Book(options.ledger, honours_keys=options.honours_keys), options.port)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(json.dumps({"port": server.server_port}), flush=True)  # noqa: T201  # the parent waits for this line
@@ -249,7 +247,9 @@ class Bank:
         self.port = port
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603  # our own module
+        pipe = subprocess.PIPE
+        # In a session of its own: Ctrl-C is for the parent, whose end is ours.
+        self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, start_new_session=True)  # noqa: S603  # our own module
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import count
 from math import inf
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
+
+from msgspec.structs import replace
 
 from effectonce._core.ops import Applied, Claim, Doubt, Find, Held, Op, Request
 from effectonce._core.records import Record, State

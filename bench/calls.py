@@ -1,0 +1,242 @@
+"""What a guarded call costs beside the same two durable writes, or the same read, done by hand with the same driver.
+
+    python bench/calls.py [--quick] [--json] [--dir FOLDER]
+
+Latency for one caller, throughput per op for many; the floor and ours take turns, and the ratio of medians is the figure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from _paired import Goal, Row, Slice, filesystem, fsync_s, machine, options, ratio, report, speedup, take_turns, timed
+from _stores import (
+    CLAIM,
+    COMPLETE,
+    HOT,
+    STORED,
+    AsyncGuarded,
+    BareAiosqlite,
+    BareAsyncDict,
+    BareDict,
+    BareSqlite,
+    Guarded,
+    connect,
+    create,
+    key_of,
+)
+
+CALLERS = (1, 16, 64)
+PROCESSES = 8
+GOALS = {
+    ("sqlite", "sync", "first", 1): Goal("<=", 1.4),
+    ("sqlite", "sync", "replay", 1): Goal("<=", 2.8),
+    ("sqlite", "sync", "cached", 1): Goal("<=", 0.6),
+}
+FASTER = {("sqlite", "async", "first", 64): Goal(">=", 3.0)}
+
+
+# ---------------------------------------------------------------- how often the store is asked
+
+
+def round_trips(folder: Path) -> list[Row]:
+    """Commits of a first call and reads of a replay: counted by SQLite itself, so free of noise."""
+    ours = Guarded(f"sqlite:///{folder / 'counted.db'}")
+    ours.first()
+    counted: list[str] = []
+    ours.guard.store._main.db.set_trace_callback(counted.append)  # type: ignore[attr-defined]
+    for _ in range(10):
+        ours.first()
+    commits = sum(statement == "COMMIT" for statement in counted) / 10
+    counted.clear()
+    for _ in range(10):
+        ours.replay()
+    reads = sum("SELECT" in statement for statement in counted) / 10
+    writes = sum("BEGIN" in statement for statement in counted)
+    ours.close()
+    return [
+        Row("commits of a first call", commits, 2, "", commits, "", Goal("==", 2)),
+        Row("reads of a replay", reads, 1, "", reads, "", Goal("==", 1)),
+        Row("transactions of a replay", writes, 0, "", writes, "", Goal("==", 0)),
+    ]
+
+
+# ---------------------------------------------------------------- one process
+
+
+def by_threads(pool: ThreadPoolExecutor, callers: int, op: Callable[[], Any], ops: int) -> Slice:
+    def many(_: int) -> None:
+        for _ in range(ops):
+            op()
+
+    def run() -> list[float]:
+        start = time.perf_counter()
+        list(pool.map(many, range(callers)))
+        return [(time.perf_counter() - start) / (callers * ops)]
+
+    return functools.partial(timed, op, ops) if callers == 1 else run
+
+
+def by_tasks(runner: asyncio.Runner, callers: int, op: Callable[[], Awaitable[Any]], ops: int) -> Slice:
+    async def many() -> list[float]:
+        times = []
+        for _ in range(ops):
+            start = time.perf_counter()
+            await op()
+            times.append(time.perf_counter() - start)
+        return times
+
+    async def all_of_them() -> list[float]:
+        start = time.perf_counter()
+        each = await asyncio.gather(*(many() for _ in range(callers)))
+        return each[0] if callers == 1 else [(time.perf_counter() - start) / (callers * ops)]
+
+    return lambda: runner.run(all_of_them())
+
+
+def rows_of(store: str, colour: str, callers: int, medians: dict[str, float]) -> list[Row]:
+    rows = []
+    for what, floor in (("first", "floor first"), ("replay", "floor replay"), ("cached", "floor replay")):
+        place, name = (store, colour, what, callers), f"{store} {colour} x{callers} {what}"
+        if place in FASTER:
+            rows.append(speedup(name, medians[what], medians[floor], FASTER[place]))
+        else:
+            rows.append(ratio(name, medians[what], medians[floor], GOALS.get(place)))
+    return rows
+
+
+def sync_calls(store: str, folder: Path, slices: int) -> list[Row]:
+    floor: Any = (BareDict if store == "memory" else BareSqlite)(folder / "bare.db")
+    url = "memory://" if store == "memory" else f"sqlite:///{folder / 'ours.db'}"
+    ours, caching = Guarded(url), Guarded(url, cache=4096)
+    for _ in range(HOT):
+        floor.first(), ours.first(), caching.first()
+    rows = []
+    with ThreadPoolExecutor(max(CALLERS)) as pool:
+        for callers in CALLERS:
+            turn = functools.partial(by_threads, pool, callers, ops=25 if callers == 1 else 4)
+            contenders = {
+                "floor first": turn(floor.first),
+                "first": turn(ours.first),
+                "floor replay": turn(floor.replay),
+                "replay": turn(ours.replay),
+                "cached": turn(caching.replay),
+            }
+            rows += rows_of(store, "sync", callers, take_turns(contenders, slices))
+    for each in (floor, ours, caching):
+        each.close()
+    return rows
+
+
+def async_calls(store: str, folder: Path, slices: int) -> list[Row]:
+    floor: Any = (BareAsyncDict if store == "memory" else BareAiosqlite)(folder / "abare.db")
+    url = "memory://" if store == "memory" else f"sqlite:///{folder / 'aours.db'}"
+    ours, caching = AsyncGuarded(url), AsyncGuarded(url, cache=4096)
+    rows = []
+    with asyncio.Runner() as runner:
+        runner.run(floor.open())
+        for _ in range(HOT):
+            for each in (floor, ours, caching):
+                runner.run(each.first())
+        for callers in CALLERS:
+            turn = functools.partial(by_tasks, runner, callers, ops=25 if callers == 1 else 4)
+            contenders = {
+                "floor first": turn(floor.first),
+                "first": turn(ours.first),
+                "floor replay": turn(floor.replay),
+                "replay": turn(ours.replay),
+                "cached": turn(caching.replay),
+            }
+            rows += rows_of(store, "async", callers, take_turns(contenders, slices))
+        for each in (floor, ours, caching):
+            runner.run(each.close())
+    return rows
+
+
+# ---------------------------------------------------------------- many processes
+
+
+def guarded_process(path: Path, calls: int, start: Any, out: Any) -> None:
+    ours = Guarded(f"sqlite:///{path}")
+    name = os.getpid()
+    numbers = iter(range(calls))
+
+    def first() -> None:
+        ours._call(name * 1_000_000 + next(numbers))
+
+    ours.guard.counts()  # connect
+    start.wait()
+    out.put(timed(first, calls))
+
+
+def plain_process(path: Path, calls: int, start: Any, out: Any) -> None:
+    db = connect(path, timeout_s=30.0)
+    keys = (key_of(os.getpid() * 1_000_000 + number) for number in range(calls))
+
+    def first() -> None:
+        key = next(keys)
+        for sql, parameters in ((CLAIM, (key,)), (COMPLETE, (STORED, key))):
+            db.execute("BEGIN IMMEDIATE")
+            db.execute(sql, parameters)
+            db.execute("COMMIT")
+
+    start.wait()
+    out.put(timed(first, calls))
+
+
+def waits(process: Callable[..., None], path: Path, calls: int) -> list[float]:
+    """How long each first call took, all processes together, sorted."""
+    spawn = multiprocessing.get_context("spawn")
+    start, out = spawn.Barrier(PROCESSES), spawn.Queue()
+    workers = [spawn.Process(target=process, args=(path, calls, start, out)) for _ in range(PROCESSES)]
+    for worker in workers:
+        worker.start()
+    times = sorted(wait for _ in workers for wait in out.get())
+    for worker in workers:
+        worker.join()
+    return times
+
+
+def many_processes(folder: Path, calls: int, rounds: int) -> list[Row]:
+    create(folder / "plain.db")
+    ours: list[float] = []
+    plain: list[float] = []
+    for _ in range(rounds):
+        plain += waits(plain_process, folder / "plain.db", calls)
+        ours += waits(guarded_process, folder / "queued.db", calls)
+    ours.sort()
+    plain.sort()
+
+    def row(what: str, share: float, goal: Goal | None = None) -> Row:
+        at = min(int(len(ours) * share), len(ours) - 1)
+        return speedup(f"{PROCESSES} processes, {what}", ours[at], plain[at], goal, unit="ms")
+
+    return [row("median", 0.5), row("p99", 0.99), row("p99.9", 0.999), row("worst", 1.0, Goal(">=", 10))]
+
+
+def main() -> None:
+    chosen = options(__doc__, folder=True)
+    slices, calls, rounds = (2, 20, 1) if chosen.quick else (40, 300, 2)
+    with tempfile.TemporaryDirectory(dir=chosen.dir) as name:
+        folder = Path(name)
+        fsync_us = fsync_s(folder, 20 if chosen.quick else 300) * 1e6
+        disk = {"disk": f"{filesystem(folder)}, one fdatasync {fsync_us:.0f} us"}
+        rows = round_trips(folder)
+        for store in ("memory", "sqlite"):
+            rows += sync_calls(store, folder, slices)
+            rows += async_calls(store, folder, slices)
+        rows += many_processes(folder, calls, rounds)
+    report(rows, chosen, machine() | disk)
+
+
+if __name__ == "__main__":
+    main()

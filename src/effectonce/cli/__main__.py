@@ -1,0 +1,3 @@
+from effectonce.cli import main
+
+main(prog_name="effectonce")

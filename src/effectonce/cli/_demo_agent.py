@@ -1,0 +1,137 @@
+"""An agent of the demo: a process that pays once, as its job says, and reports every move as a JSON line.
+
+It is told what to do on stdin, after it has said that it is ready, so that two agents can be sent off at the same moment. It is killed from
+outside; it never ends itself early.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import Any, Literal
+
+import msgspec
+
+from effectonce import CannotTell, Found, Guard, NotFound, Outcome, Retry, Tool, current_effect
+from effectonce.testing.bank import find, pay
+
+DIE = "die"  # a fault of ours, not the bank's: hang right after the bank said yes, to be killed there
+TICKET = "chat-42"
+ATTEMPTS = 5
+
+
+class Job(msgspec.Struct, kw_only=True, frozen=True):
+    """What an agent is to do, and what shall go wrong on the way."""
+
+    who: str
+    port: int
+    payment_id: str
+    amount_minor: int
+    reason: str
+    faults: tuple[str, ...]  # of the first send, the second, …; the last one goes for all that follow
+    timeout_s: float
+    seed: str
+    protection: Literal["none", "key", "probe"] = "none"
+    store: str = ""
+    lease_s: float = 30.0
+    enquiries: bool = True  # does the bank answer questions?
+
+
+def say(event: str, **details: Any) -> None:
+    """One line to the parent, at once."""
+    sys.stdout.buffer.write(msgspec.json.encode({"event": event, **details}) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def send(job: Job, attempt: int, key: str) -> dict[str, Any]:
+    """One request to the bank, with whatever is to go wrong with it."""
+    fault = job.faults[min(attempt, len(job.faults)) - 1] if job.faults else None
+    asked = None if fault == DIE else fault
+    say("sends", attempt=attempt, key=key)
+    try:
+        answer = pay(job.port, job.payment_id, job.amount_minor, key=key, fault=asked, timeout_s=job.timeout_s)
+    except TimeoutError:
+        say("timed_out", after_s=job.timeout_s)
+        raise
+    except ConnectionError:
+        say("answer_lost")
+        raise
+    say("bank_said_yes", receipt=answer["receipt"])
+    if fault == DIE:
+        sys.stdin.buffer.read()  # until the kill; or until the parent is gone
+        sys.exit(1)
+    return answer
+
+
+def pay_unprotected(job: Job) -> None:
+    """The usual way: try again on a time-out, and give every attempt a key of its own."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            answer = send(job, attempt, f"{random.getrandbits(64):016x}")
+        except (TimeoutError, ConnectionError):
+            continue
+        say("outcome", status="succeeded", receipt=answer["receipt"])
+        return
+    say("outcome", status="failed")
+
+
+def guarded_refund(guard: Guard, job: Job) -> Tool[[str, int, str], dict[str, Any]]:
+    """The same tool with one decorator on it, and a probe where the bank can be asked."""
+    assert job.protection != "none"
+
+    @guard.tool(
+        kind="irreversible",
+        downstream=job.protection,
+        identity=["payment_id", "amount_minor"],
+        volatile=["reason"],
+        lease_s=job.lease_s,
+        retry=Retry(attempts=ATTEMPTS, base_s=0.2, cap_s=1.0),
+    )
+    def refund(payment_id: str, amount_minor: int, reason: str) -> dict[str, Any]:
+        return send(job, current_effect().attempt, current_effect().downstream_key)
+
+    if job.protection == "probe":
+
+        @refund.probe
+        def look_up(payment_id: str, amount_minor: int, reason: str) -> Found | NotFound | CannotTell:
+            if not job.enquiries:
+                return CannotTell("the enquiry desk is closed")
+            found = find(job.port, payment_id)
+            return NotFound() if found is None else Found({"payment_id": payment_id, "receipt": found["receipt"]})
+
+    return refund
+
+
+def pay_protected(job: Job) -> None:
+    """The way it should be: one step, one effect."""
+    guard = Guard(job.store)
+    refund = guarded_refund(guard, job)
+    arguments = {"payment_id": job.payment_id, "amount_minor": job.amount_minor, "reason": job.reason}
+    with guard.step(TICKET, "refund"):
+        outcome: Outcome[dict[str, Any]] = guard.call(refund, arguments)
+    say(
+        "outcome",
+        status=outcome.status,
+        replayed=outcome.replayed,
+        coalesced=outcome.coalesced,
+        receipt=None if outcome.value is None else outcome.value["receipt"],
+    )
+    guard.close()
+
+
+def main() -> None:
+    """Say that we are ready, wait for a job, do it."""
+    say("ready")
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return
+    job = msgspec.json.decode(line, type=Job)
+    random.seed(f"{job.seed}/{job.who}")
+    if job.protection == "none":
+        pay_unprotected(job)
+    else:
+        pay_protected(job)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The benchmarks run and print what they promise. How fast they are is nobody's business here: no timed assertion."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("aiosqlite")
+pytest.importorskip("rfc8785")
+
+BENCH = Path(__file__).parents[2] / "bench"
+EXPECTED = {
+    "calls.py": {
+        "commits of a first call",
+        "reads of a replay",
+        "transactions of a replay",
+        *(
+            f"{store} {colour} x{callers} {what}"
+            for store in ("memory", "sqlite")
+            for colour in ("sync", "async")
+            for callers in (1, 16, 64)
+            for what in ("first", "replay", "cached")
+        ),
+        *(f"8 processes, {what}" for what in ("median", "p99", "p99.9", "worst")),
+    },
+    "canonical.py": {
+        f"{size}, beside {other}"
+        for size in ("1 kB", "10 kB")
+        for other in ("rfc8785", "json.dumps (not exact)", "orjson (not exact)")
+    },
+    "decorator.py": {
+        "a read, sync",
+        "a read, async",
+        "a trivial *args wrapper, sync",
+        "a trivial *args wrapper, async",
+        "import effectonce, CPU",
+    },
+}
+
+
+@pytest.mark.parametrize("script", EXPECTED)
+def test_a_benchmark_runs_and_prints_every_figure(script):
+    run = subprocess.run([sys.executable, BENCH / script, "--quick", "--json"], capture_output=True, text=True, check=False)
+
+    assert run.returncode == 0, run.stderr
+    rows = json.loads(run.stdout)["rows"]
+    assert {row["what"] for row in rows} == EXPECTED[script]
+    assert all(row["reached"] >= 0 or row["of"] == "ns over" for row in rows)

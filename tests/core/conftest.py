@@ -1,0 +1,20 @@
+import pytest
+
+from effectonce import Guard
+from effectonce.stores.memory import MemoryStore
+from effectonce.testing.clock import FakeClock
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def store(clock):
+    return MemoryStore(clock=clock)
+
+
+@pytest.fixture
+def guard(store):
+    return Guard(store, cache=0)

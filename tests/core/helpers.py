@@ -1,0 +1,74 @@
+"""What the facts share: a store with a hand-cranked clock, a ledger with a script, and values that are hard to store."""
+
+import dataclasses
+import enum
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from uuid import UUID
+
+import msgspec
+import pydantic
+
+from effectonce import Retry
+
+QUICK = Retry(base_s=0, cap_s=0)
+
+
+def tool(guard, function, **contract):
+    """Guard *function* with settings that neither wait nor pause."""
+    settings = {"kind": "write", "retry": QUICK, "wait_s": 0, "lease_s": 30} | contract
+    return guard.tool(**settings)(function)
+
+
+def named(name, function):
+    """A lambda with a name of its own."""
+    function.__name__ = name
+    function.__qualname__ = name
+    return function
+
+
+class Ledger:
+    """A downstream that counts, and raises what it is told to, before or after it counts."""
+
+    def __init__(self, *script):
+        self.effects, self.script = 0, list(script)
+
+    def pay(self):
+        step = self.script.pop(0) if self.script else ("ok", None)
+        if step[0] == "before":
+            raise step[1]
+        self.effects += 1
+        if step[0] == "after":
+            raise step[1]
+        return {"receipt": self.effects}
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass
+class Line:
+    sku: str
+    price: Decimal
+
+
+@dataclasses.dataclass
+class Receipt:
+    id: UUID
+    at: datetime
+    lines: list[Line]
+    colour: Colour | None = None
+
+
+class Model(pydantic.BaseModel):
+    id: int
+    lines: tuple[Line, ...] = ()
+
+
+class Struct(msgspec.Struct):
+    id: int
+    when: date | None = None
+
+
+RECEIPT = Receipt(UUID(int=7), datetime(2025, 3, 1, tzinfo=UTC), [Line("a", Decimal("1.10"))], Colour.RED)

@@ -1,0 +1,182 @@
+"""What is refused before anything is claimed."""
+
+import gc
+from datetime import timedelta
+
+import pytest
+
+from effectonce import ContractViolation, Downstream, Guard, NotFound, NotSent, Retry, State, TimeWindow
+from tests.core.helpers import RECEIPT, Colour, Model, Receipt, Struct, named, tool
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"amount": "5", "to": "ada"}, "'amount' does not fit"),
+        ({"amount": True, "to": "ada"}, "'amount' does not fit"),
+        ({"amount": 5}, "missing a required argument: 'to'"),
+        ({"amount": 5, "to": "ada", "key": "x"}, "unexpected keyword argument 'key'"),
+        ({"amount": 5, "to": object()}, "'to' does not fit"),
+    ],
+)
+def test_a_call_that_does_not_fit_claims_nothing(guard, arguments, reason):
+    @guard.tool(kind="write")
+    def pay(amount: int, to: str):
+        pytest.fail("it must not run")
+
+    with guard.step("chat", "pay"), pytest.raises(ContractViolation, match=reason):
+        guard.call(pay, arguments)
+    assert guard.counts() == {}
+
+
+def test_enums_and_models_fit_their_hints(guard):
+    @guard.tool(kind="write")
+    def pay(colour: Colour, receipt: Receipt, struct: Struct, model: Model, many: list[Colour], *rest: int, **more: str):
+        return len(rest)
+
+    with guard.step("chat", "pay"):
+        assert pay(Colour.RED, RECEIPT, Struct(1), Model(id=1), [Colour.RED], 1, 2, a="b") == 2
+        assert pay(Colour.RED, RECEIPT, Struct(1), Model(id=1), [Colour.RED], 1, 2, a="b") == 2
+    assert guard.counts() == {State.COMPLETED: 1}
+
+
+def test_an_argument_without_identity_is_refused_before_any_claim(guard):
+    @guard.tool(kind="write")
+    def pay(thing):
+        pytest.fail("it must not run")
+
+    with guard.step("chat", "pay"):
+        for thing in (object(), float("nan"), "\ud800"):
+            with pytest.raises(ContractViolation, match="Nothing was sent"):
+                pay(thing)
+    assert guard.counts() == {}
+
+
+def test_outside_a_step_a_write_is_refused(guard):
+    tool(guard, named("pay", lambda: None))
+    with pytest.raises(ContractViolation, match="outside a step"):
+        guard.call("pay", {})
+
+
+def test_a_permission_is_checked_before_the_claim_and_before_a_replay(guard):
+    @guard.tool(kind="write", permission="payments:write")
+    def pay():
+        return "paid"
+
+    with guard.step("chat", "pay", permissions={"payments:write"}):
+        assert pay() == "paid"
+    with guard.step("chat", "pay"), pytest.raises(ContractViolation, match="needs the permission"):
+        pay()
+
+
+def test_a_tool_that_moved_on_refuses_an_older_caller(guard):
+    tool(guard, named("pay", lambda: None), version="2")
+    with pytest.raises(ContractViolation, match="version 2, not 1"):
+        guard.call("pay", {}, key="k", version="1")
+
+
+@pytest.mark.parametrize(
+    ("contract", "reason"),
+    [
+        ({"kind": "maybe"}, "kind='maybe'"),
+        ({"downstream": "hope"}, "downstream='hope'"),
+        ({"downstream": "transaction"}, "no transactions"),
+        ({"kind": "irreversible"}, "this store can forget"),
+        ({"kind": "irreversible", "downstream": "probe"}, "this store can forget"),
+        ({"kind": "irreversible", "downstream": "key", "dedup": TimeWindow(seconds=5)}, "cannot guard an irreversible"),
+        ({"identity": ["nobody"]}, "no parameter 'nobody'"),
+        ({"volatile": ["nobody"]}, "no parameter 'nobody'"),
+        ({"window": -1}, "window must be positive"),
+        ({"lease_s": 0}, "lease"),
+        ({"wait_s": -1}, "waiting"),
+    ],
+)
+def test_a_contract_that_cannot_be_kept_is_refused_at_decoration(guard, contract, reason):
+    with pytest.raises(ContractViolation, match=reason):
+        tool(guard, named("pay", lambda: None), **contract)
+
+
+def test_identity_and_volatile_exclude_each_other(guard):
+    with pytest.raises(ContractViolation, match="both identity and volatile"):
+        guard.tool(kind="write", identity=["a"], volatile=["a"])(lambda a: a)
+
+
+@pytest.mark.parametrize("bad", [{"attempts": 0}, {"base_s": 2, "cap_s": 1}, {"deadline_s": 0}])
+def test_a_retry_policy_is_checked(bad):
+    with pytest.raises(ContractViolation):
+        Retry(**bad)
+
+
+def test_policies_that_make_no_sense_are_refused():
+    with pytest.raises(ContractViolation, match="downstream='none'"):
+        Downstream.key(window=0)
+    with pytest.raises(ContractViolation, match="end some day"):
+        TimeWindow(seconds=float("inf"))
+    for name in ("key", "probe", "none", "transaction"):
+        assert Downstream.of(name).capability == name
+    assert Downstream.key(window=timedelta(hours=1)).window_s == 3600
+
+
+@pytest.mark.parametrize("url", ["", "effects.db", "sqlite:effects.db", "mongodb://x", "memory://x", "sqlite:///"])
+def test_a_url_that_names_no_store_is_refused(url):
+    with pytest.raises(ContractViolation, match="is not the URL of a store"):
+        Guard(url)
+
+
+def test_the_wrong_colour_is_a_type_error_at_decoration(guard):
+    sync = tool(guard, named("pay", lambda: None), downstream="probe")
+
+    async def probe():
+        return NotFound()
+
+    with pytest.raises(TypeError, match="both must have one colour"):
+        sync.probe(probe)
+    with pytest.raises(TypeError, match="both must have one colour"):
+        sync.fallback(probe)
+
+    def generate():
+        yield 1
+
+    with pytest.raises(TypeError, match="is a generator"):
+        guard.tool(kind="write")(generate)
+
+
+def test_a_sync_tool_that_returns_a_coroutine_has_sent_nothing(guard):
+    async def inner():
+        pytest.fail("it must not run")
+
+    pay = tool(guard, named("pay", lambda: inner()))
+    with guard.step("chat", "pay"), pytest.raises(NotSent, match="async def"):
+        pay()
+    gc.collect()
+    with guard.step("chat", "pay"):
+        assert guard.find(pay.explain().key).sends == 0
+
+
+def test_a_probe_needs_a_downstream_that_can_be_asked(guard):
+    with pytest.raises(ContractViolation, match="downstream='probe'"):
+        tool(guard, named("pay", lambda: None)).probe(lambda: NotFound())
+
+
+def test_a_stranger_is_not_a_tool_of_this_guard(guard):
+    with pytest.raises(ContractViolation, match="not a tool of this guard"):
+        guard.call(print, {})
+
+
+def test_settling_needs_a_name_and_a_reason(guard):
+    with pytest.raises(ContractViolation, match="somebody will ask"):
+        guard.refute("k", by=" ", reason="x")
+
+
+def test_tenant_and_scope_say_something(guard):
+    for bad in (lambda: Guard("memory://", tenant=""), lambda: guard.step(""), lambda: guard.step("a", tenant="")):
+        with pytest.raises(ContractViolation, match="must be a text that says something"):
+            bad()
+
+
+def test_a_step_is_entered_once_at_a_time(guard):
+    step = guard.step("chat", "pay")
+    with step, pytest.raises(RuntimeError, match="already entered"):
+        step.__enter__()
+    with step:
+        pass

@@ -1,0 +1,204 @@
+"""What an error says about the effect, and what is done about it."""
+
+import pytest
+
+from effectonce import (
+    ContractViolation,
+    GaveUp,
+    InDoubt,
+    NotSent,
+    PartialSuccess,
+    Rejected,
+    ReplayedFailure,
+    Retry,
+    current_effect,
+)
+from tests.core.helpers import QUICK, Ledger, named, tool
+
+# ---------------------------------------------------------------- ambiguous and definite errors
+
+
+@pytest.mark.parametrize(
+    "error",
+    [TimeoutError("slow"), ConnectionResetError("reset"), BrokenPipeError(), OSError("disk"), ValueError("bad JSON in a 200")],
+)
+def test_an_ambiguous_error_after_the_effect_is_never_repeated(guard, error):
+    ledger = Ledger(("after", error))
+
+    @guard.tool(kind="write", retry=QUICK)
+    def pay():
+        return ledger.pay()
+
+    with guard.step("chat", "pay"):
+        for _ in range(4):
+            with pytest.raises(InDoubt, match="It was not retried"):
+                pay()
+
+    assert ledger.effects == 1
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), SystemExit(1), MemoryError(), GeneratorExit()], ids=lambda e: type(e).__name__
+)
+def test_an_interruption_after_the_effect_is_ambiguous(guard, error):
+    ledger = Ledger(("after", error))
+
+    @guard.tool(kind="write", retry=QUICK)
+    def pay():
+        return ledger.pay()
+
+    with guard.step("chat", "pay"):
+        with pytest.raises(InDoubt if isinstance(error, Exception) else type(error)):
+            pay()
+        with pytest.raises(InDoubt):
+            pay()
+
+    assert ledger.effects == 1
+
+
+@pytest.mark.parametrize("error", [NotSent("no template", retryable=False), ConnectionRefusedError(), KeyError("declared")])
+def test_an_error_before_the_effect_does_not_wedge_the_key(guard, error):
+    ledger = Ledger(("before", error))
+
+    @guard.tool(kind="write", retry=Retry(attempts=1), not_sent=[KeyError])
+    def pay():
+        return ledger.pay()
+
+    with guard.step("chat", "pay"):
+        with pytest.raises((NotSent, GaveUp, KeyError)):
+            pay()
+        assert pay() == {"receipt": 1}
+        assert pay() == {"receipt": 1}
+
+
+def test_what_was_not_sent_is_tried_again_within_the_call(guard):
+    ledger = Ledger(("before", ConnectionRefusedError()), ("before", NotSent()))
+
+    @guard.tool(kind="irreversible", downstream="key", retry=QUICK)
+    def pay():
+        return ledger.pay() | {"attempt": current_effect().attempt}
+
+    with guard.step("chat", "pay"):
+        assert pay() == {"receipt": 1, "attempt": 3}
+
+
+def test_attempts_are_bounded_and_the_last_error_is_told(guard):
+    ledger = Ledger(*[("before", NotSent("no route"))] * 9)
+
+    @guard.tool(kind="write", retry=QUICK)
+    def pay():
+        return ledger.pay()
+
+    with guard.step("chat", "pay"), pytest.raises(GaveUp, match="3 attempts failed, the last with NotSent: no route") as caught:
+        pay()
+    assert len(ledger.script) == 6
+    assert caught.value.retriable
+
+
+def test_a_definite_failure_is_raised_as_itself_and_replayed_as_a_failure(guard):
+    calls = []
+
+    class CardDeclined(Exception):
+        pass
+
+    @guard.tool(kind="write", rejected=[CardDeclined])
+    def pay():
+        calls.append(1)
+        raise CardDeclined("insufficient funds")
+
+    with guard.step("chat", "pay"):
+        with pytest.raises(CardDeclined):
+            pay()
+        with pytest.raises(ReplayedFailure, match="insufficient funds") as caught:
+            pay()
+
+    assert len(calls) == 1
+    assert caught.value.error_type.endswith("CardDeclined")
+    assert guard.call(pay, {}, key="other").status == "failed"
+
+
+def test_a_retryable_rejection_is_never_stored_as_the_outcome(guard):
+    ledger = Ledger(("before", Rejected("429", retryable=True)))
+
+    @guard.tool(kind="write", retry=QUICK)
+    def pay():
+        return ledger.pay()
+
+    with guard.step("chat", "pay"):
+        assert pay() == {"receipt": 1}
+
+
+def test_a_rejection_after_an_ambiguous_send_is_a_doubt(guard):
+    ledger = Ledger(("after", TimeoutError()), ("before", Rejected("duplicate")))
+
+    @guard.tool(kind="write", downstream="key", retry=QUICK)
+    def pay():
+        return ledger.pay()
+
+    with guard.step("chat", "pay"):
+        with pytest.raises(InDoubt, match="an earlier send may have landed"):
+            pay()
+        with pytest.raises(InDoubt):
+            pay()
+
+
+def test_an_exhausted_call_under_a_key_may_simply_be_repeated(guard):
+    ledger = Ledger(*[("after", TimeoutError())] * 3)
+
+    @guard.tool(kind="write", downstream="key", retry=QUICK)
+    def pay():
+        return ledger.pay()
+
+    with guard.step("chat", "pay"):
+        with pytest.raises(GaveUp, match="Calling again is safe") as caught:
+            pay()
+        assert caught.value.retriable
+        assert pay() == {"receipt": 4}  # this downstream counts repeats: a real one would honour the key
+
+
+def test_a_partial_success_keeps_its_corrective_action(guard):
+    calls = []
+
+    @guard.tool(kind="write")
+    def transfer():
+        calls.append(1)
+        raise PartialSuccess("debited, not credited", done={"debited": True}, corrective_action="call credit(account) next")
+
+    with guard.step("chat", "transfer"):
+        for _ in range(2):
+            with pytest.raises(PartialSuccess) as caught:
+                transfer()
+            assert caught.value.done == {"debited": True}
+            assert caught.value.as_model_error()["corrective_action"] == "call credit(account) next"
+    assert len(calls) == 1
+
+
+# ---------------------------------------------------------------- reads
+
+
+def test_a_read_is_the_bare_function_and_retries_freely(guard):
+    calls = []
+
+    @guard.tool(kind="read", retry=QUICK)
+    def balance(account: str):
+        calls.append(account)
+        if len(calls) < 3:
+            raise TimeoutError
+        return 100
+
+    assert balance("a") == 100
+    assert calls == ["a"] * 3
+    assert guard.counts() == {}
+    with pytest.raises(ContractViolation, match="it has no record"):
+        guard.call(balance, {"account": "a"})
+
+
+def test_a_read_that_never_works_is_told_by_its_own_error_or_gives_up(guard):
+    broken = tool(guard, named("broken", lambda: 1 / 0), kind="read")
+    slow = tool(guard, named("slow", lambda: (_ for _ in ()).throw(TimeoutError())), kind="read")
+    with pytest.raises(ZeroDivisionError):
+        broken()
+    with pytest.raises(GaveUp):
+        slow()
+    slow.fallback(lambda error: "stale")
+    assert slow() == "stale"

@@ -1,0 +1,120 @@
+"""A lease lives as long as its tool runs, whatever the store does in between."""
+
+import asyncio
+import threading
+
+import pytest
+
+from effectonce import Guard, StoreUnavailable
+from effectonce._core import ops
+from effectonce.stores.memory import MemoryStore
+
+LEASE_S = 0.15
+
+
+class CountingStore:
+    """Counts renewals, refuses or fails some of them, and tells when enough have come."""
+
+    def __init__(self, fail=0, refuse=False, enough=4):
+        self.inner = MemoryStore()
+        self.capabilities = self.inner.capabilities
+        self.left_to_fail, self.refuse, self.enough = fail, refuse, enough
+        self.renewals = 0
+        self.reached = threading.Event()
+
+    def apply(self, op):
+        if isinstance(op, ops.Renew) and op.lease_s > 0:
+            self.renewals += 1
+            if self.renewals >= self.enough:
+                self.reached.set()
+            if self.left_to_fail:
+                self.left_to_fail -= 1
+                raise StoreUnavailable("a blip")
+            if self.refuse:
+                return ops.Refused(None)
+        return self.inner.apply(op)
+
+    async def aapply(self, op):
+        return self.apply(op)
+
+    def close(self):
+        pass
+
+
+def call_sync(store, until):
+    guard = Guard(store, cache=0)
+
+    @guard.tool(kind="write", lease_s=LEASE_S)
+    def pay():
+        assert until.wait(30)
+        return "paid"
+
+    with guard.step("chat", "pay"):
+        return guard.call(pay, {})
+
+
+def call_async(store, until):
+    async def main():
+        guard = Guard(store, cache=0)
+
+        @guard.tool(kind="write", lease_s=LEASE_S)
+        async def pay():
+            assert await asyncio.to_thread(until.wait, 30)
+            return "paid"
+
+        async with guard.step("chat", "pay"):
+            return await guard.call(pay, {})
+
+    return asyncio.run(main())
+
+
+CALLS = pytest.mark.parametrize("call", [call_sync, call_async])
+
+
+@CALLS
+def test_a_tool_that_outlives_its_lease_keeps_it(call):
+    store = CountingStore(enough=6)
+
+    outcome = call(store, store.reached)
+
+    assert (outcome.value, outcome.replayed, outcome.recorded) == ("paid", False, True)
+
+
+@CALLS
+def test_a_blip_of_the_store_neither_cancels_the_tool_nor_stops_the_heartbeat(call):
+    store = CountingStore(fail=3, enough=6)
+
+    outcome = call(store, store.reached)
+
+    assert (outcome.value, outcome.recorded) == ("paid", True)
+    assert store.left_to_fail == 0
+
+
+@CALLS
+def test_a_refused_heartbeat_stops_and_leaves_the_tool_alone(call):
+    store = CountingStore(refuse=True, enough=1)
+
+    assert call(store, store.reached).value == "paid"
+    assert store.renewals == 1
+
+
+def test_many_tools_share_one_heart():
+    store = CountingStore(enough=40)
+    guard, threads = Guard(store, cache=0), []
+
+    @guard.tool(kind="write", lease_s=LEASE_S)
+    def pay(n: int):
+        assert store.reached.wait(30)
+
+    def call(n):
+        with guard.step("chat", f"pay {n}"):
+            pay(n)
+
+    for n in range(10):
+        threads.append(threading.Thread(target=call, args=(n,)))
+        threads[-1].start()
+    assert store.reached.wait(30)
+    assert sum(thread.name == "effectonce-heartbeat" for thread in threading.enumerate()) >= 1
+    for thread in threads:
+        thread.join()
+    assert store.apply(ops.Tally()) == {"completed": 10}

@@ -1,0 +1,212 @@
+"""Where a key comes from, and what it may not be made of."""
+
+from datetime import UTC, date, datetime
+from uuid import UUID
+
+import pytest
+
+from effectonce import Conflict, ContractViolation, Delivered, Guard, Stable, current_effect
+from tests.core.helpers import named, tool
+
+
+def test_one_call_has_one_key_however_it_is_written(guard):
+    calls = []
+
+    @guard.tool(kind="write")
+    def pay(invoice: int, currency: str = "EUR"):
+        calls.append(1)
+
+    with guard.step("chat", "pay"):
+        pay(1)
+        pay(invoice=1)
+        pay(1, "EUR")
+        pay(currency="EUR", invoice=1)
+
+    assert len(calls) == 1
+
+
+def test_delimiters_inject_nothing(guard):
+    calls = []
+
+    @guard.tool(kind="write")
+    def pay(a: str, b: str):
+        calls.append((a, b))
+
+    for scope, step in (("a|b", "c"), ("a", "b|c"), ("a:b", "c"), ("a", "b:c"), ("a/b", "c"), ("a", "b/c")):
+        with guard.step(scope, step):
+            pay("x", "y")
+    with guard.step("chat", "pay"):
+        pay("a|b", "c")
+        pay("a", "b|c")
+
+    assert len(calls) == 8
+
+
+def test_two_tools_of_one_name_are_refused(guard):
+    tool(guard, named("pay", lambda: "a"))
+    other = named("pay", lambda: "b")
+    other.__module__ = "another.module"
+
+    with pytest.raises(ContractViolation, match="two tools are called 'pay'"):
+        tool(guard, other)
+
+
+def test_tenants_never_meet(guard):
+    calls = []
+
+    @guard.tool(kind="write")
+    def pay(amount: int):
+        calls.append(amount)
+        return len(calls)
+
+    for tenant in ("alice", "bob"):
+        with guard.step("chat", "pay", tenant=tenant):
+            assert pay(1) == pay(1)
+    assert guard.call(pay, {"amount": 1}, key="k").value == 3
+    assert len(calls) == 3
+
+
+def test_a_business_key_needs_no_step_and_belongs_to_its_tool(guard):
+    calls = []
+
+    @guard.tool(kind="write")
+    def weekly_email(user: str):
+        calls.append("email")
+
+    @guard.tool(kind="write")
+    def weekly_sms(user: str):
+        calls.append("sms")
+
+    key = ("user_123", "2025-W12")
+    for _ in range(2):
+        guard.call(weekly_email, {"user": "ada"}, key=key)
+        guard.call(weekly_sms, {"user": "ada"}, key=key)
+    with pytest.raises(Conflict):
+        guard.call(weekly_email, {"user": "bob"}, key=key)
+
+    assert calls == ["email", "sms"]
+
+
+def test_the_ordinal_tells_a_retry_from_a_wish(guard):
+    booked = []
+
+    @guard.tool(kind="write")
+    def book(flight: str):
+        booked.append(flight)
+        return f"booking {len(booked)}"
+
+    with guard.step("chat"):
+        assert book("LH1") == "booking 1"
+        assert book("LH1") == "booking 1"  # crashed before the model saw it: a retry
+    shown = [Delivered("book", {"flight": "LH1"})]
+    with guard.step("chat", delivered=shown):
+        assert book("LH2") == "booking 2"  # another flight
+        assert book("LH1") == "booking 3"  # the model saw the first and asks for a second
+    with guard.step("chat", delivered=[*shown, Delivered("other", {})]):
+        assert book("LH1") == "booking 3"
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        ("attempt-2", "a count of attempts"),
+        ("pay retry 3", "a count of attempts"),
+        ("1765432100", "a Unix timestamp"),
+        ("pay-1765432100123", "a Unix timestamp"),
+        ("2025-03-01T10:00:00Z", "a time of day"),
+        (datetime(2025, 3, 1, tzinfo=UTC), "a time of day"),
+        ("9f3a0c52-5f0e-4c1a-9a51-0b6a1f6f2c11", "a random UUID"),
+        (UUID("9f3a0c52-5f0e-4c1a-9a51-0b6a1f6f2c11"), "a random UUID"),
+        ("call_a1B2c3D4e5F6", "the id of one call"),
+        ("toolu_01A09q90qw90lq917835lq9", "the id of one call"),
+        ("mail-ada@example.test", "a personal identifier"),
+        (1.5, "must be made of strings"),
+        (True, "must be made of strings"),
+        ("", "is empty"),
+    ],
+)
+def test_a_key_that_changes_on_every_attempt_is_refused_with_the_reason(guard, step, reason):
+    with pytest.raises(ContractViolation, match=reason):
+        guard.step("chat", step)
+    tool(guard, named("pay", lambda: None))
+    with pytest.raises(ContractViolation, match=reason):
+        guard.call("pay", {}, key=("weekly", step))
+
+
+@pytest.mark.parametrize(
+    "step", ["refund", 7, date(2025, 3, 1), "2025-W12", "ord_1234567", Stable("call_a1B2c3D4e5F6"), UUID(int=5)]
+)
+def test_a_stable_step_id_is_accepted(guard, step):
+    guard.step("9f3a0c52-5f0e-4c1a-9a51-0b6a1f6f2c11", step)
+
+
+@pytest.mark.parametrize("name", ["attempt", "timestamp", "request_id", "tool_call_id", "nonce"])
+def test_a_parameter_that_changes_on_every_attempt_must_be_declared(guard, name):
+    source = f"def pay(invoice, {name}): pass"
+    scope = {}
+    exec(source, scope)
+
+    with pytest.raises(ContractViolation, match="changes on every attempt"):
+        guard.tool(kind="write")(scope["pay"])
+    with pytest.raises(ContractViolation, match="changes on every attempt"):
+        guard.tool(kind="write", identity=["invoice", name])(scope["pay"])
+    guard.tool(kind="write", volatile=[name])(scope["pay"])
+    guard.tool(kind="write", identity=["invoice", Stable(name)])(scope["pay"])
+
+
+def test_a_key_is_never_a_parameter(guard):
+    def pay(invoice, idempotency_key):
+        pass
+
+    with pytest.raises(ContractViolation, match="never a parameter"):
+        guard.tool(kind="write")(pay)
+
+
+def test_the_downstream_key_is_short_stable_and_gives_nothing_away():
+    seen = []
+
+    for secret in (b"", b"", b"secret"):
+        guard = Guard("memory://", secret=secret)
+
+        @guard.tool(kind="write", downstream="key")
+        def pay(iban: str):
+            effect = current_effect()
+            seen.append(effect.downstream_key)
+            assert effect.key not in effect.downstream_key
+            assert (effect.attempt, effect.epoch) == (1, 1)
+
+        with guard.step("chat", "pay"):
+            pay("DE89 3704 0044 0532 0130 00")
+
+    assert seen[0] == seen[1] != seen[2]
+    assert all(len(key) <= 255 and key.isascii() and "DE89" not in key for key in seen)
+
+
+def test_outside_a_tool_there_is_no_current_effect():
+    with pytest.raises(LookupError, match="only inside a tool"):
+        current_effect()
+
+
+def test_explain_says_what_was_hashed_and_why_two_calls_differ(guard):
+    @guard.tool(kind="write", identity=["invoice"], volatile=["note"])
+    def pay(invoice: str, amount: int, note: str = ""):
+        pass
+
+    with guard.step("chat", "pay"):
+        one, two = pay.explain("inv_1", 5, "a"), pay.explain("inv_1", 6, "b")
+        other = pay.explain("inv_2", 5)
+        same = pay.explain("inv_1", 5, note="a")
+    with guard.step("chat", "again"):
+        again = pay.explain("inv_1", 5, "a")
+
+    assert (one.hashed, one.matched, one.stripped) == ({"invoice": "inv_1"}, {"amount": 5}, {"note": "a"})
+    assert one.differences(two) == (
+        "amount differs: 5 and 6, so the second call is a conflict",
+        "note differs: 'a' and 'b', which is ignored: it is volatile",
+    )
+    assert one.key == two.key != other.key
+    assert one.differences(same) == ("nothing differs: this is the same call",)
+    assert "two effects" in one.differences(other)[0]
+    assert "place differs" in one.differences(again)[0]
+    assert "hashed    invoice='inv_1'" in str(one)
+    assert guard.counts() == {}

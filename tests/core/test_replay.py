@@ -1,0 +1,146 @@
+"""A replay equals the original, or says that it cannot; a repeated one costs no I/O."""
+
+import threading
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+
+from effectonce import Conflict, Guard, InDoubt, ResultUnavailable
+from tests.core.helpers import RECEIPT, Colour, Line, Model, Receipt, Struct, named, tool
+from tests.flaky import FlakyStore
+
+# ---------------------------------------------------------------- replay
+
+
+@pytest.mark.parametrize("value", [None, 0, 0.0, "", [], {}, False, b"", (), set(), frozenset()], ids=repr)
+def test_a_falsy_result_replays_as_itself(guard, value):
+    calls = []
+
+    @guard.tool(kind="write")
+    def pay():
+        calls.append(1)
+        return value
+
+    with guard.step("chat", "pay"):
+        first, second = pay(), pay()
+
+    assert first == second == value
+    assert type(second) is type(value)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ((1, "two", (3,)), tuple),
+        ({1: "a", (2, 3): [b"\x00"]}, dict),
+        ({"$": "not a tag", "nested": {"$": 1}}, dict),
+        (Decimal("1.10"), Decimal),
+        ([2**70, -(2**64), 1.5, True], list),
+        ({"at": datetime(2025, 3, 1, 12, tzinfo=UTC), "on": date(2025, 3, 1), "for": timedelta(seconds=1.5)}, dict),
+        ({"time": datetime(2025, 1, 1, 3, 4, 5).time(), "ids": {UUID(int=1)}}, dict),  # noqa: DTZ001
+        (float("inf"), float),
+        (Colour.RED, Colour),
+        (RECEIPT, Receipt),
+        ([RECEIPT, None], list[Receipt | None]),
+        ({"a": Line("x", Decimal(2))}, dict[str, Line]),
+        ((1, Line("x", Decimal(2))), tuple[int, Line]),
+        (Model(id=3, lines=(Line("x", Decimal(2)),)), Model),
+        (Struct(3, date(2025, 1, 1)), Struct),
+    ],
+    ids=lambda v: str(v)[:40],
+)
+def test_a_result_replays_equal_and_of_the_same_type(guard, value, hint):
+    def pay():
+        return value
+
+    pay.__annotations__["return"] = hint
+    guarded = guard.tool(kind="write")(pay)
+    with guard.step("chat", "pay"):
+        first, second = guarded(), guarded()
+
+    assert first == second == value
+    assert type(second) is type(value)
+
+
+@pytest.mark.parametrize(
+    "value", [object(), threading.Lock(), RECEIPT, "\ud800"], ids=["object", "lock", "undeclared", "surrogate"]
+)
+def test_a_result_that_cannot_be_stored_still_counts_as_done(guard, value):
+    calls = []
+
+    @guard.tool(kind="write")
+    def pay():
+        calls.append(1)
+        return value
+
+    with guard.step("chat", "pay"):
+        assert pay() is value
+        for _ in range(2):
+            with pytest.raises(ResultUnavailable, match="was done"):
+                pay()
+
+    assert len(calls) == 1
+
+
+def test_a_ten_megabyte_result_replays(guard):
+    @guard.tool(kind="write")
+    def fetch():
+        return {"body": "x" * 10_000_000}
+
+    with guard.step("chat", "fetch"):
+        assert fetch() == fetch()
+
+
+def test_whether_it_was_replayed_is_always_answerable(guard):
+    @guard.tool(kind="write")
+    def pay(amount: int):
+        return amount
+
+    with guard.step("chat", "pay"):
+        first, second = guard.call(pay, {"amount": 5}), guard.call("pay", {"amount": 5})
+
+    assert (first.replayed, second.replayed) == (False, True)
+    assert first.unwrap() == second.unwrap() == 5
+    assert first.effect == second.effect
+
+
+# ---------------------------------------------------------------- the process cache
+
+
+def test_known_outcomes_are_replayed_without_the_store():
+    store = FlakyStore()
+    guard = Guard(store)
+    pay = tool(guard, named("pay", lambda: {"receipt": 1}))
+    with guard.step("chat", "pay"):
+        first = pay()
+        first["receipt"] = "changed by the caller"
+        assert pay() == {"receipt": 1}
+    assert store.log == ["Claim", "Complete"]
+
+
+def test_the_cache_is_bounded_checks_the_request_and_ends_with_the_window(store, clock):
+    writer, reader = Guard(store), Guard(store, cache=2)
+    for guard in (writer, reader):
+        tool(guard, named("pay", lambda invoice, amount: amount), identity=["invoice"], window=3600)
+
+    def call(guard, invoice, amount=1):
+        with guard.step("chat", f"pay {invoice}"):
+            return guard.call("pay", {"invoice": invoice, "amount": amount})
+
+    for invoice in range(3):
+        call(writer, invoice)
+        assert call(reader, invoice).replayed
+    assert len(reader._house.cache._entries) == 2
+    with pytest.raises(Conflict):
+        call(reader, 2, amount=2)
+
+
+def test_only_known_outcomes_are_cached(store):
+    guard = Guard(store)
+    pay = tool(guard, named("pay", lambda: (_ for _ in ()).throw(TimeoutError())))
+    with guard.step("chat", "pay"), pytest.raises(InDoubt):
+        pay()
+    assert not guard._house.cache._entries

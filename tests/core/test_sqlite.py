@@ -1,0 +1,421 @@
+"""What only a file can do: be locked, full, read-only, deleted, shared by forks, or written by a newer release."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+
+from effectonce import Guard, InDoubt, Rejected, Retry, StoreUnavailable, current_effect
+from effectonce._core import ops
+from effectonce.stores.sqlite import SqliteStore
+from effectonce.testing.clock import FakeClock
+from effectonce.testing.conformance.bench import request
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "effects.db"
+
+
+@pytest.fixture
+def store(path):
+    store = SqliteStore(path, busy_s=0.05)
+    yield store
+    store.close()
+
+
+def guarded(store, calls):
+    guard = Guard(store, cache=0)
+
+    @guard.tool(kind="write", retry=Retry(deadline_s=0.2), wait_s=0)
+    def pay(invoice: str = "inv_1"):
+        calls.append(invoice)
+        return {"receipt": len(calls)}
+
+    def call(invoice="inv_1"):
+        with guard.step("chat", f"pay {invoice}"):
+            return pay(invoice)
+
+    return guard, call
+
+
+def refused(call, reason):
+    calls = []
+    _, pay = call(calls)
+    with pytest.raises(StoreUnavailable, match=reason) as caught:
+        pay()
+    assert calls == [], "nothing may be sent"
+    assert caught.value.retriable
+    return pay
+
+
+# ---------------------------------------------------------------- round trips
+
+
+def test_a_first_call_is_two_commits_and_a_replay_is_one_read(store):
+    calls, statements = [], []
+    _, pay = guarded(store, calls)
+    pay("warm up")
+    store._connect().db.set_trace_callback(statements.append)
+
+    pay()
+    first = list(statements)
+    statements.clear()
+    pay()
+
+    assert sum(s == "COMMIT" for s in first) == 2
+    assert [s.split()[0] for s in statements] == ["SELECT"]
+
+
+def test_the_file_is_synced_before_a_claim_is_acknowledged(store):
+    store.apply(ops.Tally())
+    db = store._connect().db
+
+    assert db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    assert db.execute("PRAGMA synchronous").fetchone()[0] == 2
+
+
+def test_waiting_callers_share_one_commit(store):
+    store.apply(ops.Tally())
+    statements, gate = [], threading.Barrier(9)
+    store._connect().db.set_trace_callback(statements.append)
+
+    def claim(n):
+        gate.wait()
+        store.apply(ops.Claim(request(f"k{n}"), f"t{n}", 30, dispatch=True))
+
+    threads = [threading.Thread(target=claim, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    with store._lock:  # everybody is in the queue before anybody may work
+        gate.wait()
+        while len(store._jobs) < 8:
+            threading.Event().wait(0.001)
+    for thread in threads:
+        thread.join()
+
+    assert sum(s == "COMMIT" for s in statements) == 1
+    assert store.apply(ops.Tally()) == {"dispatched": 8}
+
+
+# ---------------------------------------------------------------- files that fail
+
+
+def test_a_locked_database_sends_nothing(path, store):
+    store.apply(ops.Tally())
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    pay = refused(lambda calls: guarded(store, calls), "locked")
+    other.execute("ROLLBACK")
+    other.close()
+
+    assert pay() == {"receipt": 1}
+
+
+def test_a_writer_that_never_ends_is_told_from_a_queue(path, store):
+    other = SqliteStore(path)
+    with other.transaction():
+        pay = refused(lambda calls: guarded(store, calls), "locked by another writer for 0.05 s")
+    assert pay() == {"receipt": 1}
+    other.close()
+
+
+def test_a_full_disk_sends_nothing(store):
+    store.apply(ops.Tally())
+    db = store._connect().db
+    pages = db.execute("PRAGMA page_count").fetchone()[0]
+    db.execute(f"PRAGMA max_page_count = {pages}")
+    calls = []
+    guard, pay = guarded(store, calls)
+
+    filler = 0
+    with pytest.raises(StoreUnavailable, match="full"):
+        while True:
+            filler += 1
+            store.apply(ops.Claim(request(f"filler {filler}", arguments=b"x" * 3000), "t", 30, dispatch=True))
+    with pytest.raises(StoreUnavailable, match="full"):
+        while True:
+            pay(f"inv {len(calls)}")
+    sent = len(calls)
+    db.execute("PRAGMA max_page_count = 1073741823")
+    pay("inv again")
+
+    assert len(calls) == sent + 1
+    assert guard.counts()["completed"] == sent + 1
+
+
+def test_a_disk_that_fills_up_while_the_tool_runs_loses_no_effect(path):
+    clock = FakeClock()
+    store = SqliteStore(path, clock=clock)
+    guard, calls = Guard(store, cache=0), []
+
+    @guard.tool(kind="write", retry=Retry(deadline_s=0.1))
+    def pay():
+        calls.append(1)
+        db = store._connect().db
+        db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
+        return "x" * 100_000
+
+    with guard.step("chat", "pay"):
+        outcome = guard.call(pay, {})
+        assert (len(outcome.value), outcome.recorded) == (100_000, False)
+        store._connect().db.execute("PRAGMA max_page_count = 1073741823")
+        clock.advance(31)
+        with pytest.raises(InDoubt):
+            pay()
+    assert calls == [1]
+    store.close()
+
+
+def test_a_deleted_database_sends_nothing(path, store):
+    _, pay = guarded(store, [])
+    pay()
+    path.unlink()
+    refused(lambda calls: guarded(store, calls), "deleted or replaced")
+
+
+def test_a_replaced_database_sends_nothing(path, store):
+    _, pay = guarded(store, [])
+    pay()
+    path.rename(path.with_suffix(".old"))
+    path.touch()
+    refused(lambda calls: guarded(store, calls), "deleted or replaced")
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path):
+    refused(lambda calls: guarded(SqliteStore(tmp_path / "no" / "effects.db"), calls), "there is no folder")
+
+
+def test_a_file_that_is_no_database_is_named(path):
+    path.write_bytes(b"this is not a database, it is a letter to my aunt" * 50)
+    refused(lambda calls: guarded(SqliteStore(path), calls), "not a database")
+
+
+def test_a_newer_schema_is_refused_not_guessed(path, store):
+    store.apply(ops.Tally())
+    store._connect().db.execute("PRAGMA user_version = 99")
+    refused(lambda calls: guarded(SqliteStore(path), calls), "newer release")
+
+
+def test_a_state_that_this_release_does_not_know_is_refused_not_guessed(path, store):
+    _, pay = guarded(store, [])
+    pay()
+    store._connect().db.execute("UPDATE effects SET state = 'paused'")
+    with pytest.raises(StoreUnavailable, match="paused"):
+        pay()
+
+
+def test_an_outcome_that_is_not_ours_is_unreadable_not_run_again(store):
+    calls = []
+    _, pay = guarded(store, calls)
+    pay()
+    for blob in (b"\x80\x04\x95pickle", b"v9 ok 1", b"v1 ok {", b'v1 tagged {"$": "int"}', b"v1 unheard 1", b""):
+        store._connect().db.execute("UPDATE effects SET outcome = ?", (blob,))
+        with pytest.raises(Exception, match="was done"):
+            pay()
+    assert len(calls) == 1
+
+
+def test_a_read_only_database_sends_nothing(path):
+    SqliteStore(path).apply(ops.Tally())
+    script = f"""
+        import os, sys
+        from effectonce import Guard, StoreUnavailable
+        from effectonce.stores import sqlite
+        if os.getuid() == 0:
+            os.setgid(65534); os.setuid(65534)
+        guard = Guard("sqlite:///{path}")
+        @guard.tool(kind="write")
+        def pay(): sys.exit("it must not run")
+        try:
+            with guard.step("chat", "pay"): pay()
+        except StoreUnavailable as error:
+            print(error)
+    """
+    for file in path.parent.iterdir():
+        file.chmod(0o444)
+    for folder in (path.parent, *path.parent.parents):
+        if (
+            folder != folder.parent
+            and folder.stat().st_uid == os.getuid()
+            and folder.name.startswith(("pytest", "test", "popen"))
+        ):
+            folder.chmod(0o555 if folder == path.parent else 0o755)
+    try:
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
+    finally:
+        path.parent.chmod(0o755)
+    assert "Nothing was sent" in done.stdout, done
+
+
+# ---------------------------------------------------------------- processes and threads
+
+
+FORK = """
+    import os, sys
+    from effectonce import Guard, current_effect
+    guard = Guard("sqlite:///{path}", cache=0)
+    ran = []
+    @guard.tool(kind="write", lease_s=0.2)
+    def pay(who: str):
+        ran.append(current_effect().epoch)
+        return who
+    def call(who):
+        with guard.step("chat", "pay " + who):
+            return pay(who)
+    assert call("parent before") == "parent before"
+    with guard.store.transaction(): pass
+    pid = os.fork()
+    if pid == 0:
+        assert call("parent before") == "parent before" and len(ran) == 1
+        assert call("child") == "child" and len(ran) == 2
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert call("parent after") == "parent after"
+    assert call("child") == "child" and len(ran) == 2, ran
+    print(guard.counts())
+"""
+
+
+def test_a_fork_gets_its_own_connection(path):
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(FORK.format(path=path))], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "3" in done.stdout
+
+
+def test_a_closed_store_opens_again(store):
+    calls = []
+    _, pay = guarded(store, calls)
+    pay()
+    with store.transaction():
+        pass
+    store.close()
+    assert pay() == {"receipt": 1}
+
+
+def test_an_interrupted_writer_leaves_nobody_waiting(store):
+    """Whoever works for all may be interrupted; each of the others hears of it."""
+    store.apply(ops.Tally())
+    job_error = []
+
+    def claim():
+        try:
+            store.apply(ops.Claim(request("other"), "t", 30, dispatch=True))
+        except StoreUnavailable as error:
+            job_error.append(error)
+
+    connection = store._connect()
+    check_file = connection.check_file
+    thread = threading.Thread(target=claim)
+
+    def interrupted():
+        connection.check_file = check_file
+        raise KeyboardInterrupt
+
+    connection.check_file = interrupted
+    with store._lock:
+        thread.start()
+        while not store._jobs:
+            threading.Event().wait(0.001)
+        store._jobs.rotate()
+        with pytest.raises(KeyboardInterrupt):
+            store._work()
+    thread.join()
+    assert "interrupted" in str(job_error[0])
+
+
+# ---------------------------------------------------------------- transactions
+
+
+def ledger(store):
+    with store.transaction() as transaction:
+        return [row[0] for row in transaction.connection.execute("SELECT amount FROM ledger ORDER BY rowid")]
+
+
+def booking(store, **contract):
+    guard = Guard(store, cache=0)
+
+    @guard.tool(kind="irreversible", downstream="transaction", retry=Retry(base_s=0, cap_s=0), **contract)
+    def book(amount: int):
+        connection = current_effect().connection
+        connection.execute("CREATE TABLE IF NOT EXISTS ledger (amount INTEGER)")
+        connection.execute("INSERT INTO ledger VALUES (?)", (amount,))
+        if amount < 0:
+            raise ValueError("a bug after the insert")
+        if amount == 0:
+            raise Rejected("nothing to book")
+        return amount
+
+    return guard, book
+
+
+def test_effect_and_record_commit_together(store):
+    guard, book = booking(store)
+    with guard.step("chat", "book"):
+        assert [book(5), book(5), book(7)] == [5, 5, 7]
+        for _ in range(2):
+            with pytest.raises(ValueError, match="a bug"):
+                book(-1)
+        with pytest.raises(Rejected):
+            book(0)
+        assert guard.call(book, {"amount": 0}).replayed
+    assert ledger(store) == [5, 7]
+
+
+def test_a_transaction_of_an_owner_that_lost_its_record_is_rolled_back(path):
+    clock = FakeClock()
+    store = SqliteStore(path, clock=clock)
+    guard, book = booking(store)
+    begin, thefts = store._begin, []
+
+    def stolen_before_it_begins():
+        if not thefts:
+            clock.advance(31)
+            request = store.apply(ops.Browse("claimed"))[0].request
+            thefts.append(store.apply(ops.Claim(request, "thief", 30, dispatch=False)))
+            clock.advance(31)
+        return begin()
+
+    store._begin = stolen_before_it_begins
+    with guard.step("chat", "book"):
+        assert book(5) == 5
+    assert thefts[0].epoch == 2
+    assert ledger(store) == [5]
+    store.close()
+
+
+def test_a_transaction_that_cannot_begin_or_commit_is_a_store_failure(path, store):
+    guard, book = booking(store)
+    other = SqliteStore(path)
+    with guard.step("chat", "book"):
+        book(1)
+        store.apply(ops.Tally())
+        connection = store._idle[0]
+        commit = connection.commit
+
+        def failing():
+            connection.commit = commit
+            raise sqlite3.OperationalError("disk I/O error")
+
+        connection.commit = failing
+        with pytest.raises(StoreUnavailable, match="disk I/O error"):
+            book(2)
+        assert store.apply(ops.Tally()) == {"completed": 1, "claimed": 1}
+    assert ledger(store) == [1]
+    with other.transaction(), pytest.raises(StoreUnavailable, match="locked by another writer"), store.transaction():
+        pass
+    other.close()
+
+
+def test_a_statement_that_fails_inside_a_transaction_is_a_store_failure(store):
+    with store.transaction() as transaction:
+        transaction.connection.execute("DROP TABLE effects")
+        with pytest.raises(StoreUnavailable, match="no such table"):
+            transaction.apply(ops.Complete("k", "t", 1, b""))

@@ -1,0 +1,87 @@
+"""The store fails before, during and after the effect."""
+
+import pytest
+
+from effectonce import Found, Guard, InDoubt, Retry, StoreUnavailable
+from effectonce._core import ops
+from tests.core.helpers import named, tool
+from tests.flaky import FlakyStore
+
+
+@pytest.mark.parametrize("how", ["lost", "unacknowledged"])
+def test_a_store_that_is_down_sends_nothing(how):
+    store = FlakyStore()
+    guard, calls = Guard(store, cache=0), []
+    pay = tool(guard, named("pay", lambda: calls.append(1)))
+    store.fail(ops.Claim, how, times=3)
+
+    with guard.step("chat", "pay"):
+        with pytest.raises(StoreUnavailable, match="was not run"):
+            pay()
+        assert calls == []
+
+
+def test_a_claim_whose_acknowledgement_was_lost_is_still_ours():
+    store = FlakyStore()
+    guard, calls = Guard(store, cache=0), []
+    pay = tool(guard, named("pay", lambda: calls.append(1)))
+    store.fail(ops.Claim, "unacknowledged", times=2)
+
+    with guard.step("chat", "pay"):
+        pay()
+    assert (calls, store.log) == ([1], ["Claim", "Claim", "Claim", "Complete"])
+
+
+@pytest.mark.parametrize("how", ["lost", "unacknowledged"])
+def test_a_store_error_after_the_effect_is_repeated_until_it_is_written(how):
+    store = FlakyStore()
+    guard, calls = Guard(store, cache=0), []
+    pay = tool(guard, named("pay", lambda: calls.append(1) or "receipt"))
+    store.fail(ops.Complete, how, times=4)
+
+    with guard.step("chat", "pay"):
+        assert pay() == "receipt"
+        assert guard.call(pay, {}).replayed
+    assert calls == [1]
+
+
+def test_an_effect_whose_outcome_could_not_be_written_is_never_run_again(clock):
+    store = FlakyStore(clock=clock)
+    guard, calls = Guard(store, cache=0), []
+    pay = tool(guard, named("pay", lambda: calls.append(1) or "receipt"), retry=Retry(deadline_s=0.05))
+    store.fail(ops.Complete, times=10_000)
+
+    with guard.step("chat", "pay"):
+        outcome = guard.call(pay, {})
+        assert (outcome.value, outcome.recorded) == ("receipt", False)
+        clock.advance(31)
+        with pytest.raises(InDoubt):
+            pay()
+    assert calls == [1]
+
+
+def test_a_dispatch_that_could_not_be_written_sends_nothing():
+    store = FlakyStore()
+    guard, calls = Guard(store, cache=0), []
+    pay = tool(guard, named("pay", lambda: calls.append(1)), separate_dispatch=True)
+    store.fail(ops.Dispatch, times=3)
+
+    with guard.step("chat", "pay"):
+        with pytest.raises(StoreUnavailable):
+            pay()
+        assert calls == []
+
+
+def test_a_doubt_that_cannot_be_asked_about_is_told_as_a_store_failure(clock):
+    store = FlakyStore(clock=clock)
+    guard = Guard(store, cache=0)
+    pay = tool(guard, named("pay", lambda: (_ for _ in ()).throw(TimeoutError())), downstream="probe")
+    pay.probe(lambda: Found(1))
+    store.fail(ops.Inquire, times=3)
+    with guard.step("chat", "pay"):
+        with pytest.raises(InDoubt):
+            pay()
+        store.fail(ops.Inquire, times=3)
+        with pytest.raises(StoreUnavailable):
+            pay()
+        assert pay() == 1

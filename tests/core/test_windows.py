@@ -1,0 +1,107 @@
+"""Windows, time-window dedup, sequences and the step latch."""
+
+from datetime import timedelta
+
+import pytest
+
+from effectonce import Conflict, ContractViolation, Expired, InDoubt, OutOfOrder, TimeWindow
+from effectonce._core import ops
+from tests.core.helpers import QUICK
+
+# ---------------------------------------------------------------- windows, expiry, sequences
+
+
+def test_an_expired_key_is_refused_and_never_run_again(guard, clock):
+    calls = []
+
+    @guard.tool(kind="write", window=timedelta(hours=1))
+    def pay():
+        calls.append(1)
+
+    with guard.step("chat", "pay"):
+        pay()
+        clock.advance(3601)
+        for _ in range(2):
+            with pytest.raises(Expired, match="Nothing was sent"):
+                pay()
+            guard.sweep()
+    assert len(calls) == 1
+
+
+def test_a_time_window_drops_repeats_and_then_lets_one_through(guard, clock):
+    calls = []
+
+    @guard.tool(kind="write", dedup=TimeWindow(seconds=60))
+    def notify(user: str):
+        calls.append(user)
+        return len(calls)
+
+    assert [notify("ada"), notify("ada"), notify("bob")] == [1, 1, 2]
+    clock.advance(61)
+    assert notify("ada") == 3
+    clock.advance(61)
+    assert guard.sweep().forgotten == 2
+    assert guard.counts() == {}
+
+
+def test_a_time_window_lets_a_repeat_through_after_a_crash(guard, clock, store):
+    @guard.tool(kind="write", dedup=TimeWindow(seconds=60), retry=QUICK)
+    def notify(user: str):
+        return user
+
+    store.apply(ops.Claim(guard._tool(notify).prepare(("ada",), {}).request, "dead", 30, dispatch=True))
+    clock.advance(31)
+    assert notify("ada") == "ada"
+
+
+def test_a_sequence_runs_in_order_and_replays(guard):
+    applied = []
+
+    @guard.tool(kind="write")
+    def change(delta: int):
+        applied.append(delta)
+        return sum(applied)
+
+    def apply(number, delta):
+        with guard.sequence("account/42", number):
+            return change(delta)
+
+    with pytest.raises(OutOfOrder, match="before its predecessor"):
+        apply(2, 5)
+    assert [apply(1, 10), apply(2, 5), apply(1, 10), apply(2, 5)] == [10, 15, 10, 15]
+    with pytest.raises(Conflict):
+        apply(2, 6)
+    with pytest.raises(OutOfOrder):
+        apply(4, 1)
+    with pytest.raises(ContractViolation, match="counts from 1"):
+        guard.sequence("account/42", 0)
+    assert applied == [10, 5]
+
+
+# ---------------------------------------------------------------- the step latch
+
+
+def test_a_step_in_doubt_runs_no_other_call(guard):
+    done = []
+
+    @guard.tool(kind="write", retry=QUICK)
+    def refund():
+        done.append("refund")
+        raise TimeoutError
+
+    @guard.tool(kind="write")
+    def store_credit():
+        done.append("credit")
+
+    with guard.step("chat", "compensate"):
+        with pytest.raises(InDoubt):
+            refund()
+        with pytest.raises(InDoubt, match="Doing something else instead could do both") as caught:
+            store_credit()
+        assert caught.value.effect.tool == "refund"
+        guard.refute(caught.value.effect.key, by="ada", reason="not on the statement")
+        store_credit()
+    with guard.step("chat", "compensate", latch=False):
+        store_credit()
+
+    assert done == ["refund", "credit"]

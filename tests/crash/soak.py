@@ -1,0 +1,325 @@
+"""Kill and stop real processes at every named point, thousands of times, and count what happened downstream.
+
+    python -m tests.crash.soak --kills 2000 --stops 200
+
+Each round is one effect. Worker processes call it and die at a named point, once or twice, or are stopped past their lease and continued
+after somebody else has called; a last worker, which does not die, asks for the outcome. What was promised is judged at the end from the
+ledger of a bank that is a process of its own, and from what each worker was told before it died.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import select
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from effectonce import Downstream, EffectOnceError, Found, Guard, NotFound, Outcome, current_effect
+from effectonce.stores.sqlite import SqliteStore
+from effectonce.testing.bank import Bank, Teller
+from effectonce.testing.crash import TOOL_POINTS, CrashingStore, die
+
+LEASE_S = 0.3
+RUNNERS = 3
+SETUPS = {  # downstream -> kind, points that a worker may be killed at, points that it may be stopped at
+    "key": ("irreversible", ("before the claim", "claimed", "dispatched", "in flight", "effect done", "completed")),
+    "none": ("write", ("before the claim", "claimed", "dispatched", "in flight", "effect done", "completed")),
+    "probe": ("write", ("before the claim", "claimed", "dispatched", "in flight", "effect done", "completed")),
+    "transaction": ("write", ("before the claim", "claimed", "in flight", "before the commit", "completed")),
+}
+STOP_POINTS = ("claimed", "effect done")
+EXACTLY_ONCE = ("key", "transaction")
+
+
+# ---------------------------------------------------------------- a worker
+
+
+def work(round_, point, how):
+    """One process, one call. Returns what it was told."""
+    store = SqliteStore(round_["db"], busy_s=30.0)
+    guard = Guard(store if point is None else CrashingStore(store, at=point, how=how), cache=0)
+    downstream = round_["downstream"]
+    decorate = guard.tool(
+        kind=SETUPS[downstream][0],
+        downstream={"key": Downstream.key(), "probe": Downstream.probe()}.get(downstream, downstream),
+        lease_s=LEASE_S,
+        separate_dispatch=point == "dispatched",
+    )
+
+    def pay(payment_id: str) -> str:
+        send = _insert if downstream == "transaction" else _pay
+        return send(payment_id, round_, point, how)
+
+    def find(payment_id: str):
+        with Teller(round_["port"]) as teller:
+            found = teller.find(payment_id)
+        return NotFound() if found is None else Found(found["receipt"])
+
+    with guard.step("soak", round_["id"]):
+        if round_["colour"] == "sync":
+            return told(lambda: guard.call(guarded(decorate(pay), find, downstream), {"payment_id": round_["id"]}))
+        return told(lambda: asyncio.run(_call_async(guard, decorate, pay, find, round_)))
+
+
+def guarded(tool, find, downstream):
+    if downstream == "probe":
+        tool.probe(find)
+    return tool
+
+
+async def _call_async(guard, decorate, pay, find, round_):
+    async def apay(payment_id: str) -> str:
+        return pay(payment_id)
+
+    async def afind(payment_id: str):
+        return find(payment_id)
+
+    apay.__name__ = "pay"
+    return await guard.call(guarded(decorate(apay), afind, round_["downstream"]), {"payment_id": round_["id"]})
+
+
+def _pay(payment_id, round_, point, how):
+    with Teller(round_["port"]) as teller:
+        if point == "in flight":
+            body = json.dumps({"payment_id": payment_id, "amount_minor": 1})
+            key = current_effect().downstream_key
+            teller._http.request("POST", "/payments", body, {"Idempotency-Key": key})
+            die(how)
+        receipt = teller.pay(payment_id, 1, key=current_effect().downstream_key)["receipt"]
+    if point == "effect done":
+        die(how)
+    return receipt
+
+
+def _insert(payment_id, round_, point, how):
+    connection = current_effect().connection
+    connection.execute("CREATE TABLE IF NOT EXISTS payments (payment_id TEXT)")
+    row = connection.execute("INSERT INTO payments VALUES (?)", (payment_id,))
+    if point in TOOL_POINTS:
+        die(how)
+    return f"row {row.lastrowid}"
+
+
+def told(call):
+    try:
+        outcome = call()
+    except EffectOnceError as error:
+        return {"status": type(error).__name__}
+    assert isinstance(outcome, Outcome)
+    return {"status": outcome.status, "value": outcome.value, "settled_by": outcome.settled_by}
+
+
+# ---------------------------------------------------------------- a runner: forks workers, one round after the other
+
+
+def start(job):
+    """Fork a worker; returns its pid and the pipe on which it reports."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writer)
+        return pid, reader
+    try:
+        os.setpgid(0, 0)  # the kernel hangs up on stopped processes of an orphaned group
+        os.close(reader)
+        os.write(writer, json.dumps(job()).encode())
+        os._exit(0)
+    except BaseException as error:
+        sys.stderr.write(f"worker failed: {type(error).__name__}: {error}\n")
+        os._exit(3)
+
+
+def end(pid, reader):
+    """Wait for a worker; returns how it ended and what it was told, if it lived to say so."""
+    _, status = os.waitpid(pid, 0)
+    with os.fdopen(reader, "rb") as pipe:
+        report = pipe.read()
+    if os.WIFSIGNALED(status):
+        return f"signal {os.WTERMSIG(status)}", None
+    return f"exit {os.WEXITSTATUS(status)}", json.loads(report) if report else None
+
+
+def run_killed(round_):
+    """Die once or twice, then ask."""
+    reports, killed = [], []
+    for point in round_["points"]:
+        how_it_ended, report = end(*start(lambda: work(round_, point, signal.SIGKILL)))  # noqa: B023
+        if how_it_ended == f"signal {signal.SIGKILL.value}":
+            killed.append(point)
+        reports.append(report or {"status": how_it_ended if how_it_ended.startswith("exit") else "killed"})
+    return {"killed": killed, "told": [*reports, end(*start(lambda: work(round_, None, None)))[1]]}
+
+
+def run_stopped(round_):
+    """Stop past the lease while somebody else calls, continue, then ask."""
+    (point,) = round_["points"]
+    pid, reader = start(lambda: work(round_, point, signal.SIGSTOP))
+    _, status = os.waitpid(pid, os.WUNTRACED)
+    stopped = os.WIFSTOPPED(status)
+    other = end(*start(lambda: work(round_, None, None)))[1]
+    os.kill(pid, signal.SIGCONT)
+    late = end(pid, reader)[1]
+    return {"stopped": [point] if stopped else [], "told": [late, other, end(*start(lambda: work(round_, None, None)))[1]]}
+
+
+def runner(rounds, progress):
+    """A process that works off its share of the rounds."""
+    reports = []
+    for round_ in rounds:
+        reports.append(round_ | (run_stopped if round_["stop"] else run_killed)(round_))
+        os.write(progress, b"." * max(1, len(reports[-1].get("killed", ()))))
+    return reports
+
+
+# ---------------------------------------------------------------- the soak
+
+
+def plan(kills, stops, db, ports, seed):
+    """Rounds that visit every downstream, colour and point, twice-killed ones among them."""
+    rng, rounds, planned = random.Random(seed), [], 0
+
+    def add(downstream, points, *, stop):
+        number = len(rounds)
+        common = {"db": str(db), "port": ports[downstream == "key"], "colour": ("sync", "async")[number // 2 % 2]}
+        rounds.append(common | {"id": f"pay_{number}", "downstream": downstream, "points": points, "stop": stop})
+
+    while planned < kills:
+        for downstream, (_, points) in SETUPS.items():
+            point = points[planned // len(SETUPS) % len(points)]
+            add(downstream, [point, rng.choice(points)] if rng.random() < 0.3 else [point], stop=False)
+            planned += 1
+    for number in range(stops):
+        downstream = list(SETUPS)[number % len(SETUPS)]
+        point = "claimed" if downstream == "transaction" else STOP_POINTS[number // len(SETUPS) % 2]
+        add(downstream, [point], stop=True)
+    return rounds
+
+
+def judge(reports, effects):
+    """Hold what every worker was told against what happened."""
+    bad = Counter()
+    for report in reports:
+        count, final = effects[report["id"]], report["told"][-1]
+        told_ok = [told for told in report["told"] if told and told["status"] == "succeeded"]
+        told_failed = [told for told in report["told"] if told and told["status"] == "failed"]
+        bad["duplicates"] += count > 1
+        bad["false_failures"] += bool(told_failed) and count > 0
+        bad["phantom_successes"] += bool(told_ok) and count == 0
+        lost = told_ok and (final["status"] != "succeeded" or any(told["value"] != final["value"] for told in told_ok))
+        unfinished = final["status"] != "succeeded" if report["downstream"] in EXACTLY_ONCE else final["status"] == "failed"
+        bad["lost_outcomes"] += bool(lost) or unfinished
+        bad["worker_errors"] += any(told["status"].startswith("exit") for told in report["told"] if told)
+    return {name: bad[name] for name in ("duplicates", "lost_outcomes", "false_failures", "phantom_successes", "worker_errors")}
+
+
+def table(reports, effects):
+    """One row per downstream and point."""
+    rows = {}
+    for report in reports:
+        for point in (*report.get("killed", ()), *(f"stopped: {p}" for p in report.get("stopped", ()))):
+            row = rows.setdefault((report["downstream"], point), Counter())
+            row["times"] += 1
+            row["effects"] += effects[report["id"]]
+            row[report["told"][-1]["status"]] += 1
+    return [{"downstream": d, "point": p, **row} for (d, p), row in sorted(rows.items())]
+
+
+def count_effects(db, ledgers):
+    effects = Counter()
+    for ledger in ledgers:
+        effects.update(entry["payment_id"] for entry in ledger)
+    with SqliteStore(db).transaction() as transaction:
+        exists = transaction.connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'payments'").fetchone()[0]
+        rows = transaction.connection.execute("SELECT payment_id FROM payments").fetchall() if exists else []
+    effects.update(payment_id for (payment_id,) in rows)
+    return effects
+
+
+def soak(kills, stops, seed, on_progress):
+    with tempfile.TemporaryDirectory(prefix="effectonce-soak-") as folder:
+        db = Path(folder, "effects.db")
+        with Bank(Path(folder, "plain"), honours_keys=False) as plain, Bank(Path(folder, "keyed"), honours_keys=True) as keyed:
+            rounds = plan(kills, stops, db, (plain.port, keyed.port), seed)
+            began = time.monotonic()
+            reports = run_all(rounds, on_progress)
+            effects = count_effects(db, (plain.ledger(), keyed.ledger()))
+    return {
+        "kills": sum(len(report.get("killed", ())) for report in reports),
+        "stops": sum(len(report.get("stopped", ())) for report in reports),
+        "effects_asked_for": len(reports),
+        "seconds": round(time.monotonic() - began, 1),
+        **judge(reports, effects),
+        "table": table(reports, effects),
+    }
+
+
+def run_all(rounds, on_progress):
+    progress, tell = os.pipe()
+    runners = {}
+    for share in range(RUNNERS):
+        pid, reader = start(lambda: runner(rounds[share::RUNNERS], tell))  # noqa: B023
+        runners[reader] = (pid, b"")
+    reports = []
+    while runners:
+        for ready in select.select([progress, *runners], [], [])[0]:
+            chunk = os.read(ready, 1 << 16)
+            if ready == progress:
+                on_progress(len(chunk))
+            elif chunk:
+                runners[ready] = (runners[ready][0], runners[ready][1] + chunk)
+            else:
+                pid, said = runners.pop(ready)
+                os.waitpid(pid, 0)
+                os.close(ready)
+                reports += json.loads(said)
+    return reports
+
+
+def show(result):
+    from rich.console import Console
+    from rich.table import Table
+
+    columns = ("downstream", "point", "times", "effects", "succeeded", "in_doubt")
+    sheet = Table(*columns, title="killed, then asked again", title_justify="left")
+    for row in result["table"]:
+        sheet.add_row(*(str(row.get(column, 0)) for column in columns))
+    console = Console()
+    console.print(sheet)
+    console.print(
+        f"{result['kills']} SIGKILL and {result['stops']} SIGSTOP over {result['effects_asked_for']} effects in "
+        f"{result['seconds']} s: {result['duplicates']} duplicates, {result['lost_outcomes']} lost outcomes, "
+        f"{result['false_failures']} false failures, {result['phantom_successes']} phantom successes."
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=2000)
+    parser.add_argument("--stops", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if options.json:
+        result = soak(options.kills, options.stops, options.seed, lambda _: None)
+        print(json.dumps(result))
+    else:
+        from rich.progress import Progress
+
+        with Progress(auto_refresh=False) as bar:  # no thread beside us: we fork
+            task = bar.add_task("killing and stopping", total=options.kills + options.stops)
+            result = soak(options.kills, options.stops, options.seed, lambda n: (bar.advance(task, n), bar.refresh()))
+        show(result)
+    bad = sum(result[name] for name in ("duplicates", "lost_outcomes", "false_failures", "phantom_successes", "worker_errors"))
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()

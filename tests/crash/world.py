@@ -1,0 +1,217 @@
+"""A downstream that counts, a store, a clock, and a driver that dies where it is told to. No time passes and nothing is random."""
+
+import asyncio
+import contextlib
+import itertools
+from dataclasses import dataclass, field
+
+from effectonce import (
+    CannotTell,
+    Downstream,
+    EffectOnceError,
+    Found,
+    Guard,
+    NotFound,
+    NotSent,
+    Outcome,
+    Rejected,
+    current_effect,
+)
+from effectonce import _tool as tool_module
+from effectonce._core.ops import Op, Sleep
+from effectonce._core.terms import GUARANTEES, Capability, Kind
+from effectonce.stores.memory import MemoryStore
+from effectonce.stores.sqlite import SqliteStore
+from effectonce.testing.clock import FakeClock
+
+LEASE_S, DELAY_S = 30.0, 60.0
+
+
+class Crash(BaseException):
+    """The process dies here: nothing after this line runs."""
+
+
+@dataclass
+class World:
+    kind: Kind
+    capability: Capability
+    colour: str
+    behaviours: tuple[str, ...] = ()  # what the downstream does with each send; "ok" once they are used up
+    separate_dispatch: bool = False
+    delay_s: float | None = None
+    probe: bool = True
+    die_at: tuple[int, str] | None = None
+    effects: int = 0
+    seen: dict = field(default_factory=dict)
+    sends: int = 0
+    log: list[Op] = field(default_factory=list)
+
+    def __post_init__(self):
+        self.clock = FakeClock()
+        self.store = MemoryStore(clock=self.clock)
+        self.pending = list(self.behaviours)
+        self.ops = itertools.count()
+
+    def use_sqlite(self, path):
+        self.store = SqliteStore(path, clock=self.clock)
+
+    @property
+    def guarantee(self):
+        return GUARANTEES[self.kind, self.capability]
+
+    # -------------------------------------------------------- the downstream
+
+    def send(self):
+        self.sends += 1
+        behaviour = self.pending.pop(0) if self.pending else "ok"
+        effect = current_effect()
+        if behaviour == "not-sent":
+            raise NotSent("connection refused")
+        if behaviour == "busy":
+            raise Rejected("too many requests", retryable=True)
+        if behaviour == "refused":
+            raise Rejected("card declined")
+        if behaviour == "lost":
+            raise TimeoutError("nobody answered, and nothing happened")
+        receipt = self._land(effect)
+        if behaviour == "landed-unanswered":
+            raise TimeoutError("nobody answered, but it happened")
+        return receipt
+
+    def _land(self, effect):
+        if self.capability is Capability.TRANSACTION:
+            effect.connection.execute("CREATE TABLE IF NOT EXISTS ledger (n INTEGER PRIMARY KEY)")
+            effect.connection.execute("INSERT INTO ledger DEFAULT VALUES")
+            return {"receipt": effect.connection.execute("SELECT max(n) FROM ledger").fetchone()[0]}
+        if self.capability is Capability.KEY and effect.downstream_key in self.seen:
+            return self.seen[effect.downstream_key]
+        self.effects += 1
+        self.seen[effect.downstream_key] = {"receipt": self.effects}
+        return {"receipt": self.effects}
+
+    def count(self):
+        """Effects that really happened."""
+        if self.capability is not Capability.TRANSACTION:
+            return self.effects
+        with self.store.transaction() as transaction:
+            tables = transaction.connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'ledger'").fetchone()[0]
+            return transaction.connection.execute("SELECT count(*) FROM ledger").fetchone()[0] if tables else 0
+
+    def look_up(self):
+        if not self.probe:
+            return CannotTell("the enquiry desk is closed")
+        return Found({"receipt": 1}) if self.effects else NotFound()
+
+    # -------------------------------------------------------- the agent
+
+    def call(self):
+        """One process: a new guard on the same store, one call of the same effect. Returns the outcome or the error."""
+        guard = Guard(self.store)
+        downstream = {
+            Capability.KEY: Downstream.key(window=3600),
+            Capability.PROBE: Downstream.probe(delay=self.delay_s),
+            Capability.NONE: Downstream.none(),
+            Capability.TRANSACTION: Downstream.transaction(),
+        }[self.capability]
+        decorate = guard.tool(
+            kind=self.kind,
+            downstream=downstream,
+            lease_s=LEASE_S,
+            separate_dispatch=self.separate_dispatch,
+            accept_store_loss=True,
+        )
+        return self._call_sync(guard, decorate) if self.colour == "sync" else self._call_async(guard, decorate)
+
+    def _call_sync(self, guard, decorate):
+        @decorate
+        def pay(invoice: str) -> dict:
+            return self.send()
+
+        if self.capability is Capability.PROBE:
+            pay.probe(lambda invoice: self.look_up())
+        with patched(drive=self._drive), guard.step("chat", "pay"):
+            try:
+                return guard.call(pay, {"invoice": "inv_1"})
+            except EffectOnceError as error:
+                return error
+            except (NotSent, Rejected) as error:
+                return error
+
+    def _call_async(self, guard, decorate):
+        @decorate
+        async def pay(invoice: str) -> dict:
+            return self.send()
+
+        async def look_up(invoice):
+            return self.look_up()
+
+        if self.capability is Capability.PROBE:
+            pay.probe(look_up)
+
+        async def main():
+            with patched(adrive=self._adrive), guard.step("chat", "pay"):
+                try:
+                    return await guard.call(pay, {"invoice": "inv_1"})
+                except EffectOnceError as error:
+                    return error
+                except (NotSent, Rejected) as error:
+                    return error
+
+        return asyncio.run(main())
+
+    # -------------------------------------------------------- drivers that die
+
+    def _drive(self, flow, perform):
+        op = next(flow)
+        while True:
+            self._die_if_told(op, "before")
+            reply = self.clock.advance(op.seconds) if isinstance(op, Sleep) else perform(op)
+            self._die_if_told(op, "after")
+            try:
+                op = flow.send(reply)
+            except StopIteration as done:
+                return done.value
+
+    async def _adrive(self, flow, perform):
+        op = next(flow)
+        while True:
+            self._die_if_told(op, "before")
+            reply = self.clock.advance(op.seconds) if isinstance(op, Sleep) else await perform(op)
+            self._die_if_told(op, "after")
+            try:
+                op = flow.send(reply)
+            except StopIteration as done:
+                return done.value
+
+    def _die_if_told(self, op, when):
+        if when == "before":
+            self.now_at = next(self.ops)
+            self.log.append(op)
+        if self.die_at == (self.now_at, when):
+            raise Crash
+
+    def crashed_call(self):
+        """Run a call that may die. True if it died."""
+        try:
+            self.call()
+        except Crash:
+            return True
+        finally:
+            self.die_at = None
+        return False
+
+
+@contextlib.contextmanager
+def patched(**names):
+    before = {name: getattr(tool_module, name) for name in names}
+    for name, value in names.items():
+        setattr(tool_module, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(tool_module, name, value)
+
+
+def status(result):
+    return result.status if isinstance(result, Outcome) else type(result).__name__

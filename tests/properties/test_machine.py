@@ -1,0 +1,17 @@
+"""Random histories: each store against the reference, and the reference against what a record may never do."""
+
+from hypothesis import HealthCheck, settings
+
+from effectonce.stores.memory import MemoryStore
+from effectonce.stores.sqlite import SqliteStore
+from effectonce.testing.machine import store_machine
+
+PROGRAMS = settings(
+    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+
+TestSqlite = store_machine(lambda clock, path: SqliteStore(path / "effects.db", clock=clock)).TestCase
+TestSqlite.settings = PROGRAMS
+
+TestMemory = store_machine(lambda clock, _: MemoryStore(clock=clock)).TestCase
+TestMemory.settings = PROGRAMS
