@@ -13,9 +13,9 @@ a rule in one atomic step or not at all. Each rule has the number it has in the 
  3. `dispatched` is written before the first byte leaves, and `sends` counts those writes.
  4. `sends == 1` means that an answer is about the only send there ever was. Only then is a rejection a failure (T6), and only then
     does a late answer settle a doubt (T10b): the dirty bit lives in the record, not in a worker that may die.
- 5. A negative probe is proof only once no older send can land (T11).
+ 5. A negative probe is proof only if no older send could land any more *before* the probe was asked (T9 notes it, T11 needs it).
  6. A record without an outcome never expires; a key whose window is over is refused, never run again.
- 7. Repeating a write with the same token is a success: see `_already`.
+ 7. Repeating a write with the same token is a success: see `_already` in transitions.py.
 """
 
 from __future__ import annotations
@@ -29,26 +29,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from effectonce._core.ops import (
-    Applied,
     Attest,
-    Busy,
     Claim,
     Complete,
     Confirm,
     Dispatch,
     Doubt,
-    Doubtful,
-    Early,
-    Expired,
     Fail,
-    Held,
     Inquire,
-    Latched,
-    Mismatch,
     Rearm,
-    Recorded,
     RecordOp,
-    Refused,
     Refute,
     Renew,
     Request,
@@ -91,7 +81,7 @@ class Record(Struct, frozen=True):
     sends: int = 0
     dtoken: str = ""  # token of the last dispatch
     first_dispatch_at: float = 0.0
-    sent_until: float = 0.0  # when the last sender's lease ends
+    sent_until: float = 0.0  # when the last sender's lease ends; 0 = nothing is on its way
     outcome: bytes = b""
     decided_at: float = 0.0  # when the outcome, or the doubt, was written
     dedup_until: float = inf
@@ -199,6 +189,10 @@ def quiet(r: Record, _op: Any, scene: Scene) -> bool:
     return terms.kind is not Kind.IRREVERSIBLE and terms.delay_s is not None and scene.now > r.sent_until + terms.delay_s
 
 
+def asked_when_quiet(r: Record, _op: Rerun, _: Scene) -> bool:
+    return r.sent_until == 0.0
+
+
 def window_over(r: Record, _op: Any, scene: Scene) -> bool:
     return r.dedup_until <= scene.now
 
@@ -295,7 +289,9 @@ def _lost(r: Record, scene: Scene, reason: str) -> Record:
 
 
 def _inquired(r: Record, op: Inquire, scene: Scene) -> Record:
-    return replace(r, epoch=r.epoch + 1, token=op.token, lease_until=scene.now + op.lease_s)
+    # A send that lands after the probe has looked and before its answer is used would run twice: so it is judged now, not then.
+    sent_until = 0.0 if quiet(r, op, scene) else r.sent_until
+    return replace(r, epoch=r.epoch + 1, token=op.token, lease_until=scene.now + op.lease_s, sent_until=sent_until)
 
 
 def _rerun(r: Record, op: Rerun, scene: Scene) -> Record:
@@ -365,7 +361,7 @@ RULES: tuple[Rule, ...] = (
     Rule("T9", Inquire, State.IN_DOUBT, State.IN_DOUBT, (lease_over,), _inquired),
     Rule("T10", Complete, State.IN_DOUBT, State.COMPLETED, (owns,), _completed),
     Rule("T10b", Complete, State.IN_DOUBT, State.COMPLETED, (late_only_send,), _completed_late),
-    Rule("T11", Rerun, State.IN_DOUBT, State.CLAIMED, (owns, quiet), _rerun),
+    Rule("T11", Rerun, State.IN_DOUBT, State.CLAIMED, (owns, asked_when_quiet), _rerun),
     Rule("T11b", Confirm, State.IN_DOUBT, State.COMPLETED, (), _confirmed),
     Rule("T11b", Confirm, State.DISPATCHED, State.COMPLETED, (lease_over,), _confirmed),
     Rule("T11b", Refute, State.IN_DOUBT, State.FAILED, (), _refuted),
@@ -392,112 +388,3 @@ def index(rules: tuple[Rule, ...]) -> Table:
 
 
 TABLE = index(RULES)
-
-
-class Step(Struct, frozen=True):
-    """What one op did: the record before and after, whether that has to be written, the reply, and the rule that allowed it."""
-
-    before: Record | None
-    after: Record | None
-    changed: bool
-    reply: Any
-    rule: Rule | None = None
-
-
-def transition(record: Record | None, op: RecordOp | Sweep, scene: Scene, table: Table = TABLE) -> Step:
-    """Apply *op* to *record* by the table: the one place where a record changes. Only the model passes another table."""
-    state = State.ABSENT if record is None else record.state
-    for rule in table.get((type(op), state), ()):
-        for guard in rule.when:  # not `all(...)`: a generator costs more than the guards
-            if not guard(record, op, scene):  # type: ignore[arg-type]  # absent: guards of T1 do not look
-                break
-        else:
-            after = rule.change(record, op, scene)  # type: ignore[arg-type]
-            return Step(record, after, True, _reply(after, op, scene), rule)
-    return Step(record, record, False, _refusal(record, op, scene))
-
-
-def _reply(after: Record | None, op: RecordOp | Sweep, scene: Scene) -> Any:
-    """The reply to an op that a rule allowed."""
-    match op:
-        case Claim() | Inquire() if after is not None:
-            if isinstance(op, Claim) and after.state is State.IN_DOUBT:
-                return Doubtful(0.0, after.reason)
-            return Held(after.epoch, after.sends, after.state is State.DISPATCHED)
-        case Attest():
-            return after
-        case _:
-            return Applied(0 if after is None else after.epoch)
-
-
-def _refusal(r: Record | None, op: RecordOp | Sweep, scene: Scene) -> Any:
-    """The reply to an op that no rule allowed. The record stays as it is."""
-    match op:
-        case Claim():
-            return _claim_refusal(r, op, scene)
-        case Attest():
-            return r
-        case Inquire() if r is not None and r.state is State.IN_DOUBT:
-            if r.token == op.token:
-                return Held(r.epoch, r.sends, dispatched=False)
-            return Busy(r.lease_until - scene.now)
-        case _ if r is not None and _already(r, op):
-            return Applied(r.epoch)
-        case _:
-            return Refused(None if r is None else r.state)
-
-
-def _claim_refusal(r: Record | None, op: Claim, scene: Scene) -> Any:
-    """Why this claim holds nothing: the first reason that is true, the caller's own mistakes before the weather."""
-    if r is None:
-        return _wait_for_others(op, scene)
-    if r.state is State.TOMBSTONE or (r.state in TERMINAL and window_over(r, op, scene)):
-        return Expired(scene.now - r.dedup_until)
-    if not same_request(r, op, scene):
-        return Mismatch(r.request.terms.tool)
-    match r.state:
-        case State.COMPLETED | State.FAILED:
-            age_s, remaining_s = scene.now - r.decided_at, r.dedup_until - scene.now
-            return Recorded(r.state, r.outcome, age_s, remaining_s, r.settled_by)
-        case State.IN_DOUBT:
-            return Doubtful(scene.now - r.decided_at, r.reason)
-        case _ if r.token == op.token:
-            return Held(r.epoch, r.sends, r.state is State.DISPATCHED)
-        case _ if lease_over(r, op, scene):
-            return _wait_for_others(op, scene)
-        case _:
-            return Busy(r.lease_until - scene.now)
-
-
-def _wait_for_others(op: Claim, scene: Scene) -> Latched | Early:
-    rival = scene.rival
-    if rival is None:
-        return Early(op.request.after)
-    alive = rival.state is not State.IN_DOUBT and rival.lease_until > scene.now
-    return Latched(rival.request.key, rival.request.terms.tool, rival.lease_until - scene.now if alive else None)
-
-
-def _already(r: Record, op: RecordOp | Sweep) -> bool:
-    """Was this very write applied before, and only its acknowledgement lost?"""
-    match op:
-        case Dispatch():
-            return r.state is State.DISPATCHED and r.epoch == op.epoch and r.dtoken == op.token and r.sends == op.send
-        case Unsend():
-            return r.state is State.CLAIMED and r.epoch == op.epoch and r.token == op.token and r.sends == op.send - 1
-        case Complete():
-            mine = (r.token == op.token and r.epoch == op.epoch) or (r.dtoken == op.token and r.sends == 1)
-            return r.state is State.COMPLETED and mine and r.outcome == op.outcome
-        case Fail():
-            return r.state is State.FAILED and r.token == op.token and r.epoch == op.epoch
-        case Doubt():
-            return r.state is State.IN_DOUBT and r.dtoken == op.token and r.epoch == op.epoch + 1
-        case Rerun():
-            return r.state is State.CLAIMED and r.token == op.token and r.epoch == op.epoch and r.sends == 0
-        case Confirm():
-            return r.state is State.COMPLETED and r.settled_by == op.by and r.outcome == op.outcome
-        case Refute():
-            return r.state is State.FAILED and r.settled_by == op.by and r.outcome == op.outcome
-        case Rearm():
-            return r.state is State.CLAIMED and r.token == "" and r.settled_by == op.by and r.reason == op.reason
-        case _:
-            return False

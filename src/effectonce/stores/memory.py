@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 from effectonce._core.ops import Browse, Claim, Find, Op, Sweep, Swept, Tally
-from effectonce._core.records import TABLE, TERMINAL, Record, Scene, State, Table, in_the_air, looks_around, transition
+from effectonce._core.records import TABLE, TERMINAL, Record, Scene, State, Table, in_the_air, looks_around
+from effectonce._core.transitions import transition
 from effectonce.stores.base import Capabilities
 
 R = TypeVar("R")

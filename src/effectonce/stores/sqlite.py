@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from effectonce._core.ops import Browse, Claim, Find, Op, Sweep, Swept, Tally
-from effectonce._core.records import TERMINAL, Record, Scene, State, looks_around, transition
+from effectonce._core.records import TERMINAL, Record, Scene, State, looks_around
+from effectonce._core.transitions import transition
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, READ, RIVAL, SWEEPABLE, TALLY, Connection
 from effectonce.stores.base import Capabilities

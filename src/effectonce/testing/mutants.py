@@ -70,8 +70,8 @@ def _quiet_even_if_irreversible(r: Record, _op: Any, scene: Scene) -> bool:
     return r.request.terms.delay_s is not None and scene.now > r.sent_until + r.request.terms.delay_s
 
 
-def _quiet_at_once(r: Record, _op: Any, _scene: Scene) -> bool:
-    return r.request.terms.delay_s is not None
+def _quiet_when_the_answer_is_used(r: Record, op: Any, scene: Scene) -> bool:
+    return r.sent_until == 0 or records.quiet(r, op, scene)
 
 
 def _late_any_send(r: Record, op: Complete, _: Scene) -> bool:
@@ -163,7 +163,7 @@ class _DropsEvidence(_Wrapped):
 class _OneLatchForAll(_Wrapped):
     """A lock for everything instead of one for each step."""
 
-    def apply(self, op: Op[R], /) -> R:
+    def apply(self, op: Any, /) -> Any:
         if isinstance(op, Claim):
             op = replace(op, request=replace(op.request, latch="the one"))
         return super().apply(op)
@@ -176,7 +176,7 @@ class _RepinsTerms(_Wrapped):
         if isinstance(op, Claim) and op.key in self.inner._records:  # noqa: SLF001
             record = self.inner._records[op.key]  # noqa: SLF001
             request = replace(record.request, terms=op.request.terms)
-            self.inner._records[op.key] = record._replace(request=request)  # noqa: SLF001
+            self.inner._records[op.key] = replace(record, request=request)  # noqa: SLF001
         return super().apply(op)
 
 
@@ -209,9 +209,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("a claim completes without having been sent", 4, _with_guard(records.transactional, _yes)),
     Mutant("a rejection is always a failure", 5, _with_guard(records.rejection_is_final, _yes)),
     Mutant("a rejection is never a failure", 5, _with_guard(records.rejection_is_final, _no)),
-    Mutant("not found is proof", 6, _with_guard(records.quiet, _yes)),
-    Mutant("not found is proof at once", 6, _with_guard(records.quiet, _quiet_at_once)),
-    Mutant("an irreversible effect is re-run", 6, _with_guard(records.quiet, _quiet_even_if_irreversible)),
+    Mutant("not found is proof", 6, _with_guard(records.asked_when_quiet, _yes)),
+    Mutant("not found is proof when it is used", 6, _with_guard(records.asked_when_quiet, _quiet_when_the_answer_is_used)),
+    Mutant("an irreversible effect is re-run", 6, _with_guard(records.asked_when_quiet, _quiet_even_if_irreversible)),
     Mutant("an expired key runs again", 7, _with_guard(records.may_rerun, records.window_over)),
     Mutant("a swept key is forgotten", 7, _with_guard(records.remembered, _no)),
     Mutant("a tombstone is forgotten at once", 7, _with_guard(records.unremembered, _yes)),

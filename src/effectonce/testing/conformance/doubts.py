@@ -54,7 +54,7 @@ def evidence_is_kept_and_changes_nothing(bench: Bench) -> None:
     assert isinstance(after, Record)
     assert after == bench.record(request())
     assert [(e.note, e.outcome) for e in after.evidence] == [("an owner reports success", b"\x00rcpt_1")]
-    assert after._replace(evidence=()) == before
+    assert replace(after, evidence=()) == before
 
 
 def evidence_is_bounded(bench: Bench) -> None:
@@ -104,23 +104,35 @@ def not_found_is_no_proof_without_a_delay_bound(bench: Bench) -> None:
 
 def not_found_is_no_proof_before_the_delay_bound(bench: Bench) -> None:
     bench.in_doubt(request(on=replace(PROBED, delay_s=60.0)))
-    token = bench.token()
-    held = bench.apply(Inquire("k", token, 1e9))
-    assert isinstance(held, Held)
     bench.clock.advance(LEASE_S + 60.0)
+    token = bench.token()
+    held = bench.apply(Inquire("k", token, 0.0))
+    assert isinstance(held, Held)
     assert bench.apply(Rerun("k", token, held.epoch, LEASE_S)) == Refused(State.IN_DOUBT)
     bench.clock.advance(0.001)
+    held = bench.apply(Inquire("k", token, LEASE_S))
+    assert isinstance(held, Held)
     rerun = Rerun("k", token, held.epoch, LEASE_S)
     assert bench.apply(rerun) == bench.apply(rerun) == Applied(held.epoch)
     assert bench.record(request()).sends == 0
     assert bench.apply(Dispatch("k", token, held.epoch, 1, LEASE_S)) == Applied(held.epoch)
 
 
+def not_found_is_no_proof_if_it_was_asked_before_the_delay_bound(bench: Bench) -> None:
+    """The probe looks, the old request lands, the bound passes, the answer "not found" arrives: it must not be believed."""
+    bench.in_doubt(request(on=replace(PROBED, delay_s=60.0)))
+    token = bench.token()
+    held = bench.apply(Inquire("k", token, 1e9))
+    assert isinstance(held, Held)
+    bench.clock.advance(1e6)
+    assert bench.apply(Rerun("k", token, held.epoch, LEASE_S)) == Refused(State.IN_DOUBT)
+
+
 def only_the_reconciler_may_re_run(bench: Bench) -> None:
     bench.in_doubt(request(on=replace(PROBED, delay_s=0.0)))
+    bench.lease_ends()
     held = bench.apply(Inquire("k", bench.token(), LEASE_S))
     assert isinstance(held, Held)
-    bench.lease_ends()
     assert bench.apply(Rerun("k", "forged", held.epoch, LEASE_S)) == Refused(State.IN_DOUBT)
 
 
