@@ -83,7 +83,7 @@ class Evidence(NamedTuple):
 class Record(NamedTuple):
     request: Request
     state: State
-    epoch: int  # +1 at every change of owner
+    epoch: int  # +1 at every change of owner, and at every send taken back
     token: str  # the owner's, "" = nobody's
     lease_until: float
     created_at: float
@@ -248,7 +248,8 @@ def _sent(r: Record, op: Claim | Dispatch, scene: Scene) -> Record:
 
 
 def _unsent(r: Record, op: Unsend, scene: Scene) -> Record:
-    return r._replace(state=State.CLAIMED, sends=r.sends - 1, lease_until=scene.now + op.lease_s)
+    # The next dispatch makes the same count again. A repeat of this write that lands after it must not take that one back.
+    return r._replace(state=State.CLAIMED, epoch=r.epoch + 1, sends=r.sends - 1, lease_until=scene.now + op.lease_s)
 
 
 def _renewed(r: Record, op: Renew, scene: Scene) -> Record:
@@ -486,7 +487,7 @@ def _already(r: Record, op: RecordOp | Sweep) -> bool:
         case Dispatch():
             return r.state is State.DISPATCHED and r.epoch == op.epoch and r.dtoken == op.token and r.sends == op.send
         case Unsend():
-            return r.state is State.CLAIMED and r.epoch == op.epoch and r.token == op.token and r.sends == op.send - 1
+            return r.state is State.CLAIMED and r.epoch == op.epoch + 1 and r.token == op.token and r.sends == op.send - 1
         case Complete():
             mine = (r.token == op.token and r.epoch == op.epoch) or (r.dtoken == op.token and r.sends == 1)
             return r.state is State.COMPLETED and mine and r.outcome == op.outcome
