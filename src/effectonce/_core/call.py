@@ -369,11 +369,21 @@ class GuardedCall:
 
     def _rejected(self, error: BaseException) -> Flow[Ending]:
         reply = yield from self._persist(Fail(self.key, self.token, self.epoch, encode_error(error)))
-        if not isinstance(reply, Refused):
-            return Rejection(error)
-        reason = f"refused ({error}), but an earlier send may have landed"
-        yield from self._insist(Doubt(self.key, self.token, self.epoch, reason))
-        return Lost(error, reason)
+        match reply:
+            case Applied():
+                return Rejection(error)
+            case Unavailable():
+                return self._unrecorded(error)
+            case Refused():
+                reason = f"refused ({error}), but an earlier send may have landed"
+                yield from self._insist(Doubt(self.key, self.token, self.epoch, reason))
+                return Lost(error, reason)
+
+    def _unrecorded(self, error: BaseException) -> Ending:
+        """It was refused, but that is not written down: whoever calls next does not know, and may send it again."""
+        if self.request.terms.resend_s > 0:
+            return GaveUp(error, self.attempt)
+        return Lost(error, f"refused ({error}), but the store could not write that down")
 
     def _ambiguous(self, error: BaseException, verdict: Verdict, delay_s: float | None) -> Flow[Ending | None]:
         if self.request.terms.resend_s > 0:
