@@ -2,7 +2,7 @@
 
 import pytest
 
-from effectonce import Found, Guard, InDoubt, Retry, StoreUnavailable
+from effectonce import Found, GaveUp, Guard, InDoubt, Rejected, ReplayedFailure, Retry, StoreUnavailable
 from effectonce._core import ops
 from tests.core.helpers import named, tool
 from tests.flaky import FlakyStore
@@ -85,3 +85,63 @@ def test_a_doubt_that_cannot_be_asked_about_is_told_as_a_store_failure(clock):
         with pytest.raises(StoreUnavailable):
             pay()
         assert pay() == 1
+
+
+@pytest.mark.parametrize("how", ["lost", "unacknowledged"])
+def test_a_refusal_that_could_not_be_written_is_not_reported_as_final(how, clock):
+    """The next caller sends it again under the same key, and it may succeed then."""
+    store, answers = FlakyStore(clock=clock), ["no", "receipt"]
+    guard = Guard(store, cache=0)
+
+    def pay():
+        answer = answers.pop(0)
+        if answer == "no":
+            raise Rejected(answer)
+        return answer
+
+    pay = tool(guard, pay, downstream="key", retry=Retry(deadline_s=0.05))
+    store.fail(ops.Fail, how, times=10_000)
+
+    with guard.step("chat", "pay"):
+        with pytest.raises(GaveUp, match="Calling again is safe"):
+            pay()
+        clock.advance(31)
+        if how == "lost":
+            assert pay() == "receipt"
+        else:
+            with pytest.raises(ReplayedFailure):
+                pay()
+
+
+def test_a_refusal_that_could_not_be_written_is_a_doubt_where_nothing_may_be_sent_again(clock):
+    store = FlakyStore(clock=clock)
+    guard = Guard(store, cache=0)
+
+    def pay():
+        raise Rejected("no")
+
+    pay = tool(guard, pay, retry=Retry(deadline_s=0.05))
+    store.fail(ops.Fail, times=10_000)
+
+    with guard.step("chat", "pay"):
+        with pytest.raises(InDoubt, match="could not write that down"):
+            pay()
+        clock.advance(31)
+        with pytest.raises(InDoubt):
+            pay()
+
+
+def test_after_an_unknown_taking_back_nothing_more_is_sent(clock):
+    store, calls = FlakyStore(clock=clock), []
+    guard = Guard(store, cache=0)
+
+    def pay():
+        calls.append(1)
+        raise ConnectionRefusedError
+
+    pay = tool(guard, pay, retry=Retry(attempts=3, base_s=0.0))
+    store.fail(ops.Unsend, times=3)
+
+    with guard.step("chat", "pay"), pytest.raises(GaveUp, match="did not run"):
+        pay()
+    assert calls == [1]

@@ -341,8 +341,10 @@ class GuardedCall:
         return delay_s if self.env.now() + delay_s < self.give_up_at else None
 
     def _had_no_effect(self, error: BaseException, verdict: Verdict, delay_s: float | None) -> Flow[Ending | None]:
-        yield from self._take_back(0.0 if delay_s is None else self.plan.lease_s)
-        if delay_s is not None and (yield from self._pause(delay_s)):
+        reply = yield from self._take_back(0.0 if delay_s is None else self.plan.lease_s)
+        # If it is unknown whether this was written, another send could be taken back by it: stop here.
+        unknown = isinstance(reply, Unavailable)
+        if delay_s is not None and not unknown and (yield from self._pause(delay_s)):
             return None
         if self.sends > 0:
             return GaveUp(error, self.attempt)  # an earlier attempt may have landed
@@ -355,21 +357,33 @@ class GuardedCall:
             yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
         return slept is None
 
-    def _take_back(self, lease_s: float) -> Flow[None]:
+    def _take_back(self, lease_s: float) -> Flow[WriteReply]:
         """This attempt certainly had no effect: write that down, and with `lease_s=0` let the claim go."""
         if self.in_transaction:
-            yield from self._insist(Renew(self.key, self.token, self.epoch, lease_s))
-            return
-        yield from self._insist(Unsend(self.key, self.token, self.epoch, self.sends, lease_s))
+            return (yield from self._insist(Renew(self.key, self.token, self.epoch, lease_s)))  # type: ignore[no-any-return]
+        reply: WriteReply = yield from self._insist(Unsend(self.key, self.token, self.epoch, self.sends, lease_s))
         self.sends -= 1
+        if isinstance(reply, Applied):
+            self.epoch = reply.epoch
+        return reply
 
     def _rejected(self, error: BaseException) -> Flow[Ending]:
         reply = yield from self._persist(Fail(self.key, self.token, self.epoch, encode_error(error)))
-        if not isinstance(reply, Refused):
-            return Rejection(error)
-        reason = f"refused ({error}), but an earlier send may have landed"
-        yield from self._insist(Doubt(self.key, self.token, self.epoch, reason))
-        return Lost(error, reason)
+        match reply:
+            case Applied():
+                return Rejection(error)
+            case Unavailable():
+                return self._unrecorded(error)
+            case Refused():
+                reason = f"refused ({error}), but an earlier send may have landed"
+                yield from self._insist(Doubt(self.key, self.token, self.epoch, reason))
+                return Lost(error, reason)
+
+    def _unrecorded(self, error: BaseException) -> Ending:
+        """It was refused, but that is not written down: whoever calls next does not know, and may send it again."""
+        if self.request.terms.resend_s > 0:
+            return GaveUp(error, self.attempt)
+        return Lost(error, f"refused ({error}), but the store could not write that down")
 
     def _ambiguous(self, error: BaseException, verdict: Verdict, delay_s: float | None) -> Flow[Ending | None]:
         if self.request.terms.resend_s > 0:

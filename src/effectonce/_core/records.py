@@ -74,7 +74,7 @@ class Evidence(Struct, frozen=True):
 class Record(Struct, frozen=True):
     request: Request
     state: State
-    epoch: int  # +1 at every change of owner
+    epoch: int  # +1 at every change of owner, and at every send taken back
     token: str  # the owner's, "" = nobody's
     lease_until: float
     created_at: float
@@ -240,7 +240,8 @@ def _sent(r: Record, op: Claim | Dispatch, scene: Scene) -> Record:
 
 
 def _unsent(r: Record, op: Unsend, scene: Scene) -> Record:
-    return replace(r, state=State.CLAIMED, sends=r.sends - 1, lease_until=scene.now + op.lease_s)
+    # The next dispatch makes the same count again. A repeat of this write that lands after it must not take that one back.
+    return replace(r, state=State.CLAIMED, epoch=r.epoch + 1, sends=r.sends - 1, lease_until=scene.now + op.lease_s)
 
 
 def _renewed(r: Record, op: Renew, scene: Scene) -> Record:

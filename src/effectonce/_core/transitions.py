@@ -124,7 +124,7 @@ def _already(r: Record, op: RecordOp | Sweep) -> bool:
         case Dispatch():
             return r.state is State.DISPATCHED and r.epoch == op.epoch and r.dtoken == op.token and r.sends == op.send
         case Unsend():
-            return r.state is State.CLAIMED and r.epoch == op.epoch and r.token == op.token and r.sends == op.send - 1
+            return r.state is State.CLAIMED and r.epoch == op.epoch + 1 and r.token == op.token and r.sends == op.send - 1
         case Complete():
             mine = (r.token == op.token and r.epoch == op.epoch) or (r.dtoken == op.token and r.sends == 1)
             return r.state is State.COMPLETED and mine and r.outcome == op.outcome

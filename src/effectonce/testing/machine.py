@@ -115,7 +115,7 @@ def store_machine(open_store: Opener) -> type[RuleBasedStateMachine]:
             reply = self.both(op)
             if again:
                 self.both(op)
-            return (key, token, epoch, sends - 1) if isinstance(reply, ops.Applied) else multiple()
+            return (key, token, reply.epoch, sends - 1) if isinstance(reply, ops.Applied) else multiple()
 
         @rule(
             owner=owners, outcome=st.sampled_from((b"", b"one", b"two")), by=st.sampled_from(("", "probe")), again=st.booleans()

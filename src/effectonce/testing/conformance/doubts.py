@@ -138,10 +138,10 @@ def only_the_reconciler_may_re_run(bench: Bench) -> None:
 
 def an_irreversible_effect_is_never_re_run(bench: Bench) -> None:
     bench.in_doubt(request(on=replace(PROBED, kind=Kind.IRREVERSIBLE, delay_s=0.0)))
+    bench.lease_ends()
     token = bench.token()
     held = bench.apply(Inquire("k", token, LEASE_S))
     assert isinstance(held, Held)
-    bench.lease_ends()
     assert bench.apply(Rerun("k", token, held.epoch, LEASE_S)) == Refused(State.IN_DOUBT)
 
 

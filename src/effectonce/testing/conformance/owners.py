@@ -114,9 +114,19 @@ def every_write_of_an_owner_may_be_repeated(bench: Bench) -> None:
     token, epoch = bench.held(request(on=KEYED), dispatch=False)
     twice(Dispatch("k", token, epoch, 1, LEASE_S))
     twice(Unsend("k", token, epoch, 1, LEASE_S))
-    twice(Dispatch("k", token, epoch, 1, LEASE_S))
-    twice(Dispatch("k", token, epoch, 2, LEASE_S))
-    twice(Complete("k", token, epoch, b"done"))
+    twice(Dispatch("k", token, epoch + 1, 1, LEASE_S))
+    twice(Dispatch("k", token, epoch + 1, 2, LEASE_S))
+    twice(Complete("k", token, epoch + 1, b"done"))
+
+
+def a_late_repeat_of_taking_back_does_not_take_back_the_next_send(bench: Bench) -> None:
+    """An unanswered write was repeated, and lands again after its owner has gone on to send."""
+    token, epoch = bench.held(request())
+    take_back = Unsend("k", token, epoch, 1, LEASE_S)
+    assert bench.apply(take_back) == Applied(epoch + 1)
+    assert bench.apply(Dispatch("k", token, epoch + 1, 1, LEASE_S)) == Applied(epoch + 1)
+    assert bench.apply(take_back) == Refused(State.DISPATCHED)
+    assert bench.record(request()).sends == 1
 
 
 def a_repeated_failure_or_doubt_is_a_success(bench: Bench) -> None:
@@ -153,16 +163,16 @@ def a_dispatch_is_refused_to_anybody_but_the_owner(bench: Bench) -> None:
 
 def what_certainly_was_not_sent_can_be_taken_back(bench: Bench) -> None:
     token, epoch = bench.held(request())
-    assert bench.apply(Unsend("k", token, epoch, 1, 0)) == Applied(epoch)
+    assert bench.apply(Unsend("k", token, epoch, 1, 0)) == Applied(epoch + 1)
     assert bench.record(request()).sends == 0
-    assert bench.claim(request())[1] == Held(epoch=2, sends=1, dispatched=True)
+    assert bench.claim(request())[1] == Held(epoch=3, sends=1, dispatched=True)
 
 
 def only_this_send_can_be_taken_back(bench: Bench) -> None:
     token, epoch = bench.held(request(on=KEYED))
     bench.apply(Dispatch("k", token, epoch, 2, LEASE_S))
     assert bench.apply(Unsend("k", token, epoch, 1, LEASE_S)) == Refused(State.DISPATCHED)
-    assert bench.apply(Unsend("k", token, epoch, 2, LEASE_S)) == Applied(epoch)
+    assert bench.apply(Unsend("k", token, epoch, 2, LEASE_S)) == Applied(epoch + 1)
     assert bench.record(request()).sends == 1
 
 
@@ -211,7 +221,7 @@ def an_owner_may_doubt_a_claim_only_if_it_was_sent_before(bench: Bench) -> None:
     token, epoch = bench.held(request(on=KEYED))
     bench.apply(Dispatch("k", token, epoch, 2, LEASE_S))
     bench.apply(Unsend("k", token, epoch, 2, LEASE_S))
-    assert bench.apply(Doubt("k", token, epoch, "?")) == Applied(epoch + 1)
+    assert bench.apply(Doubt("k", token, epoch + 1, "?")) == Applied(epoch + 2)
 
 
 def terms_are_pinned_at_the_first_claim(bench: Bench) -> None:
