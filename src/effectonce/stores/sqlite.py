@@ -31,12 +31,13 @@ from effectonce.stores.base import Capabilities
 
 R = TypeVar("R")
 BATCH_MAX = 256
+FOLLOW_S = 0.1  # how long a follower waits before it looks for itself; it is woken long before
 
 
 class _Job:
     """One op on its way to the database."""
 
-    __slots__ = ("done", "error", "future", "loop", "op", "reply")
+    __slots__ = ("done", "error", "follower", "future", "loop", "op", "reply")
 
     def __init__(self, op: Op[Any]) -> None:
         self.op, self.done = op, False
@@ -44,6 +45,12 @@ class _Job:
         self.error: Exception | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
         self.future: asyncio.Future[Any] | None = None
+        self.follower: threading.Event | None = None
+
+    def wake(self) -> None:
+        """Tell a sync caller to look again."""
+        if self.follower is not None:
+            self.follower.set()
 
     def finish(self) -> None:
         """On the loop of an async caller: hand over what came of it."""
@@ -86,9 +93,11 @@ class SqliteStore:
     def apply(self, op: Op[R], /) -> R:
         job = _Job(op)
         self._jobs.append(job)
-        with self._lock:
-            if not job.done:  # otherwise the one before us took it along
-                self._work()
+        while not job.done:
+            if self._lock.acquire(blocking=False):
+                self._lead(job)
+            else:
+                self._follow(job)
         if job.error is not None:
             raise job.error
         return cast(R, job.reply)
@@ -121,6 +130,26 @@ class SqliteStore:
                 self._writer.start()
 
     # ------------------------------------------------------------ group commit
+
+    def _lead(self, job: _Job) -> None:
+        """Work for everybody who waits, until our own job is done; then let one of those who came meanwhile do the same."""
+        try:
+            while not job.done:
+                self._work()
+        finally:
+            self._lock.release()
+            with contextlib.suppress(IndexError):  # nobody came
+                self._jobs[0].wake()
+
+    def _follow(self, job: _Job) -> None:
+        """Somebody else holds the lock: it takes our job along, or leaves the lead to us.
+
+        Not by waiting for the lock: sixty waiters would pass it from one to the next only to find that their jobs are done, and
+        whoever came in between would commit alone.
+        """
+        job.follower = threading.Event()
+        if not job.done and self._lock.locked():
+            job.follower.wait(FOLLOW_S)
 
     def _work(self) -> None:
         """Work off what waits. The lock is held."""
@@ -177,6 +206,8 @@ class SqliteStore:
             job.done = True
 
     def _deliver(self, jobs: list[_Job]) -> None:
+        for job in jobs:
+            job.wake()
         for loop in {job.loop for job in jobs if job.loop is not None}:
             mine = [job for job in jobs if job.loop is loop]
             with contextlib.suppress(RuntimeError):  # the loop was closed: its callers are gone
