@@ -22,7 +22,7 @@ from effectonce._core.transitions import Step
 from effectonce.errors import StoreUnavailable
 from effectonce.stores import _rows
 
-POLL_S, PATIENCE_S = 0.0005, 0.002
+POLL_S = 0.0005
 SCHEMA_VERSION = 1
 
 SCHEMA = """
@@ -89,10 +89,6 @@ SELECT {_COLUMNS} FROM effects WHERE dedup_until < 9e999 AND dedup_until <= ?1 A
 """
 
 
-def _lock_file(name: str) -> int:
-    return os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-
-
 class Connection:
     """One SQLite connection and its place in the queue of writers."""
 
@@ -100,14 +96,14 @@ class Connection:
         self.path, self._busy_s = path, busy_s
         if not path.parent.is_dir():
             raise StoreUnavailable(f"{path}: there is no folder {path.parent}. Nothing was sent.")
-        self._queue, self._turn = _lock_file(f"{path}-queue"), _lock_file(f"{path}-turn")
+        self._queue = os.open(f"{path}-queue", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=busy_s)
             self._enter_queue()  # two processes must not create the schema at once
             self._prepare()
             self._inode = path.stat().st_ino
         except BaseException:
-            self._close_doors()
+            os.close(self._queue)
             raise
         fcntl.flock(self._queue, fcntl.LOCK_UN)
 
@@ -128,11 +124,7 @@ class Connection:
 
     def close(self) -> None:
         self.db.close()
-        self._close_doors()
-
-    def _close_doors(self) -> None:
         os.close(self._queue)
-        os.close(self._turn)
 
     def check_file(self) -> None:
         """Is the file at this path still the one that is open?"""
@@ -194,25 +186,15 @@ class Connection:
             fcntl.flock(self._queue, fcntl.LOCK_UN)
 
     def _enter_queue(self) -> None:
-        """Pass two doors. Whoever is through the first is next at the second, so a writer that has just left cannot overtake."""
-        came_at = time.monotonic()
-        self._pass(self._turn, came_at)
-        try:
-            self._pass(self._queue, came_at)
-        finally:
-            fcntl.flock(self._turn, fcntl.LOCK_UN)
-
-    def _pass(self, door: int, came_at: float) -> None:
+        give_up_at = time.monotonic() + self._busy_s
         while True:
             try:
-                fcntl.flock(door, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(self._queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                waited_s = time.monotonic() - came_at
-                if waited_s > self._busy_s:
+                if time.monotonic() > give_up_at:
                     raise StoreUnavailable(
                         f"{self.path} has been locked by another writer for {self._busy_s:g} s. Nothing was sent."
                     ) from None
-                # The longer one has waited, the oftener one knocks: that makes the queue fair enough without a list of who came when.
-                time.sleep(POLL_S / (1 + waited_s / PATIENCE_S))
+                time.sleep(POLL_S)
             else:
                 return
