@@ -48,7 +48,7 @@ def refused(call, reason):
     calls = []
     _, pay = call(calls)
     with pytest.raises(StoreUnavailable, match=reason) as caught:
-        pay()
+        pay("inv_2")
     assert calls == [], "nothing may be sent"
     assert caught.value.retriable
     return pay

@@ -27,6 +27,7 @@ from msgspec import Struct
 from effectonce._core.canonical import NotCanonical, fields_of
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+_OK = b"v1 ok "
 _TAG = "$"
 
 
@@ -43,7 +44,7 @@ def encode(value: Any, hint: Any = Any) -> bytes:
     try:
         plain = _plain(value)
         if plain is not None:
-            return b"v1 ok " + plain
+            return _OK + plain
         tagged = orjson.dumps(_tag(value))
         if _rebuild(orjson.loads(tagged), hint) == value or value != value:  # noqa: PLR0124  # NaN differs from itself
             return b"v1 tagged " + tagged
@@ -92,12 +93,15 @@ class Stored(Struct, frozen=True):
 
 def decode(data: bytes, hint: Any = Any) -> Stored:
     """Read stored bytes back."""
+    if data.startswith(_OK):
+        try:
+            return Stored("ok", orjson.loads(memoryview(data)[len(_OK) :]))
+        except orjson.JSONDecodeError as error:
+            raise NotReadable(f"the stored outcome cannot be read: {error}") from error
     version, _, rest = data.partition(b" ")
     status, _, body = rest.partition(b" ")
     try:
         match version, status:
-            case b"v1", b"ok":
-                return Stored("ok", orjson.loads(body))
             case b"v1", b"tagged":
                 return Stored("ok", _rebuild(orjson.loads(body), hint))
             case b"v1", (b"error" | b"partial" | b"unavailable"):
