@@ -447,3 +447,14 @@ def test_a_store_that_is_gone_takes_its_writer_thread_along(path):
     gc.collect()
     writer.join(30)
     assert not writer.is_alive()
+
+
+def test_whoever_has_been_served_waits_for_nobody(store):
+    job = sqlite._Job(ops.Tally())
+    job.answer({})
+    store._follow(job)
+    assert store._together(job) == {}
+    job.error = StoreUnavailable("the one who led could not")
+    with pytest.raises(StoreUnavailable, match="could not"):
+        store._together(job)
+    store._jobs.clear()
