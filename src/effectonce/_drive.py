@@ -193,15 +193,19 @@ class Heart:
             self._beats.discard(beat)
 
     def _live(self) -> None:
+        """Sleep until the time that `start` or the last round has set, even if the tool has returned meanwhile.
+
+        So short calls wake this thread once per round, not each: a thread that wakes takes turns with the one that calls.
+        """
         while True:
             with self._changed:
-                self._wakes_at = min((beat.due for beat in self._beats), default=inf)
-                pause_s = self._wakes_at - self._clock()
-                if pause_s > 0:
+                while (pause_s := self._wakes_at - self._clock()) > 0:
                     self._changed.wait(None if pause_s == inf else pause_s)
                 due = [beat for beat in self._beats if beat.due <= self._clock()]
             for beat in due:
                 self._renew(beat)
+            with self._changed:
+                self._wakes_at = min((beat.due for beat in self._beats), default=inf)
 
     def _renew(self, beat: Beat) -> None:
         lease_s = beat.renewal.lease_s

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import marshal
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
@@ -53,6 +54,8 @@ from effectonce.policy import Contract
 from effectonce.stores.base import Store
 
 P = ParamSpec("P")
+ASKED_MAX, ASKED_BYTES_MAX = 1024, 4096  # calls whose request is remembered, and how large they may be
+
 R = TypeVar("R", covariant=True)
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -112,6 +115,7 @@ class GuardedTool:
         self.fallback_function: Callable[..., Any] | None = None
         self.plan = self._plan()
         self._prefix = canonical(contract.name)
+        self._asked: dict[tuple[Boundary, bytes], tuple[Request, EffectRef]] = {}
 
     def _plan(self) -> Plan:
         contract, retry = self.contract, self.contract.retry
@@ -153,6 +157,11 @@ class GuardedTool:
 
     def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: tuple[Part, ...] | None = None) -> Prepared:
         """Check everything that can be checked, then say which effect this is. Nothing is claimed yet."""
+        asked = None if key is not None else _asked(args, kwargs)
+        known = None if asked is None else self._asked.get(asked)
+        if known is not None:
+            self._boundary(key)
+            return Prepared(*known, args, kwargs)
         arguments = self.signature.bind(args, kwargs)
         self.signature.validate(arguments)
         boundary = self._boundary(key)
@@ -161,7 +170,14 @@ class GuardedTool:
         except NotCanonical as error:
             raise ContractViolation(f"{self.contract.name}: {error}. Nothing was sent.") from None
         ref = EffectRef(self.contract.name, request.key, request.tenant, request.scope, request.step)
+        if asked is not None:
+            self._remember(asked, (request, ref))
         return Prepared(request, ref, args, kwargs)
+
+    def _remember(self, asked: tuple[Boundary, bytes], known: tuple[Request, EffectRef]) -> None:
+        if len(self._asked) >= ASKED_MAX:
+            self._asked.clear()
+        self._asked[asked] = known
 
     def _boundary(self, key: tuple[Part, ...] | None) -> Boundary:
         boundary = here.get()
@@ -320,6 +336,23 @@ class GuardedTool:
                 remembered = Recorded(State.COMPLETED, outcome, 0.0, self.terms.window_s, ending.settled_by)
                 cache.put(key, prepared.request.fingerprint, remembered)
         return conclude(ending, prepared.ref, self.signature.returns)
+
+
+def _asked(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Boundary, bytes] | None:
+    """This very call in this very place, if it is made of plain data: a retry has the same request, and need not derive it again.
+
+    `marshal` tells 1, 1.0 and True apart, and refuses whatever is not exactly a builtin type: equal bytes are equal arguments.
+    """
+    boundary = here.get()
+    if boundary is None or boundary.delivered:
+        return None
+    try:
+        data = marshal.dumps(
+            (args, cast("dict[str, Any]", kwargs)), 2
+        )  # version 2 has no references: it depends on the values alone
+    except ValueError:
+        return None
+    return (boundary, data) if len(data) <= ASKED_BYTES_MAX else None
 
 
 def is_async(function: Callable[..., Any]) -> bool:

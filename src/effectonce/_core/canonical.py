@@ -115,7 +115,7 @@ def _write_array(opening: str, items: Iterable[Any], out: Any) -> None:
 
 
 def _write_object(mapping: Mapping[Any, Any], out: Any) -> None:
-    if any(type(key) is not str for key in mapping):
+    if any(not isinstance(key, str) for key in mapping):
         # {1: x} and {"1": x} are two requests, so these keys keep their types.
         pairs = sorted((canonical(key).decode(), value) for key, value in mapping.items())
         opening = "#map:{"

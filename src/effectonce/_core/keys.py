@@ -16,14 +16,17 @@ import hmac
 import re
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
+from functools import lru_cache
 from typing import Any, TypeAlias
 from uuid import UUID
 
+import msgspec
 from msgspec import Struct
 
 from effectonce._core.canonical import VERSION, canonical
 
 KEY_LENGTH = 40  # hexadecimal characters: 160 bits
+_pack = msgspec.msgpack.Encoder().encode
 
 
 class UnstableKey(ValueError):
@@ -78,20 +81,10 @@ Place: TypeAlias = AtStep | AtOrdinal | ByName | InSequence | ByContent
 
 
 def derive(*parts: str | bytes | int, secret: bytes = b"") -> str:
-    """Digest typed, length-prefixed parts, so that no two lists of parts read alike."""
-    message = bytearray(f"effectonce {VERSION}".encode())
-    for part in parts:
-        match part:
-            case str():
-                kind, data = b"s", part.encode()
-            case int():
-                kind, data = b"i", str(part).encode()
-            case _:
-                kind, data = b"b", part
-        message += b"%b%d:%b" % (kind, len(data), data)
-    if secret:
-        return hmac.digest(secret, bytes(message), "sha256").hex()[:KEY_LENGTH]
-    return hashlib.sha256(message).hexdigest()[:KEY_LENGTH]
+    """Digest typed, length-prefixed parts, so that no two lists of parts read alike. MessagePack is exactly that."""
+    message = _pack((f"effectonce {VERSION}", *parts))
+    digest = hmac.digest(secret, message, "sha256").hex() if secret else hashlib.sha256(message).hexdigest()
+    return digest[:KEY_LENGTH]
 
 
 def effect_key(tenant: str, scope: str, tool: str, intent: bytes, place: Place, secret: bytes = b"") -> str:
@@ -157,7 +150,7 @@ def check_stable(part: Part | UUID | datetime, where: str) -> str:
         case UUID():
             what = "a random UUID" if part.version in (1, 4, 6, 7) else ""
         case str() | int() | date() if not isinstance(part, bool):
-            what = next((what for pattern, what in _UNSTABLE_TEXT if pattern.search(str(part))), "")
+            what = _unstable_text(str(part))
         case _:
             raise TypeError(f"{where} must be made of strings, integers and dates, not {type(part).__name__}")
     if what == "":
@@ -166,6 +159,11 @@ def check_stable(part: Part | UUID | datetime, where: str) -> str:
         f"{where} contains {what} ({part!s:.60}). A key must be the same on every attempt, and safe to show. "
         f"Use an id that was written down before the first attempt, or Stable(...) if this one was."
     )
+
+
+@lru_cache(maxsize=1024)  # a step is entered again by every retry
+def _unstable_text(text: str) -> str:
+    return next((what for pattern, what in _UNSTABLE_TEXT if pattern.search(text)), "")
 
 
 def unstable_name(name: str) -> str | None:

@@ -15,7 +15,7 @@ a rule in one atomic step or not at all. Each rule has the number it has in the 
     does a late answer settle a doubt (T10b): the dirty bit lives in the record, not in a worker that may die.
  5. A negative probe is proof only if no older send could land any more *before* the probe was asked (T9 notes it, T11 needs it).
  6. A record without an outcome never expires; a key whose window is over is refused, never run again.
- 7. Repeating a write with the same token is a success: see `_already`.
+ 7. Repeating a write with the same token is a success: see `_already` in transitions.py.
 """
 
 from __future__ import annotations
@@ -23,31 +23,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from math import inf
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from effectonce._core.ops import (
-    Applied,
     Attest,
-    Busy,
     Claim,
     Complete,
     Confirm,
     Dispatch,
     Doubt,
-    Doubtful,
-    Early,
-    Expired,
     Fail,
-    Held,
     Inquire,
-    Latched,
-    Mismatch,
     Rearm,
-    Recorded,
     RecordOp,
-    Refused,
     Refute,
     Renew,
     Request,
@@ -72,7 +63,7 @@ TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.TOMBSTONE})
 EVIDENCE_MAX = 32
 
 
-class Evidence(NamedTuple):
+class Evidence(Struct, frozen=True):
     """What somebody knew about an effect at a moment when it could not change the record."""
 
     at: float
@@ -80,7 +71,7 @@ class Evidence(NamedTuple):
     outcome: bytes
 
 
-class Record(NamedTuple):
+class Record(Struct, frozen=True):
     request: Request
     state: State
     epoch: int  # +1 at every change of owner, and at every send taken back
@@ -99,7 +90,7 @@ class Record(NamedTuple):
     evidence: tuple[Evidence, ...] = ()
 
 
-class Scene(NamedTuple):
+class Scene(Struct, frozen=True):
     """Everything outside the record that a rule may look at."""
 
     now: float  # the store's clock
@@ -231,13 +222,14 @@ def _reborn(r: Record, op: Claim, scene: Scene) -> Record:
 
 
 def _stolen(r: Record, op: Claim, scene: Scene) -> Record:
-    record = r._replace(state=State.CLAIMED, epoch=r.epoch + 1, token=op.token, lease_until=scene.now + op.lease_s)
+    record = replace(r, state=State.CLAIMED, epoch=r.epoch + 1, token=op.token, lease_until=scene.now + op.lease_s)
     return _sent(record, op, scene) if op.dispatch else record
 
 
 def _sent(r: Record, op: Claim | Dispatch, scene: Scene) -> Record:
     lease_until = scene.now + op.lease_s
-    return r._replace(
+    return replace(
+        r,
         state=State.DISPATCHED,
         sends=r.sends + 1,
         dtoken=op.token,
@@ -249,17 +241,18 @@ def _sent(r: Record, op: Claim | Dispatch, scene: Scene) -> Record:
 
 def _unsent(r: Record, op: Unsend, scene: Scene) -> Record:
     # The next dispatch makes the same count again. A repeat of this write that lands after it must not take that one back.
-    return r._replace(state=State.CLAIMED, epoch=r.epoch + 1, sends=r.sends - 1, lease_until=scene.now + op.lease_s)
+    return replace(r, state=State.CLAIMED, epoch=r.epoch + 1, sends=r.sends - 1, lease_until=scene.now + op.lease_s)
 
 
 def _renewed(r: Record, op: Renew, scene: Scene) -> Record:
     lease_until = scene.now + op.lease_s
     sent_until = max(r.sent_until, lease_until) if r.state is State.DISPATCHED else r.sent_until
-    return r._replace(lease_until=lease_until, sent_until=sent_until)
+    return replace(r, lease_until=lease_until, sent_until=sent_until)
 
 
 def _decided(r: Record, state: State, outcome: bytes, scene: Scene, **extra: Any) -> Record:
-    return r._replace(
+    return replace(
+        r,
         state=state,
         outcome=outcome,
         lease_until=scene.now,
@@ -291,19 +284,19 @@ def _abandoned(r: Record, _op: Claim | Sweep, scene: Scene) -> Record:
 
 
 def _lost(r: Record, scene: Scene, reason: str) -> Record:
-    return r._replace(
-        state=State.IN_DOUBT, epoch=r.epoch + 1, token="", lease_until=scene.now, decided_at=scene.now, reason=reason
+    return replace(
+        r, state=State.IN_DOUBT, epoch=r.epoch + 1, token="", lease_until=scene.now, decided_at=scene.now, reason=reason
     )
 
 
 def _inquired(r: Record, op: Inquire, scene: Scene) -> Record:
     # A send that lands after the probe has looked and before its answer is used would run twice: so it is judged now, not then.
     sent_until = 0.0 if quiet(r, op, scene) else r.sent_until
-    return r._replace(epoch=r.epoch + 1, token=op.token, lease_until=scene.now + op.lease_s, sent_until=sent_until)
+    return replace(r, epoch=r.epoch + 1, token=op.token, lease_until=scene.now + op.lease_s, sent_until=sent_until)
 
 
 def _rerun(r: Record, op: Rerun, scene: Scene) -> Record:
-    return r._replace(state=State.CLAIMED, sends=0, lease_until=scene.now + op.lease_s)
+    return replace(r, state=State.CLAIMED, sends=0, lease_until=scene.now + op.lease_s)
 
 
 def _person(r: Record, state: State, op: Confirm | Refute, scene: Scene) -> Record:
@@ -319,19 +312,19 @@ def _refuted(r: Record, op: Refute, scene: Scene) -> Record:
 
 
 def _rearmed(r: Record, op: Rearm, scene: Scene) -> Record:
-    return r._replace(
-        state=State.CLAIMED, epoch=r.epoch + 1, token="", lease_until=scene.now, settled_by=op.by, reason=op.reason
+    return replace(
+        r, state=State.CLAIMED, epoch=r.epoch + 1, token="", lease_until=scene.now, settled_by=op.by, reason=op.reason
     )
 
 
 def _attested(r: Record, op: Attest, scene: Scene) -> Record:
     entry = Evidence(scene.now, op.note, op.outcome)
-    return r if len(r.evidence) >= EVIDENCE_MAX else r._replace(evidence=(*r.evidence, entry))
+    return r if len(r.evidence) >= EVIDENCE_MAX else replace(r, evidence=(*r.evidence, entry))
 
 
 def _buried(r: Record, _op: Sweep, _scene: Scene) -> Record:
     bare = Request(r.request.key, r.request.fingerprint, r.request.terms, r.request.tenant)
-    return r._replace(request=bare, state=State.TOMBSTONE, outcome=b"", token="", dtoken="", reason="", evidence=())
+    return replace(r, request=bare, state=State.TOMBSTONE, outcome=b"", token="", dtoken="", reason="", evidence=())
 
 
 def _forgotten(_r: Record, _op: Sweep, _scene: Scene) -> None:
@@ -396,112 +389,3 @@ def index(rules: tuple[Rule, ...]) -> Table:
 
 
 TABLE = index(RULES)
-
-
-class Step(NamedTuple):
-    """What one op did: the record before and after, whether that has to be written, the reply, and the rule that allowed it."""
-
-    before: Record | None
-    after: Record | None
-    changed: bool
-    reply: Any
-    rule: Rule | None = None
-
-
-def transition(record: Record | None, op: RecordOp | Sweep, scene: Scene, table: Table = TABLE) -> Step:
-    """Apply *op* to *record* by the table: the one place where a record changes. Only the model passes another table."""
-    state = State.ABSENT if record is None else record.state
-    for rule in table.get((type(op), state), ()):
-        for guard in rule.when:  # not `all(...)`: a generator costs more than the guards
-            if not guard(record, op, scene):  # type: ignore[arg-type]  # absent: guards of T1 do not look
-                break
-        else:
-            after = rule.change(record, op, scene)  # type: ignore[arg-type]
-            return Step(record, after, True, _reply(after, op, scene), rule)
-    return Step(record, record, False, _refusal(record, op, scene))
-
-
-def _reply(after: Record | None, op: RecordOp | Sweep, scene: Scene) -> Any:
-    """The reply to an op that a rule allowed."""
-    match op:
-        case Claim() | Inquire() if after is not None:
-            if isinstance(op, Claim) and after.state is State.IN_DOUBT:
-                return Doubtful(0.0, after.reason)
-            return Held(after.epoch, after.sends, after.state is State.DISPATCHED)
-        case Attest():
-            return after
-        case _:
-            return Applied(0 if after is None else after.epoch)
-
-
-def _refusal(r: Record | None, op: RecordOp | Sweep, scene: Scene) -> Any:
-    """The reply to an op that no rule allowed. The record stays as it is."""
-    match op:
-        case Claim():
-            return _claim_refusal(r, op, scene)
-        case Attest():
-            return r
-        case Inquire() if r is not None and r.state is State.IN_DOUBT:
-            if r.token == op.token:
-                return Held(r.epoch, r.sends, dispatched=False)
-            return Busy(r.lease_until - scene.now)
-        case _ if r is not None and _already(r, op):
-            return Applied(r.epoch)
-        case _:
-            return Refused(None if r is None else r.state)
-
-
-def _claim_refusal(r: Record | None, op: Claim, scene: Scene) -> Any:
-    """Why this claim holds nothing: the first reason that is true, the caller's own mistakes before the weather."""
-    if r is None:
-        return _wait_for_others(op, scene)
-    if r.state is State.TOMBSTONE or (r.state in TERMINAL and window_over(r, op, scene)):
-        return Expired(scene.now - r.dedup_until)
-    if not same_request(r, op, scene):
-        return Mismatch(r.request.terms.tool)
-    match r.state:
-        case State.COMPLETED | State.FAILED:
-            age_s, remaining_s = scene.now - r.decided_at, r.dedup_until - scene.now
-            return Recorded(r.state, r.outcome, age_s, remaining_s, r.settled_by)
-        case State.IN_DOUBT:
-            return Doubtful(scene.now - r.decided_at, r.reason)
-        case _ if r.token == op.token:
-            return Held(r.epoch, r.sends, r.state is State.DISPATCHED)
-        case _ if lease_over(r, op, scene):
-            return _wait_for_others(op, scene)
-        case _:
-            return Busy(r.lease_until - scene.now)
-
-
-def _wait_for_others(op: Claim, scene: Scene) -> Latched | Early:
-    rival = scene.rival
-    if rival is None:
-        return Early(op.request.after)
-    alive = rival.state is not State.IN_DOUBT and rival.lease_until > scene.now
-    return Latched(rival.request.key, rival.request.terms.tool, rival.lease_until - scene.now if alive else None)
-
-
-def _already(r: Record, op: RecordOp | Sweep) -> bool:
-    """Was this very write applied before, and only its acknowledgement lost?"""
-    match op:
-        case Dispatch():
-            return r.state is State.DISPATCHED and r.epoch == op.epoch and r.dtoken == op.token and r.sends == op.send
-        case Unsend():
-            return r.state is State.CLAIMED and r.epoch == op.epoch + 1 and r.token == op.token and r.sends == op.send - 1
-        case Complete():
-            mine = (r.token == op.token and r.epoch == op.epoch) or (r.dtoken == op.token and r.sends == 1)
-            return r.state is State.COMPLETED and mine and r.outcome == op.outcome
-        case Fail():
-            return r.state is State.FAILED and r.token == op.token and r.epoch == op.epoch
-        case Doubt():
-            return r.state is State.IN_DOUBT and r.dtoken == op.token and r.epoch == op.epoch + 1
-        case Rerun():
-            return r.state is State.CLAIMED and r.token == op.token and r.epoch == op.epoch and r.sends == 0
-        case Confirm():
-            return r.state is State.COMPLETED and r.settled_by == op.by and r.outcome == op.outcome
-        case Refute():
-            return r.state is State.FAILED and r.settled_by == op.by and r.outcome == op.outcome
-        case Rearm():
-            return r.state is State.CLAIMED and r.token == "" and r.settled_by == op.by and r.reason == op.reason
-        case _:
-            return False

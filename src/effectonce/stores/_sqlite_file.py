@@ -9,7 +9,6 @@ or replaced underneath is noticed before the next write (records written to an u
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import sqlite3
@@ -18,7 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from effectonce._core.records import Record, Step
+from effectonce._core.records import Record
+from effectonce._core.transitions import Step
 from effectonce.errors import StoreUnavailable
 from effectonce.stores import _rows
 
@@ -53,8 +53,8 @@ CREATE TABLE IF NOT EXISTS effects (
   reason            TEXT NOT NULL,
   evidence          TEXT NOT NULL
 ) STRICT;
--- Few rows are open at any moment, so both stay small: who shares a latch, who is in doubt, whose owner vanished.
-CREATE INDEX IF NOT EXISTS effects_open ON effects (state, latch) WHERE state IN ('claimed', 'dispatched', 'in_doubt');
+-- Few rows are open at any moment, so this stays small: who shares a latch, who is in doubt, whose owner vanished.
+CREATE INDEX IF NOT EXISTS effects_open ON effects (latch, key) WHERE state IN ('claimed', 'dispatched', 'in_doubt');
 -- What the sweeper looks for. Records without an outcome have no window and are not in it.
 CREATE INDEX IF NOT EXISTS effects_dedup_until ON effects (dedup_until) WHERE dedup_until < 9e999;
 """
@@ -68,9 +68,11 @@ REPLACE = (
 )
 UPDATE = f"UPDATE effects SET {', '.join(f'{name} = ?' for name in _rows.LIFE)} WHERE key = ?"
 DELETE = "DELETE FROM effects WHERE key = ?"
+# SQLite uses a partial index only where a statement repeats its condition word for word.
+_OPEN = "state IN ('claimed', 'dispatched', 'in_doubt')"
 RIVAL = f"""
 SELECT {_COLUMNS} FROM effects
- WHERE state IN ('claimed', 'dispatched', 'in_doubt') AND latch = ? AND key <> ? AND (state <> 'claimed' OR sends > 0)
+ WHERE {_OPEN} AND latch = ? AND key <> ? AND (state <> 'claimed' OR sends > 0)
  ORDER BY key LIMIT 1
 """
 BROWSE = f"""
@@ -78,9 +80,10 @@ SELECT {_COLUMNS} FROM effects
  WHERE state = ?1 AND (?2 IS NULL OR tenant = ?2) AND (created_at, key) > (?3, ?4)
  ORDER BY created_at, key LIMIT ?5
 """
+BROWSE_OPEN = BROWSE.replace("WHERE", f"INDEXED BY effects_open WHERE {_OPEN} AND")
 TALLY = "SELECT state, count(*) FROM effects GROUP BY state"
 SWEEPABLE = f"""
-SELECT {_COLUMNS} FROM effects WHERE state = 'dispatched' AND lease_until <= ?1
+SELECT {_COLUMNS} FROM effects INDEXED BY effects_open WHERE {_OPEN} AND state = 'dispatched' AND lease_until <= ?1
  UNION ALL
 SELECT {_COLUMNS} FROM effects WHERE dedup_until < 9e999 AND dedup_until <= ?1 AND state IN ('completed', 'failed', 'tombstone')
 """
@@ -162,15 +165,6 @@ class Connection:
             self.db.execute(UPDATE, (*_rows.life(after), key))
         else:  # born, or reduced to a tombstone
             self.db.execute(REPLACE, (*_rows.birth(after), *_rows.life(after)))
-
-    @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
-        self.begin()
-        try:
-            yield
-            self.commit()
-        finally:
-            self.roll_back()
 
     def begin(self) -> None:
         self._enter_queue()

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 from effectonce._core.ops import Browse, Claim, Find, Op, Sweep, Swept, Tally
-from effectonce._core.records import TERMINAL, Record, Scene, State, in_the_air, looks_around, transition
+from effectonce._core.records import TABLE, TERMINAL, Record, Scene, State, Table, in_the_air, looks_around
+from effectonce._core.transitions import transition
 from effectonce.stores.base import Capabilities
 
 R = TypeVar("R")
@@ -23,8 +24,9 @@ class MemoryStore:
 
     capabilities = Capabilities(durable=False, transactions=False)
 
-    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.time, table: Table = TABLE) -> None:
         self._clock = clock
+        self._table = table  # another one only to show that the tests would notice
         self._lock = threading.Lock()
         self._records: dict[str, Record] = {}
         self._open: dict[str, set[str]] = {}  # latch -> keys without an outcome
@@ -61,7 +63,7 @@ class MemoryStore:
 
     def _step(self, key: str, op: Any) -> Any:
         before = self._records.get(key)
-        step = transition(before, op, self._scene(before, op))
+        step = transition(before, op, self._scene(before, op), self._table)
         if step.changed:
             self._put(key, step.after)
         return step.reply
@@ -82,7 +84,7 @@ class MemoryStore:
         for key, before in due:
             if counts.total() == op.limit:
                 break
-            step = transition(before, op, scene)
+            step = transition(before, op, scene, self._table)
             if step.changed:
                 self._put(key, step.after)
                 counts[State.ABSENT if step.after is None else step.after.state] += 1

@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from effectonce._core.ops import Browse, Claim, Find, Op, Sweep, Swept, Tally
-from effectonce._core.records import TERMINAL, Record, Scene, State, looks_around, transition
+from effectonce._core.records import TERMINAL, Record, Scene, State, looks_around
+from effectonce._core.transitions import transition
 from effectonce.errors import StoreUnavailable
-from effectonce.stores._sqlite_file import BROWSE, READ, RIVAL, SWEEPABLE, TALLY, Connection
+from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, READ, RIVAL, SWEEPABLE, TALLY, Connection
 from effectonce.stores.base import Capabilities
 
 R = TypeVar("R")
@@ -144,7 +145,9 @@ class SqliteStore:
         match job.op:
             case Claim(request):
                 record = connection.glance(request.key)
-                if record is not None and record.state not in TERMINAL:
+                if record is None:
+                    return False  # a first call: it will be written, unless another call of its step is in the air
+                if record.state not in TERMINAL:
                     record = connection.record(READ, request.key)
                 step = transition(record, job.op, self._scene(connection, job.op, record))
                 if step.changed:
@@ -153,7 +156,8 @@ class SqliteStore:
             case Find(key):
                 job.reply = connection.record(READ, key)
             case Browse(state, tenant, after, limit):
-                job.reply = tuple(connection.records(BROWSE, state, tenant, *after, limit))
+                sql = BROWSE if state in TERMINAL else BROWSE_OPEN
+                job.reply = tuple(connection.records(sql, state, tenant, *after, limit))
             case Tally():
                 job.reply = {State(state): count for state, count in connection.rows(TALLY)}
             case _:
@@ -162,17 +166,21 @@ class SqliteStore:
         return True
 
     def _commit(self, connection: Connection, jobs: list[_Job]) -> None:
-        with connection.writing():
-            replies = [self._write(connection, job.op) for job in jobs]
-        for job, reply in zip(jobs, replies, strict=True):
-            job.reply, job.done = reply, True
+        connection.begin()
+        try:
+            for job in jobs:
+                job.reply = self._write(connection, job.op)
+            connection.commit()
+        finally:
+            connection.roll_back()  # nothing, if it was committed
+        for job in jobs:
+            job.done = True
 
     def _deliver(self, jobs: list[_Job]) -> None:
-        for loop in {job.loop for job in jobs}:
-            if loop is not None:
-                mine = [job for job in jobs if job.loop is loop]
-                with contextlib.suppress(RuntimeError):  # the loop was closed: its callers are gone
-                    loop.call_soon_threadsafe(_finish_all, mine)
+        for loop in {job.loop for job in jobs if job.loop is not None}:
+            mine = [job for job in jobs if job.loop is loop]
+            with contextlib.suppress(RuntimeError):  # the loop was closed: its callers are gone
+                loop.call_soon_threadsafe(_finish_all, mine)
 
     # ------------------------------------------------------------ ops
 

@@ -54,7 +54,7 @@ def evidence_is_kept_and_changes_nothing(bench: Bench) -> None:
     assert isinstance(after, Record)
     assert after == bench.record(request())
     assert [(e.note, e.outcome) for e in after.evidence] == [("an owner reports success", b"\x00rcpt_1")]
-    assert after._replace(evidence=()) == before
+    assert replace(after, evidence=()) == before
 
 
 def evidence_is_bounded(bench: Bench) -> None:

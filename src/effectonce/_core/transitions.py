@@ -1,0 +1,144 @@
+"""Applying the table: one op to one record, and the reply that the caller gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from effectonce._core.ops import (
+    Applied,
+    Attest,
+    Busy,
+    Claim,
+    Complete,
+    Confirm,
+    Dispatch,
+    Doubt,
+    Doubtful,
+    Early,
+    Expired,
+    Fail,
+    Held,
+    Inquire,
+    Latched,
+    Mismatch,
+    Rearm,
+    Recorded,
+    RecordOp,
+    Refused,
+    Refute,
+    Rerun,
+    Sweep,
+    Unsend,
+)
+from effectonce._core.records import TABLE, TERMINAL, Record, Rule, Scene, State, Table, lease_over, same_request, window_over
+
+
+class Step(Struct, frozen=True):
+    """What one op did: the record before and after, whether that has to be written, the reply, and the rule that allowed it."""
+
+    before: Record | None
+    after: Record | None
+    changed: bool
+    reply: Any
+    rule: Rule | None = None
+
+
+def transition(record: Record | None, op: RecordOp | Sweep, scene: Scene, table: Table = TABLE) -> Step:
+    """Apply *op* to *record* by the table: the one place where a record changes. Only the model passes another table."""
+    state = State.ABSENT if record is None else record.state
+    for rule in table.get((type(op), state), ()):
+        for guard in rule.when:  # not `all(...)`: a generator costs more than the guards
+            if not guard(record, op, scene):  # type: ignore[arg-type]  # absent: guards of T1 do not look
+                break
+        else:
+            after = rule.change(record, op, scene)  # type: ignore[arg-type]
+            return Step(record, after, True, _reply(after, op, scene), rule)
+    return Step(record, record, False, _refusal(record, op, scene))
+
+
+def _reply(after: Record | None, op: RecordOp | Sweep, scene: Scene) -> Any:
+    """The reply to an op that a rule allowed."""
+    match op:
+        case Claim() | Inquire() if after is not None:
+            if isinstance(op, Claim) and after.state is State.IN_DOUBT:
+                return Doubtful(0.0, after.reason)
+            return Held(after.epoch, after.sends, after.state is State.DISPATCHED)
+        case Attest():
+            return after
+        case _:
+            return Applied(0 if after is None else after.epoch)
+
+
+def _refusal(r: Record | None, op: RecordOp | Sweep, scene: Scene) -> Any:
+    """The reply to an op that no rule allowed. The record stays as it is."""
+    match op:
+        case Claim():
+            return _claim_refusal(r, op, scene)
+        case Attest():
+            return r
+        case Inquire() if r is not None and r.state is State.IN_DOUBT:
+            if r.token == op.token:
+                return Held(r.epoch, r.sends, dispatched=False)
+            return Busy(r.lease_until - scene.now)
+        case _ if r is not None and _already(r, op):
+            return Applied(r.epoch)
+        case _:
+            return Refused(None if r is None else r.state)
+
+
+def _claim_refusal(r: Record | None, op: Claim, scene: Scene) -> Any:
+    """Why this claim holds nothing: the first reason that is true, the caller's own mistakes before the weather."""
+    if r is None:
+        return _wait_for_others(op, scene)
+    if r.state is State.TOMBSTONE or (r.state in TERMINAL and window_over(r, op, scene)):
+        return Expired(scene.now - r.dedup_until)
+    if not same_request(r, op, scene):
+        return Mismatch(r.request.terms.tool)
+    match r.state:
+        case State.COMPLETED | State.FAILED:
+            age_s, remaining_s = scene.now - r.decided_at, r.dedup_until - scene.now
+            return Recorded(r.state, r.outcome, age_s, remaining_s, r.settled_by)
+        case State.IN_DOUBT:
+            return Doubtful(scene.now - r.decided_at, r.reason)
+        case _ if r.token == op.token:
+            return Held(r.epoch, r.sends, r.state is State.DISPATCHED)
+        case _ if lease_over(r, op, scene):
+            return _wait_for_others(op, scene)
+        case _:
+            return Busy(r.lease_until - scene.now)
+
+
+def _wait_for_others(op: Claim, scene: Scene) -> Latched | Early:
+    rival = scene.rival
+    if rival is None:
+        return Early(op.request.after)
+    alive = rival.state is not State.IN_DOUBT and rival.lease_until > scene.now
+    return Latched(rival.request.key, rival.request.terms.tool, rival.lease_until - scene.now if alive else None)
+
+
+def _already(r: Record, op: RecordOp | Sweep) -> bool:
+    """Was this very write applied before, and only its acknowledgement lost?"""
+    match op:
+        case Dispatch():
+            return r.state is State.DISPATCHED and r.epoch == op.epoch and r.dtoken == op.token and r.sends == op.send
+        case Unsend():
+            return r.state is State.CLAIMED and r.epoch == op.epoch + 1 and r.token == op.token and r.sends == op.send - 1
+        case Complete():
+            mine = (r.token == op.token and r.epoch == op.epoch) or (r.dtoken == op.token and r.sends == 1)
+            return r.state is State.COMPLETED and mine and r.outcome == op.outcome
+        case Fail():
+            return r.state is State.FAILED and r.token == op.token and r.epoch == op.epoch
+        case Doubt():
+            return r.state is State.IN_DOUBT and r.dtoken == op.token and r.epoch == op.epoch + 1
+        case Rerun():
+            return r.state is State.CLAIMED and r.token == op.token and r.epoch == op.epoch and r.sends == 0
+        case Confirm():
+            return r.state is State.COMPLETED and r.settled_by == op.by and r.outcome == op.outcome
+        case Refute():
+            return r.state is State.FAILED and r.settled_by == op.by and r.outcome == op.outcome
+        case Rearm():
+            return r.state is State.CLAIMED and r.token == "" and r.settled_by == op.by and r.reason == op.reason
+        case _:
+            return False

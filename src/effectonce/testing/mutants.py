@@ -1,0 +1,237 @@
+"""Stores that are broken on purpose, each in one way. The conformance suite must catch every one of them.
+
+A mutant is the reference store with one rule of the table sabotaged, or with one habit that real stores have. If you write a store, you do
+not need this file; if you write a check, it tells you what the check is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from effectonce._core import records
+from effectonce._core.ops import Applied, Attest, Busy, Claim, Complete, Held, Op, Recorded, Refused, Sweep
+from effectonce._core.records import RULES, Guard, Record, Rule, Scene, State, index
+from effectonce.stores.base import Store
+from effectonce.stores.memory import MemoryStore
+from effectonce.testing.clock import FakeClock
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A store with one fault, and the rule of the protocol that the fault breaks."""
+
+    name: str
+    breaks: int  # rule 1 to 11 of the protocol; 0: what any record store must do
+    open: Callable[[FakeClock], Store]
+
+
+# ---------------------------------------------------------------- sabotaged tables
+
+
+def _with_rules(rules: tuple[Rule, ...]) -> Callable[[FakeClock], Store]:
+    return lambda clock: MemoryStore(clock=clock, table=index(rules))
+
+
+def _with_guard(guard: Guard, instead: Callable[..., bool]) -> Callable[[FakeClock], Store]:
+    """Every rule that asks *guard* asks *instead*."""
+    swap = {guard: instead}
+    return _with_rules(tuple(replace(rule, when=tuple(swap.get(g, g) for g in rule.when)) for rule in RULES))
+
+
+def _yes(*_: Any) -> bool:
+    return True
+
+
+def _no(*_: Any) -> bool:
+    return False
+
+
+def _owns_by_token(r: Record, op: Any, _: Scene) -> bool:
+    return bool(r.token == op.token)
+
+
+def _owns_by_epoch(r: Record, op: Any, _: Scene) -> bool:
+    return bool(r.epoch == op.epoch)
+
+
+def _resendable_since_the_last_send(r: Record, _op: Any, scene: Scene) -> bool:
+    return r.sends == 0 or scene.now < r.sent_until - 30 + r.request.terms.resend_s
+
+
+def _quiet_even_if_irreversible(r: Record, _op: Any, scene: Scene) -> bool:
+    return r.request.terms.delay_s is not None and scene.now > r.sent_until + r.request.terms.delay_s
+
+
+def _quiet_when_the_answer_is_used(r: Record, op: Any, scene: Scene) -> bool:
+    return r.sent_until == 0 or records.quiet(r, op, scene)
+
+
+def _late_any_send(r: Record, op: Complete, _: Scene) -> bool:
+    return r.dtoken == op.token
+
+
+def _expires_open_records(op: type[Sweep], start: State) -> Rule:
+    return Rule("!", op, start, State.ABSENT, (records.lease_over,), lambda _r, _op, _scene: None)
+
+
+def _claims_without_dispatching(r: Record | None, op: Claim, scene: Scene) -> Record:
+    return Record(op.request, State.CLAIMED, 1, op.token, scene.now + op.lease_s, scene.now)
+
+
+# ---------------------------------------------------------------- habits of real stores
+
+
+class _Wrapped:
+    """The reference store with one habit."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.inner = MemoryStore(clock=clock)
+        self.capabilities = self.inner.capabilities
+
+    def apply(self, op: Op[R], /) -> R:
+        return self.inner.apply(op)
+
+    async def aapply(self, op: Op[R], /) -> R:
+        return self.apply(op)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class _ChecksThenActs(_Wrapped):
+    """Looks, and some time later writes: the gap is where the second effect comes from."""
+
+    def apply(self, op: Op[R], /) -> R:
+        self._gap(op)
+        if isinstance(op, Claim) and self._free:
+            self.inner._records.pop(op.key, None)  # noqa: SLF001  # it writes what it decided before
+        return super().apply(op)
+
+    async def aapply(self, op: Op[R], /) -> R:
+        if isinstance(op, Claim):
+            free = op.key not in self.inner._records  # noqa: SLF001
+            await asyncio.sleep(0)
+            if free:
+                self.inner._records.pop(op.key, None)  # noqa: SLF001
+        return self.inner.apply(op)
+
+    def _gap(self, op: Op[Any]) -> None:
+        self._free = isinstance(op, Claim) and op.key not in self.inner._records  # noqa: SLF001
+        if self._free:
+            threading.Event().wait(0.005)
+
+
+class _ForgetsAcknowledgements(_Wrapped):
+    """A repeated write is refused, and a repeated claim is somebody else's."""
+
+    def apply(self, op: Op[R], /) -> R:
+        before = self.inner._records.get(getattr(op, "key", ""))  # noqa: SLF001
+        reply: Any = self.inner.apply(op)
+        if before == self.inner._records.get(getattr(op, "key", "")) and before is not None:  # noqa: SLF001
+            if isinstance(reply, Applied):
+                return Refused(before.state)  # type: ignore[return-value]
+            if isinstance(reply, Held):
+                return Busy(30.0)  # type: ignore[return-value]
+        return reply  # type: ignore[no-any-return]
+
+
+class _TestsPresenceByTruth(_Wrapped):
+    """`if outcome:` takes an empty one for none."""
+
+    def apply(self, op: Op[R], /) -> R:
+        reply = self.inner.apply(op)
+        if isinstance(reply, Recorded) and not reply.outcome:
+            return Held(9, 1, dispatched=True)  # type: ignore[return-value]
+        return reply
+
+
+class _DropsEvidence(_Wrapped):
+    def apply(self, op: Op[R], /) -> R:
+        if isinstance(op, Attest):
+            return self.inner._records.get(op.key)  # type: ignore[return-value]  # noqa: SLF001
+        return super().apply(op)
+
+
+class _OneLatchForAll(_Wrapped):
+    """A lock for everything instead of one for each step."""
+
+    def apply(self, op: Any, /) -> Any:
+        if isinstance(op, Claim):
+            op = replace(op, request=replace(op.request, latch="the one"))
+        return super().apply(op)
+
+
+class _RepinsTerms(_Wrapped):
+    """The newest deploy's contract wins over the one that the effect was sent under."""
+
+    def apply(self, op: Op[R], /) -> R:
+        if isinstance(op, Claim) and op.key in self.inner._records:  # noqa: SLF001
+            record = self.inner._records[op.key]  # noqa: SLF001
+            request = replace(record.request, terms=op.request.terms)
+            self.inner._records[op.key] = replace(record, request=request)  # noqa: SLF001
+        return super().apply(op)
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant("a live lease can be stolen", 1, _with_guard(records.lease_over, _yes)),
+    Mutant("a dead lease is never stolen", 1, _with_guard(records.lease_over, _no)),
+    Mutant("nothing is fenced", 2, _with_guard(records.owns, _yes)),
+    Mutant("fenced by the token only", 2, _with_guard(records.owns, _owns_by_token)),
+    Mutant("fenced by the epoch only", 2, _with_guard(records.owns, _owns_by_epoch)),
+    Mutant(
+        "a claim that was to dispatch does not",
+        3,
+        _with_rules(
+            (
+                Rule(
+                    "T1", Claim, State.ABSENT, State.CLAIMED, (records.in_turn, records.unlatched), _claims_without_dispatching
+                ),
+                *RULES,
+            )
+        ),
+    ),
+    Mutant("a send is not counted", 3, _with_guard(records.next_send, _yes)),
+    Mutant("any send can be taken back", 4, _with_guard(records.this_send, _yes)),
+    Mutant("a lost effect is sent again without a key", 4, _with_guard(records.resendable, _yes)),
+    Mutant("a lost effect is never sent again", 4, _with_guard(records.resendable, lambda r, *_: r.sends == 0)),
+    Mutant(
+        "the downstream window starts anew with each send", 4, _with_guard(records.resendable, _resendable_since_the_last_send)
+    ),
+    Mutant("an unsent claim can be doubted", 4, _with_guard(records.sent, _yes)),
+    Mutant("a claim completes without having been sent", 4, _with_guard(records.transactional, _yes)),
+    Mutant("a rejection is always a failure", 5, _with_guard(records.rejection_is_final, _yes)),
+    Mutant("a rejection is never a failure", 5, _with_guard(records.rejection_is_final, _no)),
+    Mutant("not found is proof", 6, _with_guard(records.asked_when_quiet, _yes)),
+    Mutant("not found is proof when it is used", 6, _with_guard(records.asked_when_quiet, _quiet_when_the_answer_is_used)),
+    Mutant("an irreversible effect is re-run", 6, _with_guard(records.asked_when_quiet, _quiet_even_if_irreversible)),
+    Mutant("an expired key runs again", 7, _with_guard(records.may_rerun, records.window_over)),
+    Mutant("a swept key is forgotten", 7, _with_guard(records.remembered, _no)),
+    Mutant("a tombstone is forgotten at once", 7, _with_guard(records.unremembered, _yes)),
+    Mutant("a window ends at once", 7, _with_guard(records.window_over, _yes)),
+    Mutant("a sweep removes claims", 7, _with_rules((*RULES, _expires_open_records(Sweep, State.CLAIMED)))),
+    Mutant("a sweep removes doubts", 7, _with_rules((*RULES, _expires_open_records(Sweep, State.IN_DOUBT)))),
+    Mutant("a step has no latch", 8, _with_guard(records.unlatched, _yes)),
+    Mutant("one latch for all", 8, _OneLatchForAll),
+    Mutant("a lost acknowledgement is a refusal", 9, _ForgetsAcknowledgements),
+    Mutant("it checks, then acts", 10, _ChecksThenActs),
+    Mutant("an empty outcome is none", 11, _TestsPresenceByTruth),
+    Mutant("late evidence of any send settles", 5, _with_guard(records.late_only_send, _late_any_send)),
+    Mutant("late evidence never settles", 11, _with_guard(records.late_only_send, _no)),
+    Mutant("late evidence is dropped", 11, _DropsEvidence),
+    Mutant("another request inherits the key", 0, _with_guard(records.same_request, _yes)),
+    Mutant("a sequence has no order", 0, _with_guard(records.in_turn, _yes)),
+    Mutant("terms follow the newest deploy", 0, _RepinsTerms),
+    Mutant(
+        "a person overwrites an outcome",
+        0,
+        _with_rules((*RULES, *(Rule("!", r.op, State.COMPLETED, r.end, (), r.change) for r in RULES if r.name == "T11b"))),
+    ),
+)

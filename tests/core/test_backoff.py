@@ -1,0 +1,127 @@
+"""Delays: full jitter that survives the cap, and a deadline that is never overslept."""
+
+import random
+
+import pytest
+
+from effectonce import GaveUp, Guard, NotSent, Rejected, Retry
+from effectonce._core.backoff import full_jitter
+from effectonce._core.call import Env, NothingSent, Plan, read_call
+from effectonce._core.classify import Certainty, classifier
+from effectonce._core.ops import Interrupted, Invoke, NotStarted, Raised, Sleep
+
+
+def test_the_ceiling_doubles_from_the_base_up_to_the_cap():
+    ceilings = [full_jitter(attempt, 0.5, 20.0, lambda: 1.0) for attempt in (1, 2, 3, 6, 7, 5000)]
+    assert ceilings == [0.5, 1.0, 2.0, 16.0, 20.0, 20.0]
+
+
+def test_delays_are_spread_even_at_the_cap():
+    rng = random.Random(1)
+    delays = [full_jitter(50, 0.5, 20.0, rng.random) for _ in range(2000)]
+    assert len(set(delays)) > 1900
+    assert min(delays) < 1
+    assert 19 < max(delays) <= 20
+
+
+@pytest.mark.parametrize(
+    ("error", "certainty", "retryable"),
+    [
+        (ConnectionRefusedError(), Certainty.NOT_SENT, True),
+        (TimeoutError(), Certainty.AMBIGUOUS, True),
+        (ConnectionResetError(), Certainty.AMBIGUOUS, True),
+        (BrokenPipeError(), Certainty.AMBIGUOUS, True),
+        (OSError(), Certainty.AMBIGUOUS, False),
+        (ValueError(), Certainty.AMBIGUOUS, False),
+        (KeyboardInterrupt(), Certainty.AMBIGUOUS, False),
+        (NotSent(), Certainty.NOT_SENT, True),
+        (Rejected(), Certainty.REJECTED, False),
+        (Rejected(retryable=True), Certainty.REJECTED, True),
+        (KeyError(), Certainty.NOT_SENT, False),
+        (LookupError(), Certainty.REJECTED, False),
+    ],
+    ids=repr,
+)
+def test_certainty_and_retryability_are_two_questions(error, certainty, retryable):
+    verdict = classifier((KeyError,), (LookupError,))(error)
+    assert (verdict.certainty, verdict.retryable) == (certainty, retryable)
+
+
+def test_a_host_that_does_not_resolve_was_sent_nothing():
+    import socket
+
+    assert classifier((), ())(socket.gaierror()).certainty is Certainty.NOT_SENT
+
+
+class VirtualTime:
+    def __init__(self):
+        self.now = 0.0
+
+    def run(self, flow, answers):
+        """Drive a flow in virtual time; returns its ending and the delays."""
+        delays, op = [], next(flow)
+        while True:
+            if isinstance(op, Sleep):
+                self.now += op.seconds
+                delays.append(op.seconds)
+            reply = next(answers) if isinstance(op, Invoke) else None
+            try:
+                op = flow.send(reply)
+            except StopIteration as done:
+                return done.value, delays
+
+
+def plan(**changes):
+    settings = {
+        "lease_s": 30,
+        "wait_s": 0,
+        "attempts": 100,
+        "deadline_s": 10.0,
+        "base_s": 1.0,
+        "cap_s": 4.0,
+        "separate_dispatch": False,
+        "has_probe": False,
+        "classify": classifier((), ()),
+        "encode": bytes,
+        "encode_partial": lambda error: None,
+    }
+    return Plan(**settings | changes)
+
+
+def test_no_attempt_starts_after_the_deadline():
+    clock = VirtualTime()
+    env = Env(now=lambda: clock.now, new_token=lambda: "t", rng=lambda: 1.0)
+
+    ending, delays = clock.run(read_call(plan(), env, TimeoutError()), iter(lambda: Raised(TimeoutError()), None))
+
+    assert isinstance(ending, NothingSent)
+    assert delays == [1.0, 2.0, 4.0]
+    assert clock.now < 10
+
+
+def test_a_read_that_may_not_start_again_ends():
+    clock = VirtualTime()
+    env = Env(now=lambda: clock.now, new_token=lambda: "t", rng=lambda: 1.0)
+    cancelled = BaseException("cancelled")
+
+    ending, _ = clock.run(read_call(plan(), env, TimeoutError()), iter([NotStarted(cancelled)]))
+    assert ending.error is cancelled
+
+    flow = read_call(plan(), env, TimeoutError())
+    next(flow)
+    with pytest.raises(StopIteration) as done:
+        flow.send(Interrupted(cancelled))
+    assert done.value.value.error is cancelled
+
+
+def test_a_delay_that_the_downstream_asks_for_and_that_does_not_fit_ends_the_call():
+    guard, calls = Guard("memory://"), []
+
+    @guard.tool(kind="write", retry=Retry(deadline_s=1, base_s=0, cap_s=0))
+    def pay():
+        calls.append(1)
+        raise NotSent("busy", retry_after_s=3600)
+
+    with guard.step("chat", "pay"), pytest.raises(GaveUp):
+        pay()
+    assert len(calls) == 1

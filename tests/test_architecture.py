@@ -1,0 +1,132 @@
+"""Who may import whom. The house stays clean because this test says so."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "effectonce"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+# Rooms from the ground up: a room may import rooms that stand before it, and its own.
+LAYERS = (
+    ("_core",),
+    ("effect", "errors"),
+    ("stores", "policy"),
+    ("_boundary", "_cache", "_drive", "_signature", "outcome"),
+    ("_tool",),
+    ("guard",),
+    ("__init__",),
+    ("testing",),
+    ("cli",),
+)
+LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+IMPURE = {
+    "asyncio",
+    "os",
+    "random",
+    "secrets",
+    "socket",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "time",
+    "pathlib",
+    "io",
+    "logging",
+}
+CORE_MAY_USE = {"msgspec", "orjson"}  # pure functions over data
+OPTIONAL = {"pytest", "hypothesis", "pydantic", "rich", "click", "psycopg", "redis", "httpx", "aiosqlite", "sqlite3"}
+
+
+def room(path):
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path):
+    """Modules that a file imports, at any depth."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module
+            if node.module == "effectonce":
+                yield from (f"effectonce.{alias.name}" for alias in node.names if (SOURCE / f"{alias.name}.py").exists())
+
+
+def rooms_imported(path):
+    for module in imports(path):
+        if module.split(".")[0] == "effectonce":
+            yield module.split(".")[1] if "." in module else "__init__"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_a_room_imports_only_rooms_below_it(path):
+    for imported in rooms_imported(path):
+        mine, its = LEVEL[room(path)], LEVEL[imported]
+        assert its < mine or imported == room(path) or its == mine, f"{path.name} must not import {imported}"
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "_core").glob("*.py")), ids=lambda p: p.name)
+def test_the_core_is_pure(path):
+    for module in imports(path):
+        top = module.split(".")[0]
+        assert top not in IMPURE, f"{path.name} imports {module}"
+        assert top in sys.stdlib_module_names or top in CORE_MAY_USE or module.startswith("effectonce._core"), (
+            f"{path.name}: {module}"
+        )
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in FILES if room(p) not in ("testing", "cli")], ids=lambda p: str(p.relative_to(SOURCE))
+)
+def test_no_optional_library_is_imported_at_the_top(path):
+    tops = {module.split(".")[0] for module in imports(path)}
+    allowed = {"sqlite3"} if "sqlite" in path.name else set()
+    assert not tops & (OPTIONAL - allowed)
+
+
+def test_importing_effectonce_imports_no_driver_and_no_optional_library():
+    code = f"import effectonce, sys; print(sorted(set(sys.modules) & {OPTIONAL!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_one_file_one_idea(path):
+    tree = ast.parse(path.read_text())
+    assert len(path.read_text().splitlines()) <= 500
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name != "store_machine":  # a class in a function
+            length = node.end_lineno - node.lineno + 1
+            assert length <= 70, f"{node.name} has {length} lines"
+
+
+def test_there_is_one_place_where_a_record_changes():
+    changers = [p for p in FILES if "structs import replace" in p.read_text() and room(p) not in ("testing", "cli")]
+    assert [p.name for p in changers] == ["records.py"]
+
+
+def test_only_the_driver_knows_both_colours():
+    """The flow is written once: no `async def` below the driver, bar the stores' second executor."""
+    for path in FILES:
+        if room(path) == "_core":
+            assert "async def" not in path.read_text()
+            assert "await " not in path.read_text()
+
+
+def test_except_exception_stands_where_somebody_elses_code_ends():
+    """A broad except is allowed around a user's tool and around work done for several callers; each says why."""
+    allowed = {"_drive.py": 2, "_tool.py": 2, "sqlite.py": 1}
+    for path in FILES:
+        if room(path) in ("testing", "cli"):
+            continue
+        lines = [
+            line for line in path.read_text().splitlines() if "except Exception" in line or "except BaseException as" in line
+        ]
+        assert len(lines) == allowed.get(path.name, 0), (path.name, lines)
+        assert all("# noqa: BLE001  #" in line for line in lines)
