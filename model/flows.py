@@ -46,9 +46,9 @@ class Move(NamedTuple):
 class LiveCall:
     """One flow that really runs."""
 
-    def __init__(self, request: Request, plan: Plan, *, sleeps_show: bool) -> None:
+    def __init__(self, flow: type[GuardedCall], request: Request, plan: Plan, *, sleeps_show: bool) -> None:
         self._fresh, self._now, self._sleeps_show = "", SOON, sleeps_show
-        self._call = GuardedCall(request, plan, Env(now=lambda: self._now, new_token=lambda: self._fresh, rng=lambda: 0.0))
+        self._call = flow(request, plan, Env(now=lambda: self._now, new_token=lambda: self._fresh, rng=lambda: 0.0))
         self._flow = self._call.flow()
         self.cancelled = False
         self.op: Op[Any] | None = None
@@ -116,11 +116,12 @@ def _is_cancellation(reply: Any) -> bool:
 class Flows:
     """All poses that were seen, numbered, and what each leads to."""
 
-    def __init__(self, request: Request, plan: Plan, *, sleeps_show: bool = False) -> None:
-        self._request, self._plan, self._sleeps_show = request, plan, sleeps_show
+    def __init__(self, flow: type[GuardedCall], request: Request, plan: Plan, *, sleeps_show: bool) -> None:
+        self._flow, self._request, self._plan, self._sleeps_show = flow, request, plan, sleeps_show
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._moves: dict[tuple[int, Answer], Move] = {}
         self.histories: list[tuple[Answer, ...]] = [()]
+        self.twins: dict[int, tuple[Answer, ...]] = {}  # another history that leads to the same pose, if there is one
         self.ops: list[Op[Any] | None] = [None]
         self.tokens: list[frozenset[str]] = [frozenset()]
         self.cancelled: list[bool] = [False]
@@ -136,8 +137,12 @@ class Flows:
             known = self._moves[pose, answer] = self._move((*self.histories[pose], answer))
         return known
 
+    def answers(self, pose: int) -> list[Answer]:
+        """What workers in this pose have been told."""
+        return [answer for known, answer in self._moves if known == pose]
+
     def replay(self, history: tuple[Answer, ...]) -> LiveCall:
-        call = LiveCall(self._request, self._plan, sleeps_show=self._sleeps_show)
+        call = LiveCall(self._flow, self._request, self._plan, sleeps_show=self._sleeps_show)
         for answer in history:
             call.hear(answer)
         return call
@@ -147,7 +152,9 @@ class Flows:
         if call.op is None:
             return Move(IDLE, call.ending, call.cancelled)
         pose = call.pose()
-        if pose not in self._numbers:
+        if pose in self._numbers:
+            self.twins.setdefault(self._numbers[pose], history)
+        else:
             self._numbers[pose] = len(self.ops)
             self.histories.append(history)
             self.ops.append(call.op)

@@ -93,7 +93,7 @@ class Moves:
         self.case = case
         self.keyed = case.terms.downstream is Capability.KEY
         self.ledger = Ledger(case.rules)
-        self.flows = Flows(request, plan, sleeps_show=case.cancels > 0)
+        self.flows = Flows(case.flow, request, plan, sleeps_show=case.cancels > 0)
         self._sweep = self.ledger.op_number(Sweep())
 
     def first(self) -> World:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from effectonce._core.call import GuardedCall
 from effectonce._core.classify import Certainty, Verdict
 from effectonce._core.records import RULES, Rule
 from effectonce._core.terms import Terms
@@ -42,6 +43,7 @@ class Case:
     name: str
     terms: Terms
     rules: tuple[Rule, ...] = RULES
+    flow: type[GuardedCall] = GuardedCall
     separate_dispatch: bool = False
     has_probe: bool = False
     attempts: int = 2  # of one call
