@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from effectonce import Conflict, Guard, InDoubt, PartialSuccess, ResultUnavailable
-from tests.core.helpers import RECEIPT, Colour, Line, Model, Receipt, Struct, named, tool
+from tests.core.helpers import RECEIPT, Colour, Level, Line, Model, Receipt, Struct, named, tool
 from tests.flaky import FlakyStore
 
 # ---------------------------------------------------------------- replay
@@ -45,6 +45,7 @@ def test_a_falsy_result_replays_as_itself(guard, value):
         ({"time": datetime(2025, 1, 1, 3, 4, 5).time(), "ids": {UUID(int=1)}}, dict),  # noqa: DTZ001
         (float("inf"), float),
         (Colour.RED, Colour),
+        (Level.HIGH, Level),
         (RECEIPT, Receipt),
         ([RECEIPT, None], list[Receipt | None]),
         ({"a": Line("x", Decimal(2))}, dict[str, Line]),
@@ -175,8 +176,16 @@ PICKED = []
 
 @pytest.mark.parametrize(
     ("value", "hint"),
-    [(Grumpy(), Any), ([Grumpy()], Any), (Picky(1), Picky), (Colour.RED, str), (Colour.RED, int | str), (RECEIPT, int)],
-    ids=["grumpy", "in a list", "picky", "enum as str", "enum as union", "model as int"],
+    [
+        (Grumpy(), Any),
+        ([Grumpy()], Any),
+        (Picky(1), Picky),
+        (Colour.RED, str),
+        (Colour.RED, int | str),
+        (RECEIPT, int),
+        (Line("a", Decimal(1)), int),
+    ],
+    ids=["grumpy", "in a list", "picky", "enum as str", "enum as union", "model as int", "flat model as int"],
 )
 def test_whatever_a_result_raises_while_it_is_stored_the_effect_is_done(guard, value, hint):
     calls = []

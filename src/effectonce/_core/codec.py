@@ -12,7 +12,6 @@ No class name is ever read from the store: a model is stored as its fields and r
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -21,6 +20,7 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
+import msgspec
 import orjson
 from msgspec import Struct
 
@@ -42,7 +42,7 @@ class NotReadable(ValueError):
 def encode(value: Any, hint: Any = Any) -> bytes:
     """Store *value* so that `decode` gives an equal one back; raise `NotStorable` if that cannot be."""
     try:
-        plain = _plain(value)
+        plain = None if _is_declared_enum(value, hint) else _plain(value)
         if plain is not None:
             return _OK + plain
         tagged = orjson.dumps(_tag(value))
@@ -51,6 +51,12 @@ def encode(value: Any, hint: Any = Any) -> bytes:
     except Exception as error:  # the value's own methods run here, and the effect has happened whatever they raise
         raise NotStorable(f"{type(value).__name__}: {_printable(error)}") from error
     raise NotStorable(f"a {type(value).__name__} does not read back equal; declare it as the tool's return type")
+
+
+def _is_declared_enum(value: Any, hint: Any) -> bool:
+    """A str or int Enum equals its value, but a tool that declares it wants it back."""
+    cls = _bare(hint) if isinstance(value, Enum) else None
+    return isinstance(cls, type) and issubclass(cls, Enum)
 
 
 def _plain(value: Any) -> bytes | None:
@@ -228,7 +234,7 @@ def _rebuild_model(tag: str, stored: Any, hint: Any) -> Any:
     if hasattr(cls, "model_construct"):  # pydantic: the fields were validated when the model was made
         return cls.model_construct(**fields)
     if hasattr(cls, "__struct_fields__"):
-        return sys.modules["msgspec"].convert(fields, cls, from_attributes=True)
+        return msgspec.convert(fields, cls, from_attributes=True)
     if dataclasses.is_dataclass(cls):
         made = {f.name: fields[f.name] for f in dataclasses.fields(cls) if f.init}
         return cls(**made)
