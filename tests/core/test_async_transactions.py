@@ -1,0 +1,130 @@
+"""Async transactions: the effect and its record in one COMMIT, cancelled or not."""
+
+import asyncio
+
+import pytest
+
+from effectonce import ContractViolation, Guard, Rejected, StoreUnavailable, current_effect
+from effectonce.stores.sqlite import SqliteStore
+
+
+def ledger(connection):
+    connection.execute("CREATE TABLE IF NOT EXISTS ledger (amount INTEGER)")
+    connection.execute("INSERT INTO ledger VALUES (1)")
+
+
+def rows(store):
+    with store.transaction() as transaction:
+        return transaction.connection.execute("SELECT count(*) FROM ledger").fetchone()[0]
+
+
+def test_an_async_transaction_commits_effect_and_record_together(tmp_path):
+    store = SqliteStore(tmp_path / "effects.db")
+
+    async def main():
+        guard = Guard(store, cache=0)
+
+        @guard.tool(kind="irreversible", downstream="transaction", rejected=[KeyError])
+        async def book(amount: int):
+            ledger(current_effect().connection)
+            if amount < 0:
+                raise ValueError("a bug after the insert")
+            if amount == 0:
+                raise Rejected("nothing to book")
+            return amount
+
+        async with guard.step("chat", "book"):
+            assert [await book(1), await book(1)] == [1, 1]
+            with pytest.raises(ValueError, match="a bug"):
+                await book(-1)
+            with pytest.raises(ValueError, match="a bug"):
+                await book(-1)
+            with pytest.raises(Rejected):
+                await book(0)
+            assert (await guard.call(book, {"amount": 0})).replayed
+
+    asyncio.run(main())
+    assert rows(store) == 1
+    store.close()
+
+
+def test_a_cancelled_transaction_is_rolled_back_and_its_lock_is_given_back(tmp_path):
+    store = SqliteStore(tmp_path / "effects.db", busy_s=0.5)
+
+    async def main():
+        guard, entered = Guard(store, cache=0), asyncio.Event()
+
+        @guard.tool(kind="write", downstream="transaction")
+        async def book(wait: int):
+            ledger(current_effect().connection)
+            entered.set()
+            if wait:
+                await asyncio.Event().wait()
+
+        async def call(wait):
+            async with guard.step("chat", "book"):
+                await book(wait)
+
+        task = asyncio.create_task(call(1))
+        await entered.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await call(0)
+
+    asyncio.run(main())
+    assert rows(store) == 1
+    store.close()
+
+
+def test_a_transaction_cancelled_while_it_waits_for_the_lock_gives_it_back(tmp_path):
+    store = SqliteStore(tmp_path / "effects.db", busy_s=5)
+
+    async def main():
+        with store.transaction():
+            waiting = asyncio.create_task(enter())
+            await asyncio.sleep(0)  # its thread is started; whether it polls already does not matter
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        await enter()
+        begin = store._begin
+
+        def failing():
+            raise StoreUnavailable("locked")
+
+        store._begin = failing
+        waiting = asyncio.create_task(enter())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        store._begin = begin
+        await enter()
+
+    async def enter():
+        async with store.atransaction() as transaction:
+            ledger(transaction.connection)
+            transaction.commit()
+
+    asyncio.run(main())
+    assert rows(store) == 2
+    store.close()
+
+
+def test_a_guarded_call_inside_a_transaction_is_refused(tmp_path):
+    store = SqliteStore(tmp_path / "effects.db")
+    guard = Guard(store, cache=0)
+
+    @guard.tool(kind="write")
+    def mail():
+        pytest.fail("it must not run")
+
+    @guard.tool(kind="write", downstream="transaction")
+    def book():
+        with pytest.raises(ContractViolation, match="inside the transaction of book"):
+            mail()
+
+    with guard.step("chat", "book"):
+        book()
+    store.close()
