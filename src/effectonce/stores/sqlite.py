@@ -292,11 +292,11 @@ class SqliteStore:
 
     @contextlib.asynccontextmanager
     async def atransaction(self) -> AsyncIterator[_Transaction]:
-        begun = asyncio.ensure_future(asyncio.to_thread(self._begin))
+        handover = _Handover(self)
         try:
-            transaction = await asyncio.shield(begun)
+            transaction = await asyncio.to_thread(handover.begin)
         except asyncio.CancelledError:
-            begun.add_done_callback(self._end_unused)  # the thread goes on, and would hold the write lock for ever
+            handover.abandon()
             raise
         try:
             yield transaction
@@ -311,10 +311,6 @@ class SqliteStore:
         except (sqlite3.Error, OSError, StoreUnavailable) as error:
             raise self._unavailable(error) from error
         return _Transaction(self, connection)
-
-    def _end_unused(self, begun: asyncio.Future[_Transaction]) -> None:
-        if not begun.cancelled() and begun.exception() is None:
-            self._end(begun.result())
 
     def _end(self, transaction: _Transaction) -> None:
         connection = transaction.held
@@ -340,6 +336,29 @@ class _Transaction:
             self.held.commit()
         except sqlite3.Error as error:
             raise self._store._unavailable(error) from error  # noqa: SLF001
+
+
+class _Handover:
+    """A transaction that is begun in a thread for a caller who may be gone when it is. Somebody has to end it, exactly once."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store, self._lock = store, threading.Lock()
+        self._abandoned, self._begun = False, list[_Transaction]()
+
+    def begin(self) -> _Transaction:
+        transaction = self._store._begin()  # noqa: SLF001  # the same module's
+        with self._lock:
+            self._begun.append(transaction)
+            if self._abandoned:
+                self._store._end(self._begun.pop())  # noqa: SLF001
+        return transaction
+
+    def abandon(self) -> None:
+        """The caller is gone. If the thread is not through yet, it ends what it begins."""
+        with self._lock:
+            self._abandoned = True
+            for transaction in self._begun:
+                self._store._end(transaction)  # noqa: SLF001
 
 
 def _finish_all(jobs: list[_Job]) -> None:
