@@ -71,7 +71,7 @@ class Within:
 def stable(parts: Iterable[Part], where: str) -> tuple[str, ...]:
     """Key parts as text; a part that changes on every attempt is a contract violation with its reason."""
     try:
-        checked = tuple(check_stable(part, where) for part in parts)
+        checked = tuple([check_stable(part, where) for part in parts])  # no generator: every step passes here
     except (UnstableKey, TypeError) as error:
         raise ContractViolation(f"{error} Nothing was sent.") from None
     if not checked or "" in checked:

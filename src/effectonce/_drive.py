@@ -41,6 +41,7 @@ from effectonce.stores.base import Store, TransactionalStore
 
 T = TypeVar("T")
 BEATS_PER_LEASE = 3
+_OURS = frozenset({Invoke, Ask, Transact, Sleep})  # everything else is the store's
 BEATS_PER_LEASE_AFTER_A_MISS = 10
 
 
@@ -92,6 +93,11 @@ class Performer:
         self.job, self.heart, self.sleep = job, heart, sleep
 
     def __call__(self, op: Op[Any]) -> Any:
+        if type(op) not in _OURS:
+            try:
+                return self.job.store.apply(op)
+            except StoreUnavailable as error:
+                return Unavailable(error)
         match op:
             case Invoke() | Ask():
                 return self._run(op)
@@ -100,10 +106,7 @@ class Performer:
             case Transact():
                 return self._transact(op)
             case _:
-                try:
-                    return self.job.store.apply(op)
-                except StoreUnavailable as error:
-                    return Unavailable(error)
+                raise TypeError(f"nobody performs {op}")
 
     def _run(self, op: Invoke | Ask) -> Answer:
         function = self.job.ask if isinstance(op, Ask) else self.job.run
@@ -244,6 +247,8 @@ class AsyncPerformer:
         self.cancelled: asyncio.CancelledError | None = None
 
     async def __call__(self, op: Op[Any]) -> Any:
+        if type(op) not in _OURS:
+            return await self._undisturbed(op)
         match op:
             case Invoke() | Ask() | Transact() if self.cancelled is not None:
                 return NotStarted(self.cancelled)
@@ -254,18 +259,20 @@ class AsyncPerformer:
             case Transact():
                 return await self._transact(op)
             case _:
-                try:
-                    return await self._undisturbed(lambda: self.job.store.aapply(op))
-                except StoreUnavailable as error:
-                    return Unavailable(error)
+                raise TypeError(f"nobody performs {op}")
 
-    async def _undisturbed(self, write: Callable[[], Awaitable[T]]) -> T:
+    async def _undisturbed(self, op: Op[Any]) -> Any:
         """A cancelled write is a write whose acknowledgement was lost: repeat it until it is known, and remember the cancellation."""
         try:
-            return await write()
+            return await self.job.store.aapply(op)
+        except StoreUnavailable as error:
+            return Unavailable(error)
         except asyncio.CancelledError as cancelled:
             self.cancelled = cancelled
-        return await self._until_done(write())
+        try:
+            return await self._until_done(self.job.store.aapply(op))
+        except StoreUnavailable as error:
+            return Unavailable(error)
 
     async def _until_done(self, work: Awaitable[T]) -> T:
         """Cancel the caller as often as you like: this ends when the work does."""

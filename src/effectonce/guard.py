@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import time
@@ -27,6 +28,7 @@ from effectonce.policy import Contract, Downstream, Retry, TimeWindow, window_of
 from effectonce.stores import Store, open_store
 
 P = ParamSpec("P")
+_NOTHING: frozenset[str] = frozenset()
 R = TypeVar("R")
 
 
@@ -163,9 +165,9 @@ class Guard:
             tenant=self._house.tenant if tenant is None else named(tenant, "tenant"),
             scope=named(scope, "scope"),
             step=None if step is None else stable((step,), "the step id")[0],
-            permissions=frozenset(permissions),
-            delivered=tuple(delivered),
             latch=latch,
+            permissions=frozenset(permissions) if permissions else _NOTHING,
+            delivered=tuple(delivered),
         )
         return Within(boundary)
 
@@ -312,5 +314,18 @@ def _count(answers: Iterable[Outcome[Any] | bool | None]) -> Reconciled:
     return Reconciled(settled, len(answers) - settled - skipped, skipped)
 
 
-def _new_token() -> str:
-    return os.urandom(16).hex()
+class _Tokens:
+    """Tokens that nobody else has: 128 random bits for each process, and a count. A fork draws its own."""
+
+    def __init__(self) -> None:
+        self.draw()
+        os.register_at_fork(after_in_child=self.draw)
+
+    def draw(self) -> None:
+        self._process, self._count = os.urandom(16).hex(), itertools.count()
+
+    def __call__(self) -> str:
+        return f"{self._process}-{next(self._count)}"
+
+
+_new_token = _Tokens()

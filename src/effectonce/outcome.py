@@ -18,7 +18,7 @@ from effectonce._core.call import (
     Replay,
 )
 from effectonce._core.call import GaveUp as GaveUpEnding
-from effectonce._core.codec import NotReadable, decode
+from effectonce._core.codec import NotReadable, Stored, decode
 from effectonce._core.ops import Busy, Doubtful, Early, Latched, Mismatch, Unavailable
 from effectonce._core.ops import Expired as ExpiredReply
 from effectonce.effect import EffectRef
@@ -132,14 +132,14 @@ def _in_doubt(effect: EffectRef, reason: str, cause: Exception | None = None) ->
 
 def _replayed(replay: Replay, effect: EffectRef, returns: Any) -> Outcome[Any]:
     recorded = replay.recorded
-    known: Callable[..., Outcome[Any]] = partial(
-        Outcome, replayed=True, coalesced=replay.coalesced, settled_by=recorded.settled_by, effect=effect
-    )
     try:
         stored = decode(recorded.outcome, returns)
     except NotReadable as error:
-        return known(status="succeeded", error=ResultUnavailable(f"{effect} was done; {error}.", effect=effect))
+        stored = Stored("unavailable", {"why": str(error)})
     content = stored.content
+    known: Callable[..., Outcome[Any]] = partial(
+        Outcome, effect=effect, replayed=True, coalesced=replay.coalesced, settled_by=recorded.settled_by
+    )
     match stored.status:
         case "ok":
             return known(status="succeeded", value=content)

@@ -50,3 +50,5 @@ def test_a_benchmark_runs_and_prints_every_figure(script):
     rows = json.loads(run.stdout)["rows"]
     assert {row["what"] for row in rows} == EXPECTED[script]
     assert all(row["reached"] >= 0 or row["of"] == "ns over" for row in rows)
+    counted = [row for row in rows if row["unit"] == ""]  # round trips: the same on every machine
+    assert all(row["met"] for row in counted), counted

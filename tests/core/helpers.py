@@ -47,6 +47,10 @@ class Colour(enum.Enum):
     RED = "red"
 
 
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
 @dataclasses.dataclass
 class Line:
     sku: str

@@ -531,6 +531,19 @@ def test_a_transaction_cancelled_while_it_waits_for_the_lock_gives_it_back(tmp_p
             with pytest.raises(asyncio.CancelledError):
                 await waiting
         await enter()
+        begin = store._begin
+
+        def failing():
+            raise StoreUnavailable("locked")
+
+        store._begin = failing
+        waiting = asyncio.create_task(enter())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        store._begin = begin
+        await enter()
 
     async def enter():
         async with store.atransaction() as transaction:
@@ -538,7 +551,7 @@ def test_a_transaction_cancelled_while_it_waits_for_the_lock_gives_it_back(tmp_p
             transaction.commit()
 
     asyncio.run(main())
-    assert rows(store) == 1
+    assert rows(store) == 2
     store.close()
 
 
@@ -558,3 +571,53 @@ def test_a_guarded_call_inside_a_transaction_is_refused(tmp_path):
     with guard.step("chat", "book"):
         book()
     store.close()
+
+
+def test_cancelled_while_the_store_is_repeated_the_call_ends():
+    async def main():
+        for op_type in (ops.Claim, ops.Complete):
+            store = FlakyStore()
+            _, _, call = guarded(store, lambda: asyncio.sleep(0, "receipt"))
+            store.fail(op_type, times=1000)
+            task = asyncio.create_task(call())
+            for _ in range(20):  # enough turns of the loop to be waiting between two tries
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(main())
+
+
+def test_an_async_caller_hears_of_a_failing_file(tmp_path):
+    async def main():
+        guard = Guard(f"sqlite:///{tmp_path}/no/effects.db")
+
+        @guard.tool(kind="write")
+        async def pay():
+            pytest.fail("it must not run")
+
+        async with guard.step("chat", "pay"):
+            with pytest.raises(StoreUnavailable, match="there is no folder"):
+                await pay()
+        with pytest.raises(StoreUnavailable):
+            async with guard.store.atransaction():
+                pass
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_caller_is_not_answered(tmp_path):
+    async def main():
+        store = SqliteStore(tmp_path / "effects.db")
+        await store.aapply(ops.Tally())
+        with store._lock:
+            task = asyncio.create_task(store.aapply(ops.Tally()))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert await store.aapply(ops.Tally()) == {}
+        store.close()
+
+    asyncio.run(main())

@@ -4,6 +4,7 @@ import pytest
 
 from effectonce import (
     ContractViolation,
+    Downstream,
     GaveUp,
     InDoubt,
     NotSent,
@@ -202,3 +203,31 @@ def test_a_read_that_never_works_is_told_by_its_own_error_or_gives_up(guard):
         slow()
     slow.fallback(lambda error: "stale")
     assert slow() == "stale"
+
+
+def test_what_was_not_sent_after_an_ambiguous_send_may_still_have_happened(guard):
+    ledger = Ledger(("after", TimeoutError()), ("before", NotSent()), ("before", NotSent()))
+
+    @guard.tool(kind="write", downstream="key", retry=QUICK)
+    def pay():
+        return ledger.pay()
+
+    with guard.step("chat", "pay"):
+        with pytest.raises(GaveUp, match="may have run"):
+            pay()
+        assert guard.find(pay.explain().key).sends == 1
+
+
+def test_a_window_that_closes_between_two_attempts_leaves_a_doubt(guard, clock):
+    ledger = Ledger(("after", TimeoutError()))
+
+    @guard.tool(kind="write", downstream=Downstream.key(window=100), retry=QUICK)
+    def pay():
+        try:
+            return ledger.pay()
+        finally:
+            clock.advance(95)
+
+    with guard.step("chat", "pay"), pytest.raises(InDoubt):
+        pay()
+    assert ledger.effects == 1

@@ -1,14 +1,16 @@
 """A replay equals the original, or says that it cannot; a repeated one costs no I/O."""
 
+import dataclasses
 import threading
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from typing import Annotated, Any
 from uuid import UUID
 
 import pytest
 
-from effectonce import Conflict, Guard, InDoubt, ResultUnavailable
-from tests.core.helpers import RECEIPT, Colour, Line, Model, Receipt, Struct, named, tool
+from effectonce import Conflict, Guard, InDoubt, PartialSuccess, ResultUnavailable
+from tests.core.helpers import RECEIPT, Colour, Level, Line, Model, Receipt, Struct, named, tool
 from tests.flaky import FlakyStore
 
 # ---------------------------------------------------------------- replay
@@ -43,6 +45,7 @@ def test_a_falsy_result_replays_as_itself(guard, value):
         ({"time": datetime(2025, 1, 1, 3, 4, 5).time(), "ids": {UUID(int=1)}}, dict),  # noqa: DTZ001
         (float("inf"), float),
         (Colour.RED, Colour),
+        (Level.HIGH, Level),
         (RECEIPT, Receipt),
         ([RECEIPT, None], list[Receipt | None]),
         ({"a": Line("x", Decimal(2))}, dict[str, Line]),
@@ -144,3 +147,80 @@ def test_only_known_outcomes_are_cached(store):
     with guard.step("chat", "pay"), pytest.raises(InDoubt):
         pay()
     assert not guard._house.cache._entries
+
+
+class Grumpy:
+    """Refuses to be compared, printed or made."""
+
+    def __eq__(self, other):
+        raise RuntimeError("do not compare me")
+
+    __hash__ = None
+
+    def __str__(self):
+        raise RuntimeError("do not print me")
+
+
+@dataclasses.dataclass
+class Picky:
+    n: int
+
+    def __post_init__(self):
+        if self.n in PICKED:
+            raise RuntimeError("not again")
+        PICKED.append(self.n)
+
+
+PICKED = []
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        (Grumpy(), Any),
+        ([Grumpy()], Any),
+        (Picky(1), Picky),
+        (Colour.RED, str),
+        (Colour.RED, int | str),
+        (RECEIPT, int),
+        (Line("a", Decimal(1)), int),
+    ],
+    ids=["grumpy", "in a list", "picky", "enum as str", "enum as union", "model as int", "flat model as int"],
+)
+def test_whatever_a_result_raises_while_it_is_stored_the_effect_is_done(guard, value, hint):
+    calls = []
+
+    def pay():
+        calls.append(1)
+        return value
+
+    pay.__annotations__["return"] = hint
+    guarded = guard.tool(kind="write")(pay)
+    with guard.step("chat", "pay"):
+        assert guarded() is value
+        outcome = guard.call(guarded, {})
+    assert (outcome.status, type(outcome.error)) == ("succeeded", ResultUnavailable)
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("hint", [Annotated[Colour, "doc"], Colour | None])
+def test_a_declared_type_may_be_annotated_or_optional(guard, hint):
+    def pay():
+        return Colour.RED
+
+    pay.__annotations__["return"] = hint
+    guarded = guard.tool(kind="write")(pay)
+    with guard.step("chat", "pay"):
+        assert [guarded(), guarded()] == [Colour.RED, Colour.RED]
+
+
+def test_a_partial_success_with_something_unprintable_is_kept(guard):
+    @guard.tool(kind="write")
+    def transfer():
+        raise PartialSuccess("half", done=Grumpy(), corrective_action="call the bank")
+
+    with guard.step("chat", "transfer"):
+        for _ in range(2):
+            with pytest.raises(PartialSuccess) as caught:
+                transfer()
+    assert caught.value.done == "a Grumpy that cannot be printed"

@@ -15,6 +15,7 @@ from effectonce import (
     State,
     current_effect,
 )
+from effectonce._core import ops, records
 from tests.core.helpers import QUICK, Ledger, named, tool
 
 
@@ -156,3 +157,72 @@ def test_a_fallback_answers_for_a_tool_that_cannot(guard):
         with pytest.raises(ContractViolation):
             pay(5)
     assert guard.counts() == {State.IN_DOUBT: 1}
+
+
+def test_one_caller_asks_the_probe_at_a_time(guard, store):
+    @guard.tool(kind="write", downstream="probe", retry=QUICK)
+    def pay():
+        raise TimeoutError
+
+    asked = []
+
+    @pay.probe
+    def find():
+        asked.append(1)
+        if len(asked) == 1:
+            with guard.step("chat", "pay"), pytest.raises(InDoubt):
+                pay()
+        return Found("receipt")
+
+    with guard.step("chat", "pay"):
+        assert pay() == "receipt"
+    assert asked == [1]
+
+
+def test_a_doubt_that_somebody_settles_while_we_want_to_ask_is_replayed(guard, store):
+    @guard.tool(kind="write", downstream="probe", retry=QUICK)
+    def pay():
+        raise TimeoutError
+
+    pay.probe(lambda: CannotTell())
+    with guard.step("chat", "pay"):
+        key = guard.call(pay, {}).effect.key
+        apply = store.apply
+
+        def settled_first(op):
+            if isinstance(op, ops.Inquire):
+                store.apply = apply
+                guard.confirm(key, result="receipt", by="ada", reason="seen")
+            return apply(op)
+
+        store.apply = settled_first
+        assert pay() == "receipt"
+        store.apply = settled_first
+        record = guard.find(key)
+        assert guard._tool(pay).reconcile(record).status == "in_doubt"
+
+
+def test_a_doubt_that_vanished_stays_one(guard, store):
+    @guard.tool(kind="write", downstream="probe", retry=QUICK)
+    def pay():
+        raise TimeoutError
+
+    pay.probe(lambda: Found(1))
+    with guard.step("chat", "pay"):
+        prepared = guard._tool(pay).prepare((), {})
+    record = records.Record(prepared.request, State.IN_DOUBT, 1, "", 0, 0)
+    assert guard._tool(pay).reconcile(record).status == "in_doubt"
+
+
+def test_arguments_that_could_not_be_stored_cannot_be_asked_about(guard):
+    class Thing:
+        pass
+
+    @guard.tool(kind="write", downstream="probe", retry=QUICK, volatile=["thing"])
+    def pay(thing):
+        raise TimeoutError
+
+    pay.probe(lambda thing: CannotTell())
+    with guard.step("chat", "pay"), pytest.raises(InDoubt):
+        pay(Thing())
+    assert guard.reconcile().skipped == 1

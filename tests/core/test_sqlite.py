@@ -11,6 +11,7 @@ import pytest
 
 from effectonce import Guard, InDoubt, Rejected, Retry, StoreUnavailable, current_effect
 from effectonce._core import ops
+from effectonce.stores import sqlite
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.clock import FakeClock
 from effectonce.testing.conformance.bench import request
@@ -47,7 +48,7 @@ def refused(call, reason):
     calls = []
     _, pay = call(calls)
     with pytest.raises(StoreUnavailable, match=reason) as caught:
-        pay()
+        pay("inv_2")
     assert calls == [], "nothing may be sent"
     assert caught.value.retriable
     return pay
@@ -419,3 +420,41 @@ def test_a_statement_that_fails_inside_a_transaction_is_a_store_failure(store):
         transaction.connection.execute("DROP TABLE effects")
         with pytest.raises(StoreUnavailable, match="no such table"):
             transaction.apply(ops.Complete("k", "t", 1, b""))
+
+
+def test_a_child_leaves_its_parents_connections_alone(store):
+    """What a fork does in the child, here without one: new connections, and the old ones are neither used nor closed."""
+    store.apply(ops.Tally())
+    parents = store._connect()
+    sqlite._after_fork()
+
+    assert store.apply(ops.Tally()) == {}
+    assert store._connect() is not parents
+    assert parents.db.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_store_that_is_gone_takes_its_writer_thread_along(path):
+    import asyncio
+    import gc
+
+    store = SqliteStore(path)
+    asyncio.run(store.aapply(ops.Tally()))
+    writer = store._writer
+    store._hire_writer()
+    assert store._writer is writer
+    store.close()
+    del store
+    gc.collect()
+    writer.join(30)
+    assert not writer.is_alive()
+
+
+def test_whoever_has_been_served_waits_for_nobody(store):
+    job = sqlite._Job(ops.Tally())
+    job.answer({})
+    store._follow(job)
+    assert store._together(job) == {}
+    job.error = StoreUnavailable("the one who led could not")
+    with pytest.raises(StoreUnavailable, match="could not"):
+        store._together(job)
+    store._jobs.clear()

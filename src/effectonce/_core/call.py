@@ -223,13 +223,14 @@ class GuardedCall:
 
     def _insist(self, op: Op[Any]) -> Flow[Any]:
         """Perform a store write; repeat it with the same token while its fate is unknown."""
+        reply = yield op
         for attempt in range(1, STORE_TRIES):
-            reply = yield from op
             if not isinstance(reply, Unavailable):
                 return reply
             if isinstance((yield from Sleep(full_jitter(attempt, 0.02, 0.2, self.env.rng))), Interrupted):
                 return reply
-        return (yield from op)
+            reply = yield op
+        return reply
 
     # ------------------------------------------------------------ own
 

@@ -12,7 +12,6 @@ No class name is ever read from the store: a model is stored as its fields and r
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -21,12 +20,14 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
+import msgspec
 import orjson
 from msgspec import Struct
 
 from effectonce._core.canonical import NotCanonical, fields_of
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+_OK = b"v1 ok "
 _TAG = "$"
 
 
@@ -41,18 +42,30 @@ class NotReadable(ValueError):
 def encode(value: Any, hint: Any = Any) -> bytes:
     """Store *value* so that `decode` gives an equal one back; raise `NotStorable` if that cannot be."""
     try:
-        plain = orjson.dumps(value, option=_OPTIONS)
-        if orjson.loads(plain) == value:
-            return b"v1 ok " + plain
-    except (TypeError, ValueError):
-        pass  # beyond JSON: tagged below
-    try:
+        plain = None if _is_declared_enum(value, hint) else _plain(value)
+        if plain is not None:
+            return _OK + plain
         tagged = orjson.dumps(_tag(value))
         if _rebuild(orjson.loads(tagged), hint) == value or value != value:  # noqa: PLR0124  # NaN differs from itself
             return b"v1 tagged " + tagged
-    except (TypeError, ValueError, RecursionError) as error:
-        raise NotStorable(f"{type(value).__name__}: {error}") from error
+    except Exception as error:  # the value's own methods run here, and the effect has happened whatever they raise
+        raise NotStorable(f"{type(value).__name__}: {_printable(error)}") from error
     raise NotStorable(f"a {type(value).__name__} does not read back equal; declare it as the tool's return type")
+
+
+def _is_declared_enum(value: Any, hint: Any) -> bool:
+    """A str or int Enum equals its value, but a tool that declares it wants it back."""
+    cls = _bare(hint) if isinstance(value, Enum) else None
+    return isinstance(cls, type) and issubclass(cls, Enum)
+
+
+def _plain(value: Any) -> bytes | None:
+    """The value as JSON, if JSON carries it exactly."""
+    try:
+        plain = orjson.dumps(value, option=_OPTIONS)
+    except (TypeError, ValueError):
+        return None
+    return plain if orjson.loads(plain) == value else None
 
 
 def encode_or_excuse(value: Any, hint: Any = Any) -> bytes:
@@ -69,13 +82,12 @@ def encode_error(error: BaseException) -> bytes:
 
 def encode_partial(message: str, done: Any, corrective_action: str) -> bytes:
     """Store what a tool said about a partial success."""
-    report = {"message": _printable(message), "done": _printable(done), "corrective_action": _printable(corrective_action)}
     try:
-        report["done"] = _tag(done)
-        return b"v1 partial " + orjson.dumps(report)
-    except (TypeError, ValueError, RecursionError):
-        report["done"] = _printable(done)
-        return b"v1 partial " + orjson.dumps(report)
+        told = orjson.loads(orjson.dumps(_tag(done)))
+    except Exception:  # noqa: BLE001  # see `encode`
+        told = _printable(done)
+    report = {"message": _printable(message), "done": told, "corrective_action": _printable(corrective_action)}
+    return b"v1 partial " + orjson.dumps(report)
 
 
 class Stored(Struct, frozen=True):
@@ -87,25 +99,31 @@ class Stored(Struct, frozen=True):
 
 def decode(data: bytes, hint: Any = Any) -> Stored:
     """Read stored bytes back."""
+    if data.startswith(_OK):
+        try:
+            return Stored("ok", orjson.loads(memoryview(data)[len(_OK) :]))
+        except orjson.JSONDecodeError as error:
+            raise NotReadable(f"the stored outcome cannot be read: {error}") from error
     version, _, rest = data.partition(b" ")
     status, _, body = rest.partition(b" ")
     try:
         match version, status:
-            case b"v1", b"ok":
-                return Stored("ok", orjson.loads(body))
             case b"v1", b"tagged":
                 return Stored("ok", _rebuild(orjson.loads(body), hint))
             case b"v1", (b"error" | b"partial" | b"unavailable"):
                 return Stored(status.decode(), _rebuild(orjson.loads(body), Any))
             case _:
                 pass
-    except (TypeError, ValueError, KeyError) as error:
-        raise NotReadable(f"the stored outcome cannot be read: {error}") from error
+    except Exception as error:  # a model of the tool's is made here, and it may have changed since
+        raise NotReadable(f"the stored outcome cannot be read: {_printable(error)}") from error
     raise NotReadable("the stored outcome was not written by a release this one understands")
 
 
 def _printable(thing: Any) -> str:
-    return str(thing)[:10_000].encode("utf-8", "replace").decode()
+    try:
+        return str(thing)[:10_000].encode("utf-8", "replace").decode()
+    except Exception:  # noqa: BLE001  # somebody's __str__
+        return f"a {type(thing).__name__} that cannot be printed"
 
 
 # ---------------------------------------------------------------- tags
@@ -207,16 +225,16 @@ def _bare(hint: Any) -> Any:
 
 def _rebuild_model(tag: str, stored: Any, hint: Any) -> Any:
     cls = _bare(hint)
-    if not isinstance(cls, type):
+    if cls is Any or not isinstance(cls, type):
         raise NotStorable("it holds a model, and the tool declares no return type to rebuild it from")
-    if tag == "enum" and issubclass(cls, Enum):
+    if tag == "enum":
         return cls(_rebuild(stored, Any))
     hints = get_type_hints(cls, include_extras=True)
     fields = {name: _rebuild(item, hints.get(name, Any)) for name, item in stored.items()}
     if hasattr(cls, "model_construct"):  # pydantic: the fields were validated when the model was made
         return cls.model_construct(**fields)
     if hasattr(cls, "__struct_fields__"):
-        return sys.modules["msgspec"].convert(fields, cls, from_attributes=True)
+        return msgspec.convert(fields, cls, from_attributes=True)
     if dataclasses.is_dataclass(cls):
         made = {f.name: fields[f.name] for f in dataclasses.fields(cls) if f.init}
         return cls(**made)

@@ -161,8 +161,13 @@ def check_stable(part: Part | UUID | datetime, where: str) -> str:
     )
 
 
+_UNSTABLE = re.compile("|".join(f"({pattern.pattern})" for pattern, _ in _UNSTABLE_TEXT), re.IGNORECASE)
+
+
 @lru_cache(maxsize=1024)  # a step is entered again by every retry
 def _unstable_text(text: str) -> str:
+    if _UNSTABLE.search(text) is None:  # one look for all of them is enough for nearly every text
+        return ""
     return next((what for pattern, what in _UNSTABLE_TEXT if pattern.search(text)), "")
 
 

@@ -32,8 +32,6 @@ LIFE = (
     "evidence",
 )
 COLUMNS = BIRTH[:-1] + LIFE  # `tool` repeats what `terms` says, for people and queries
-# What a claim looks at once there is an outcome.
-OUTCOME = ("key", "fingerprint", "terms", "state", "epoch", "outcome", "decided_at", "dedup_until", "settled_by")
 
 
 def birth(record: Record) -> tuple[Any, ...]:
@@ -78,7 +76,7 @@ def read(row: tuple[Any, ...]) -> Record:
     state, epoch, token, lease_until, sends, dtoken, first, sent_until, outcome, decided, dedup, by, reason, evidence = row[10:]
     return Record(
         Request(key, fingerprint, _read_terms(terms), tenant, scope, step, arguments, latch, after),
-        _STATES[state],
+        STATES[state],
         epoch,
         token,
         lease_until,
@@ -96,14 +94,7 @@ def read(row: tuple[Any, ...]) -> Record:
     )
 
 
-def glance(row: tuple[Any, ...]) -> Record:
-    """One row of `OUTCOME` as a record with blanks."""
-    key, fingerprint, terms, state, epoch, outcome, decided_at, dedup_until, settled_by = row
-    request = Request(key, fingerprint, _read_terms(terms), "")
-    return Record(request, _STATES[state], epoch, "", 0.0, 0.0, 0, "", 0.0, 0.0, outcome, decided_at, dedup_until, settled_by)
-
-
-_STATES = {str(state): state for state in State}
+STATES = {str(state): state for state in State}
 
 
 @lru_cache(maxsize=1024)

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from effectonce._core.ops import Recorded, Request
 from effectonce._core.records import Record
 from effectonce._core.transitions import Step
 from effectonce.errors import StoreUnavailable
@@ -61,15 +62,27 @@ CREATE INDEX IF NOT EXISTS effects_dedup_until ON effects (dedup_until) WHERE de
 
 _COLUMNS = ", ".join(_rows.COLUMNS)
 READ = f"SELECT {_COLUMNS} FROM effects WHERE key = ?"
-GLANCE = f"SELECT {', '.join(_rows.OUTCOME)} FROM effects WHERE key = ?"
+# Is it there, and is it a known outcome of exactly this request, within its window? Then the rest of the row is the reply.
+LOOK = """
+SELECT state IN ('completed', 'failed') AND fingerprint = ?2 AND dedup_until > ?3,
+       state, outcome, ?3 - decided_at, dedup_until - ?3, settled_by
+  FROM effects WHERE key = ?1
+"""
 REPLACE = (
     f"INSERT OR REPLACE INTO effects ({', '.join(_rows.BIRTH + _rows.LIFE)}) "
     f"VALUES ({', '.join('?' * len(_rows.BIRTH + _rows.LIFE))})"
 )
-UPDATE = f"UPDATE effects SET {', '.join(f'{name} = ?' for name in _rows.LIFE)} WHERE key = ?"
-DELETE = "DELETE FROM effects WHERE key = ?"
 # SQLite uses a partial index only where a statement repeats its condition word for word.
 _OPEN = "state IN ('claimed', 'dispatched', 'in_doubt')"
+# T1 in one statement: born only if it is absent and no other call of its step is in the air. 0 rows: look closer.
+BIRTH = f"""
+INSERT INTO effects ({", ".join(_rows.BIRTH + _rows.LIFE)})
+SELECT {", ".join("?" * len(_rows.BIRTH + _rows.LIFE))}
+ WHERE NOT EXISTS (SELECT 1 FROM effects WHERE {_OPEN} AND latch = ? AND latch <> '' AND (state <> 'claimed' OR sends > 0))
+    ON CONFLICT (key) DO NOTHING
+"""
+UPDATE = f"UPDATE effects SET {', '.join(f'{name} = ?' for name in _rows.LIFE)} WHERE key = ?"
+DELETE = "DELETE FROM effects WHERE key = ?"
 RIVAL = f"""
 SELECT {_COLUMNS} FROM effects
  WHERE {_OPEN} AND latch = ? AND key <> ? AND (state <> 'claimed' OR sends > 0)
@@ -150,12 +163,19 @@ class Connection:
         row = self.db.execute(sql, parameters).fetchone()
         return None if row is None else _rows.read(row)
 
-    def glance(self, key: str) -> Record | None:
-        """The record as far as a replay needs it: a third of the columns, for half the price. Not to be written back."""
-        row = self.db.execute(GLANCE, (key,)).fetchone()
-        return None if row is None else _rows.glance(row)
+    def look(self, request: Request, now: float) -> tuple[bool, Recorded | None]:
+        """Is there a record, and if its outcome answers this request, what is it?"""
+        row = self.db.execute(LOOK, (request.key, request.fingerprint, now)).fetchone()
+        if row is None:
+            return False, None
+        return True, Recorded(_rows.STATES[row[1]], *row[2:]) if row[0] else None
 
     # ------------------------------------------------------------ writing
+
+    def bear(self, record: Record) -> bool:
+        """Insert a record that was not there, unless somebody was faster or its step is latched."""
+        request = record.request
+        return self.db.execute(BIRTH, (*_rows.birth(record), *_rows.life(record), request.latch)).rowcount == 1
 
     def put(self, key: str, step: Step) -> None:
         before, after = step.before, step.after

@@ -18,11 +18,11 @@ import threading
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from effectonce._core.ops import Browse, Claim, Find, Op, Sweep, Swept, Tally
+from effectonce._core.ops import Browse, Claim, Dispatch, Find, Op, Sweep, Swept, Tally
 from effectonce._core.records import TERMINAL, Record, Scene, State, looks_around
 from effectonce._core.transitions import transition
 from effectonce.errors import StoreUnavailable
@@ -31,12 +31,17 @@ from effectonce.stores.base import Capabilities
 
 R = TypeVar("R")
 BATCH_MAX = 256
+FOLLOW_S = 0.1  # how long a follower waits before it looks for itself; it is woken long before
+
+
+_BEFORE_A_SEND = frozenset({Claim, Dispatch})
+_MUST_WRITE = object()  # no answer yet: this op changes a record
 
 
 class _Job:
     """One op on its way to the database."""
 
-    __slots__ = ("done", "error", "future", "loop", "op", "reply")
+    __slots__ = ("done", "error", "follower", "future", "loop", "op", "reply")
 
     def __init__(self, op: Op[Any]) -> None:
         self.op, self.done = op, False
@@ -44,6 +49,17 @@ class _Job:
         self.error: Exception | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
         self.future: asyncio.Future[Any] | None = None
+        self.follower: threading.Event | None = None
+
+    def answer(self, reply: Any) -> None:
+        """The op was applied, unless it has to be written first."""
+        if reply is not _MUST_WRITE:
+            self.reply, self.done = reply, True
+
+    def wake(self) -> None:
+        """Tell a sync caller to look again."""
+        if self.follower is not None:
+            self.follower.set()
 
     def finish(self) -> None:
         """On the loop of an async caller: hand over what came of it."""
@@ -84,14 +100,16 @@ class SqliteStore:
     # ------------------------------------------------------------ both colours
 
     def apply(self, op: Op[R], /) -> R:
-        job = _Job(op)
-        self._jobs.append(job)
-        with self._lock:
-            if not job.done:  # otherwise the one before us took it along
-                self._work()
-        if job.error is not None:
-            raise job.error
-        return cast(R, job.reply)
+        if self._jobs or not self._lock.acquire(blocking=False):
+            return cast(R, self._together(_Job(op)))
+        try:  # alone: no job, no waiting, no thread
+            connection = self._connect()
+            reply = self._read(connection, op)
+            return cast(R, self._commit(connection, (op,))[0] if reply is _MUST_WRITE else reply)
+        except Exception as error:  # whatever it is, nobody knows what was written
+            raise self._unavailable(error) from error
+        finally:
+            self._hand_over()
 
     async def aapply(self, op: Op[R], /) -> R:
         job = _Job(op)
@@ -122,16 +140,55 @@ class SqliteStore:
 
     # ------------------------------------------------------------ group commit
 
+    def _together(self, job: _Job) -> Any:
+        """Join those who wait: lead them, or be taken along."""
+        self._jobs.append(job)
+        while not job.done:
+            if self._lock.acquire(blocking=False):
+                self._lead(job)
+            else:
+                self._follow(job)
+        if job.error is not None:
+            raise job.error
+        return job.reply
+
+    def _lead(self, job: _Job) -> None:
+        """Work for everybody who waits, until our own job is done."""
+        try:
+            while not job.done:
+                self._work()
+        finally:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Let one of those who came meanwhile lead."""
+        self._lock.release()
+        if self._jobs:
+            with contextlib.suppress(IndexError):  # somebody else took it
+                self._jobs[0].wake()
+
+    def _follow(self, job: _Job) -> None:
+        """Somebody else holds the lock: it takes our job along, or leaves the lead to us.
+
+        Not by waiting for the lock: sixty waiters would pass it from one to the next only to find that their jobs are done, and
+        whoever came in between would commit alone.
+        """
+        job.follower = threading.Event()
+        if not job.done and self._lock.locked():
+            job.follower.wait(FOLLOW_S)
+
     def _work(self) -> None:
         """Work off what waits. The lock is held."""
         jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), BATCH_MAX))]
         failure: BaseException = InterruptedError("the caller that wrote for all was interrupted")
         try:
             connection = self._connect()
-            connection.check_file()
-            writes = [job for job in jobs if not self._answered_by_reading(connection, job)]
+            for job in jobs:
+                job.answer(self._read(connection, job.op))
+            writes = [job for job in jobs if not job.done]
             if writes:
-                self._commit(connection, writes)
+                for job, reply in zip(writes, self._commit(connection, [job.op for job in writes]), strict=True):
+                    job.answer(reply)
         except Exception as error:  # noqa: BLE001  # one caller works for all: each must hear of it, none may wait for ever
             failure = error
         finally:
@@ -140,43 +197,43 @@ class SqliteStore:
                     job.error, job.done = self._unavailable(failure), True
             self._deliver(jobs)
 
-    def _answered_by_reading(self, connection: Connection, job: _Job) -> bool:
-        """Most ops find a record that leaves them nothing to write. Those take no lock."""
-        match job.op:
+    def _read(self, connection: Connection, op: Any) -> Any:
+        """Most ops find a record that leaves them nothing to write. Those take no lock of the file's."""
+        match op:
             case Claim(request):
-                record = connection.glance(request.key)
-                if record is None:
-                    return False  # a first call: it will be written, unless another call of its step is in the air
-                if record.state not in TERMINAL:
-                    record = connection.record(READ, request.key)
-                step = transition(record, job.op, self._scene(connection, job.op, record))
-                if step.changed:
-                    return False
-                job.reply = step.reply
+                exists, known = connection.look(request, self._clock())
+                if not exists:
+                    return _MUST_WRITE  # a first call, unless another call of its step is in the air
+                if known is not None:
+                    return known
+                record = connection.record(READ, request.key)
+                step = transition(record, op, self._scene(connection, op, record))
+                return _MUST_WRITE if step.changed else step.reply
             case Find(key):
-                job.reply = connection.record(READ, key)
+                return connection.record(READ, key)
             case Browse(state, tenant, after, limit):
                 sql = BROWSE if state in TERMINAL else BROWSE_OPEN
-                job.reply = tuple(connection.records(sql, state, tenant, *after, limit))
+                return tuple(connection.records(sql, state, tenant, *after, limit))
             case Tally():
-                job.reply = {State(state): count for state, count in connection.rows(TALLY)}
+                return {State(state): count for state, count in connection.rows(TALLY)}
             case _:
-                return False
-        job.done = True
-        return True
+                return _MUST_WRITE
 
-    def _commit(self, connection: Connection, jobs: list[_Job]) -> None:
+    def _commit(self, connection: Connection, ops: Sequence[Op[Any]]) -> list[Any]:
+        """Write what these ops change in one transaction; their replies, when it is on the disk."""
+        if any(type(op) in _BEFORE_A_SEND for op in ops):
+            connection.check_file()
         connection.begin()
         try:
-            for job in jobs:
-                job.reply = self._write(connection, job.op)
+            replies = [self._write(connection, op) for op in ops]
             connection.commit()
         finally:
             connection.roll_back()  # nothing, if it was committed
-        for job in jobs:
-            job.done = True
+        return replies
 
     def _deliver(self, jobs: list[_Job]) -> None:
+        for job in jobs:
+            job.wake()
         for loop in {job.loop for job in jobs if job.loop is not None}:
             mine = [job for job in jobs if job.loop is loop]
             with contextlib.suppress(RuntimeError):  # the loop was closed: its callers are gone
@@ -187,6 +244,10 @@ class SqliteStore:
     def _write(self, connection: Connection, op: Any) -> Any:
         if isinstance(op, Sweep):
             return self._sweep(connection, op)
+        if isinstance(op, Claim) and not op.request.after:
+            born = transition(None, op, Scene(self._clock()))
+            if connection.bear(cast(Record, born.after)):
+                return born.reply
         record = connection.record(READ, op.key)
         step = transition(record, op, self._scene(connection, op, record))
         if step.changed:

@@ -1,0 +1,64 @@
+# Two commands do everything on a fresh Debian machine with Python >= 3.11: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench soak model clean
+
+help:  ## Show this help
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-7s %s\n", $$1, $$2}'
+
+demo: $(VENV)/.base  ## The story in ten seconds: refunded four times without us, once with us
+	$(BIN)/effectonce demo
+
+test: check  ## Everything: lint, types, the whole suite with coverage of the core and the stores
+	@echo "== the core, the stores and the house, with branch coverage"
+	$(BIN)/pytest -n 2 -q tests/core tests/conformance tests/properties tests/test_*.py --cov --cov-report=term:skip-covered
+	@echo "== crashes, crowds, the command line, the benchmarks"
+	$(BIN)/pytest -n 2 -q tests --ignore=tests/core --ignore=tests/conformance --ignore=tests/properties --ignore-glob='tests/test_*.py'
+
+check: $(VENV)/.dev  ## Seconds: lint, formatting, types, architecture, public names
+	@echo "== lint and formatting"
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@echo "== types"
+	$(BIN)/mypy
+	@echo "== architecture and public names"
+	$(BIN)/pytest -q tests/test_architecture.py tests/test_public_api.py
+
+bench: $(VENV)/.dev  ## Figures beside the bare floor and the goals
+	$(BIN)/python bench/calls.py
+	$(BIN)/python bench/canonical.py
+	$(BIN)/python bench/decorator.py
+
+soak: $(VENV)/.dev  ## Kill 2,000 processes and stop 200 at every named point; count what happened
+	$(BIN)/python -m tests.crash.soak --kills 2000 --stops 200
+
+model: $(VENV)/.dev  ## Explore the transition table exhaustively; find the known counterexamples again
+	$(BIN)/python model/run.py --spin
+
+clean:  ## Remove what the other targets made
+	rm -rf $(VENV) .coverage* .mypy_cache .ruff_cache .hypothesis
+
+# ---------------------------------------------------------------- the environment
+
+$(VENV)/bin/python:
+	@echo "== making $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python >= 3.11 is needed; set PYTHON=..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { \
+	  rm -rf $(VENV); \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "== installing python3-venv"; apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); \
+	  else echo "python3-venv is missing. As root: apt-get install python3-venv"; exit 1; fi; }
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.base: pyproject.toml | $(VENV)/bin/python
+	@echo "== installing effectonce"
+	@$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	@echo "== installing effectonce and what its tests need"
+	@$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $@ $(VENV)/.base

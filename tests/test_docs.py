@@ -1,0 +1,121 @@
+"""Every Python block in the README and the docs runs, and every transcript is replayed."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from effectonce._core.terms import GUARANTEES, Capability, Kind
+from effectonce.testing.bank import Bank
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "model" / "README.md"]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+NOT_REPLAYED = ("pip install", "make ")  # installing is what the fresh clone does; the rest of make is what runs this
+
+
+def blocks(page, language):
+    return [(page.read_text()[: m.start()].count("\n") + 2, m[2]) for m in BLOCK.finditer(page.read_text()) if m[1] == language]
+
+
+class HonestBank:
+    """What the pages call `bank`: a real one, in a process of its own, that honours keys."""
+
+    def __init__(self, process):
+        self.process = process
+
+    def refund(self, payment_id, amount_minor, idempotency_key):
+        return self.process.pay(payment_id, amount_minor, key=idempotency_key)
+
+
+class SlowBank:
+    """What the pages call `slow_bank`: it pays, and its answer is lost."""
+
+    def __init__(self, process):
+        self.process = process
+
+    def pay(self, invoice):
+        return self.process.pay(invoice, 1, fault="lose-answer")["receipt"]
+
+    def find(self, invoice):
+        found = self.process.find(invoice)
+        return found and found["receipt"]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_python_block_runs(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with Bank(tmp_path / "honest", honours_keys=True) as honest, Bank(tmp_path / "slow") as slow:
+        names = {"__name__": "page", "bank": HonestBank(honest), "slow_bank": SlowBank(slow)}
+        for line, code in blocks(page, "python"):
+            source = "\n" * (line - 1) + code
+            exec(compile(source, str(page), "exec"), names)
+        for payments in (honest.ledger(), slow.ledger()):
+            assert len({(p["payment_id"], p["key"]) for p in payments}) == len(payments), "a page paid twice"
+    said = capsys.readouterr().out
+    for line, code in blocks(page, "python"):
+        for promised in re.findall(r"print\(.*\) +# (.+)$", code, re.MULTILINE):
+            assert promised.split(":")[0] in said, f"{page.name}:{line} promises {promised!r}"
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "console")], ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_transcript_is_what_happens(page, tmp_path):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "NO_COLOR": "1",
+        "COLUMNS": "100",
+    }
+    for line, block in blocks(page, "console"):
+        for command, expected in re.findall(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE):
+            if command.startswith(NOT_REPLAYED):
+                continue
+            done = subprocess.run(
+                ["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+            )
+            shown = done.stdout + ("Killed\n" if done.returncode in (-9, 137) else done.stderr)
+            pattern = ".*".join(re.escape(part) for part in expected.split("…"))
+            assert re.fullmatch(pattern, shown, re.DOTALL), f"{page.name}:{line} `{command}` printed\n{shown}"
+
+
+def test_the_readme_shows_the_guarantees_as_the_code_has_them():
+    table = re.search(r"<!-- guarantees -->\n(.*?)<!-- /guarantees -->", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+    rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines()[2:]]
+    shown = {
+        (Kind(row[0].strip("`")), capability): cell
+        for row in rows
+        for capability, cell in zip(Capability, row[1:], strict=True)
+    }
+    assert shown == {cell: guarantee.promise for cell, guarantee in GUARANTEES.items()}
+
+
+def test_code_comes_before_line_31_of_the_readme():
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert lines.index("```python") < 30
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page):
+    for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_every_public_name_and_error_is_in_the_reference():
+    import effectonce
+
+    reference = "".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
+    missing = [name for name in effectonce.__all__ if f"`{name}" not in reference]
+    assert missing == []
+
+
+def test_every_make_target_is_in_the_help():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    shown = set(
+        re.findall(
+            r"make ([a-z]+)", subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        )
+    )
+    assert {"demo", "test", "check", "bench", "soak", "model", "help"} <= shown == targets
