@@ -98,7 +98,12 @@ def _checked(checked: spin.Checked) -> Line:
 
 
 def _text(line: Line, *, traces: bool) -> str:
-    figures = (f"{line.states:,}", f"{line.transitions:,}", "-" if line.stuck is None else f"{line.stuck}", f"{line.seconds:.1f}")
+    figures = (
+        f"{line.states:,}",
+        f"{line.transitions:,}",
+        "-" if line.stuck is None else f"{line.stuck}",
+        f"{line.seconds:.1f}",
+    )
     shown = line.trace if traces or not line.as_expected else ()
     steps = (f"{number:>8}. {step}" for number, step in enumerate(shown, 1))
     return "\n".join((_row(line.name, *figures, line.result), *steps))
