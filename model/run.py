@@ -6,7 +6,7 @@
     python model/run.py --traces   also print the shortest way to each violation
     python model/run.py --json     one object for each line, for machines
 
-Exits with 1 if anything is not as expected.
+Exits with 1 if anything is not as expected, or if nothing was checked.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> int:
         print(
             f"{len(lines) - len(failed)} of {len(lines)} as expected" + "".join(f"\nNOT AS EXPECTED: {name}" for name in failed)
         )
-    return 1 if failed else 0
+    return 1 if failed or not lines else 0
 
 
 def _options() -> argparse.Namespace:
