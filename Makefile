@@ -36,7 +36,7 @@ soak: $(VENV)/.dev  ## Kill 2,000 processes and stop 200 at every named point; c
 	$(BIN)/python -m tests.crash.soak --kills 2000 --stops 200
 
 model: $(VENV)/.dev  ## Explore the transition table exhaustively; find the known counterexamples again
-	$(BIN)/python model/run.py --spin
+	$(BIN)/python model/run.py
 
 clean:  ## Remove what the other targets made
 	rm -rf $(VENV) .coverage* .mypy_cache .ruff_cache .hypothesis

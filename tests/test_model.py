@@ -25,8 +25,6 @@ NOT_MODELLED = {
     ("T12", "Sweep", "completed", "absent"),
     ("T12", "Sweep", "failed", "absent"),
     ("T12", "Sweep", "tombstone", "absent"),
-    # The flow asks for a doubt only while it is dispatched. The rule is there for whoever drives the ops by hand.
-    ("T7", "Doubt", "claimed", "in_doubt"),
     # Evidence of success on a failed record would be a false failure: that it is never written is what the model shows.
     ("E", "Attest", "failed", "failed"),
 }

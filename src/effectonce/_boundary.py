@@ -14,6 +14,7 @@ from typing import Any, Self
 from msgspec import Struct
 
 from effectonce._core.keys import Part, UnstableKey, check_stable
+from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation
 
 
@@ -37,6 +38,17 @@ class Boundary(Struct, frozen=True, kw_only=True):
 
 
 here: ContextVar[Boundary | None] = ContextVar("effectonce_boundary", default=None)
+
+
+def inside(effect: EffectRef) -> Boundary:
+    """Where a running tool's own guarded calls happen: a step of its effect, which is the same whenever the tool is run again."""
+    outer = here.get()
+    return Boundary(
+        tenant=effect.tenant,
+        scope=effect.tool if outer is None else outer.scope,
+        step=f"inside {effect.key}",
+        permissions=frozenset() if outer is None else outer.permissions,
+    )
 
 
 class Within:

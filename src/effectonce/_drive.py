@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from effectonce._boundary import here, inside
 from effectonce._core.ops import (
     Answer,
     Applied,
@@ -135,7 +136,7 @@ class Performer:
 
 
 def _capture(function: Callable[[], Any], effect: Effect) -> Answer:
-    token = running.set(effect)
+    token, outside = running.set(effect), here.set(inside(effect.ref) if effect.key else here.get())
     try:
         value = function()
         if type(value) is CoroutineType:
@@ -145,6 +146,7 @@ def _capture(function: Callable[[], Any], effect: Effect) -> Answer:
     except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, KeyboardInterrupt included
         return Raised(error)
     finally:
+        here.reset(outside)
         running.reset(token)
 
 
@@ -305,7 +307,7 @@ class AsyncPerformer:
             beat.stop()
 
     async def _capture(self, function: Callable[[], Any], effect: Effect) -> Answer:
-        token = running.set(effect)
+        token, outside = running.set(effect), here.set(inside(effect.ref) if effect.key else here.get())
         try:
             return Ok(await function())
         except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, cancellation included
@@ -313,6 +315,7 @@ class AsyncPerformer:
                 self.cancelled = error
             return Raised(error)
         finally:
+            here.reset(outside)
             running.reset(token)
 
     async def _transact(self, op: Transact) -> Answer | Refused | Unavailable:

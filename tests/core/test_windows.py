@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from effectonce import Conflict, ContractViolation, Expired, InDoubt, OutOfOrder, TimeWindow
+from effectonce import Conflict, ContractViolation, Expired, Guard, InDoubt, OutOfOrder, TimeWindow
 from effectonce._core import ops
 from tests.core.helpers import QUICK
 
@@ -105,3 +105,51 @@ def test_a_step_in_doubt_runs_no_other_call(guard):
         store_credit()
 
     assert done == ["refund", "credit"]
+
+
+def test_a_tool_may_call_other_tools_and_each_effect_lands_once(store, clock):
+    """The inner calls have their place inside the outer effect: neither latched by it nor run again with it."""
+    done = []
+
+    def process(dies):
+        guard = Guard(store, cache=0)
+
+        @guard.tool(kind="write", permission="mail")
+        def mail(to: str):
+            done.append(f"mail {to}")
+
+        @guard.tool(kind="write", downstream="key", permission="mail", retry=QUICK)
+        def refund(payment: str):
+            mail("customer")
+            mail("book-keeping")
+            mail("customer")
+            done.append("refund")
+            if dies:
+                raise SystemExit
+            return "refunded"
+
+        with guard.step("chat", "refund", permissions={"mail"}):
+            return refund("pay_7")
+
+    with pytest.raises(SystemExit):
+        process(dies=True)
+    assert process(dies=False) == "refunded"
+    assert done == ["mail customer", "mail book-keeping", "refund", "refund"]
+
+
+def test_the_same_inner_call_of_two_effects_is_two_effects(guard):
+    done = []
+
+    @guard.tool(kind="write")
+    def mail(to: str):
+        done.append(to)
+
+    @guard.tool(kind="write")
+    def refund(payment: str):
+        mail("customer")
+
+    with guard.step("chat", "refund"):
+        refund("pay_7")
+        refund("pay_8")
+    guard.call(refund, {"payment": "pay_9"}, key="nightly")
+    assert done == ["customer"] * 3

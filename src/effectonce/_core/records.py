@@ -152,10 +152,6 @@ def to_hold(_r: Record | None, op: Claim, _: Scene) -> bool:
     return not op.dispatch
 
 
-def sent(r: Record, _op: Any, _: Scene) -> bool:
-    return r.sends > 0
-
-
 def resendable(r: Record, _op: Any, scene: Scene) -> bool:
     return r.sends == 0 or scene.now < r.first_dispatch_at + r.request.terms.resend_s
 
@@ -358,7 +354,6 @@ RULES: tuple[Rule, ...] = (
     Rule("T6", Fail, State.DISPATCHED, State.FAILED, (owns, rejection_is_final), _failed),
     Rule("T6b", Fail, State.CLAIMED, State.FAILED, (owns, transactional), _failed),
     Rule("T7", Doubt, State.DISPATCHED, State.IN_DOUBT, (owns,), _doubted),
-    Rule("T7", Doubt, State.CLAIMED, State.IN_DOUBT, (owns, sent), _doubted),
     Rule("T9", Inquire, State.IN_DOUBT, State.IN_DOUBT, (lease_over,), _inquired),
     Rule("T10", Complete, State.IN_DOUBT, State.COMPLETED, (owns,), _completed),
     Rule("T10b", Complete, State.IN_DOUBT, State.COMPLETED, (late_only_send,), _completed_late),

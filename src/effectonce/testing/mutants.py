@@ -205,7 +205,6 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the downstream window starts anew with each send", 4, _with_guard(records.resendable, _resendable_since_the_last_send)
     ),
-    Mutant("an unsent claim can be doubted", 4, _with_guard(records.sent, _yes)),
     Mutant("a claim completes without having been sent", 4, _with_guard(records.transactional, _yes)),
     Mutant("a rejection is always a failure", 5, _with_guard(records.rejection_is_final, _yes)),
     Mutant("a rejection is never a failure", 5, _with_guard(records.rejection_is_final, _no)),
