@@ -6,7 +6,7 @@
     python model/run.py --traces   also print the shortest way to each violation
     python model/run.py --json     one object for each line, for machines
 
-Exits with 1 if anything is not as expected.
+Exits with 1 if anything is not as expected, or if nothing was checked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Line:
     name: str
     states: int
     transitions: int
-    stuck: int
+    stuck: int | None  # None: not asked
     seconds: float
     result: str
     as_expected: bool
@@ -53,7 +53,7 @@ def main() -> int:
         print(
             f"{len(lines) - len(failed)} of {len(lines)} as expected" + "".join(f"\nNOT AS EXPECTED: {name}" for name in failed)
         )
-    return 1 if failed else 0
+    return 1 if failed or not lines else 0
 
 
 def _options() -> argparse.Namespace:
@@ -93,12 +93,17 @@ def _explored(report: Report) -> Line:
 def _checked(checked: spin.Checked) -> Line:
     expected = checked.model.holds
     result = {(True, True): "holds", (False, False): "found", (True, False): "NOT FOUND", (False, True): "VIOLATED"}
-    figures = (checked.states, checked.transitions, 0, round(checked.seconds, 1))
+    figures = (checked.states, checked.transitions, None, round(checked.seconds, 1))
     return Line(checked.model.name, *figures, result[checked.holds, expected], checked.holds == expected)
 
 
 def _text(line: Line, *, traces: bool) -> str:
-    figures = (f"{line.states:,}", f"{line.transitions:,}", f"{line.stuck}", f"{line.seconds:.1f}")
+    figures = (
+        f"{line.states:,}",
+        f"{line.transitions:,}",
+        "-" if line.stuck is None else f"{line.stuck}",
+        f"{line.seconds:.1f}",
+    )
     shown = line.trace if traces or not line.as_expected else ()
     steps = (f"{number:>8}. {step}" for number, step in enumerate(shown, 1))
     return "\n".join((_row(line.name, *figures, line.result), *steps))
