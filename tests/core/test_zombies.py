@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from effectonce import Conflict, Guard, InFlight, LeaseLost, NotSent, State
+from effectonce import Conflict, GaveUp, Guard, InFlight, LeaseLost, NotSent, PartialSuccess, State
 from effectonce._core import ops
 from effectonce.stores.memory import MemoryStore
 from tests.core.helpers import named, tool
@@ -54,12 +54,31 @@ def test_a_zombie_that_fails_late_does_not_free_its_successors_key(store, clock)
     tool(guards[1], named("pay", lambda: effects.append("B")), downstream="key")
     tool(guards[2], named("pay", lambda: effects.append("C")), downstream="key")
 
-    with guards[0].step("chat", "pay"), pytest.raises(NotSent):
+    with guards[0].step("chat", "pay"), pytest.raises(GaveUp, match="may have run"):
         guards[0].call("pay", {})
     with guards[2].step("chat", "pay"):
         assert guards[2].call("pay", {}).replayed
 
     assert effects == ["A", "B"]
+
+
+def test_a_zombie_that_did_half_leaves_its_word_as_evidence(store, clock):
+    guards = Guard(store, cache=0), Guard(store, cache=0)
+
+    def a():
+        clock.advance(31)
+        with guards[1].step("chat", "pay"):
+            guards[1].call("pay", {})
+        raise PartialSuccess("half", corrective_action="look")
+
+    tool(guards[0], named("pay", a), downstream="key")
+    tool(guards[1], named("pay", lambda: "B"), downstream="key")
+
+    with guards[0].step("chat", "pay"):
+        assert isinstance(guards[0].call("pay", {}).error, PartialSuccess)
+        assert guards[0].call("pay", {}).value == "B"
+    (record,) = store.apply(ops.Browse(State.COMPLETED))
+    assert "partial success" in record.evidence[0].note
 
 
 def test_an_owner_whose_successor_is_still_at_work_is_told_so(store, clock):

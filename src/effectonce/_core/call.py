@@ -318,7 +318,9 @@ class GuardedCall:
         """The tool raised. None: wait is over, try again."""
         partial = self.plan.encode_partial(error)
         if partial is not None and not self.in_transaction:
-            yield from self._persist(Complete(self.key, self.token, self.epoch, partial))
+            reply = yield from self._persist(Complete(self.key, self.token, self.epoch, partial))
+            if isinstance(reply, Refused):
+                yield from Attest(self.key, "an owner that had lost its lease reports a partial success", partial)
             return Rejection(error)
         verdict = self.plan.classify(error)
         if self.in_transaction and verdict.certainty is not Certainty.REJECTED:
@@ -344,11 +346,10 @@ class GuardedCall:
     def _had_no_effect(self, error: BaseException, verdict: Verdict, delay_s: float | None) -> Flow[Ending | None]:
         reply = yield from self._take_back(0.0 if delay_s is None else self.plan.lease_s)
         # If it is unknown whether this was written, another send could be taken back by it: stop here.
-        unknown = isinstance(reply, Unavailable)
-        if delay_s is not None and not unknown and (yield from self._pause(delay_s)):
+        if delay_s is not None and isinstance(reply, Applied) and (yield from self._pause(delay_s)):
             return None
-        if self.sends > 0:
-            return GaveUp(error, self.attempt)  # an earlier attempt may have landed
+        if self.sends > 0 or isinstance(reply, Refused):
+            return GaveUp(error, self.attempt)  # an earlier attempt, or whoever owns the record now, may have done it
         return NothingSent(error, self.attempt, exhausted=verdict.retryable)
 
     def _pause(self, delay_s: float) -> Flow[bool]:
@@ -423,7 +424,7 @@ class GuardedCall:
         match answer:
             case Ok(Found(result)):
                 return (yield from self._complete(result, by="probe"))
-            case Ok(NotFound()) if may_rerun:
+            case Ok(NotFound()) if may_rerun and self.attempt < self.plan.attempts and self.env.now() < self.give_up_at:
                 rerun = yield from self._insist(Rerun(self.key, self.token, self.epoch, self.plan.lease_s))
                 if isinstance(rerun, Applied):
                     return (yield from self._own(dispatched=False))

@@ -6,8 +6,6 @@ not need this file; if you write a check, it tells you what the check is for.
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -106,27 +104,21 @@ class _Wrapped:
         """Nothing to give back."""
 
 
-class _ChecksThenActs(_Wrapped):
-    """Looks, and some time later writes: the gap is where the second effect comes from."""
+class _DecidesOnAnOldRead(_Wrapped):
+    """A claim sees the store as it was one claim ago: a lagging replica, or a look that is not part of the write."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock)
+        self._absent: set[str] = set()
 
     def apply(self, op: Op[R], /) -> R:
-        self._gap(op)
-        if isinstance(op, Claim) and self._free:
-            self.inner._records.pop(op.key, None)  # noqa: SLF001  # it writes what it decided before
-        return super().apply(op)
-
-    async def aapply(self, op: Op[R], /) -> R:
         if isinstance(op, Claim):
-            free = op.key not in self.inner._records  # noqa: SLF001
-            await asyncio.sleep(0)
-            if free:
-                self.inner._records.pop(op.key, None)  # noqa: SLF001
-        return self.inner.apply(op)
-
-    def _gap(self, op: Op[Any]) -> None:
-        self._free = isinstance(op, Claim) and op.key not in self.inner._records  # noqa: SLF001
-        if self._free:
-            threading.Event().wait(0.005)
+            if op.key in self._absent:
+                self._absent.discard(op.key)
+                self.inner._records.pop(op.key, None)  # noqa: SLF001  # it writes what it decided before
+            elif op.key not in self.inner._records:  # noqa: SLF001
+                self._absent.add(op.key)
+        return super().apply(op)
 
 
 class _ForgetsAcknowledgements(_Wrapped):
@@ -220,7 +212,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("a step has no latch", 8, _with_guard(records.unlatched, _yes)),
     Mutant("one latch for all", 8, _OneLatchForAll),
     Mutant("a lost acknowledgement is a refusal", 9, _ForgetsAcknowledgements),
-    Mutant("it checks, then acts", 10, _ChecksThenActs),
+    Mutant("it decides on an old read", 10, _DecidesOnAnOldRead),
     Mutant("an empty outcome is none", 11, _TestsPresenceByTruth),
     Mutant("late evidence of any send settles", 5, _with_guard(records.late_only_send, _late_any_send)),
     Mutant("late evidence never settles", 11, _with_guard(records.late_only_send, _no)),
