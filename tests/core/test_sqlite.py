@@ -192,6 +192,11 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path):
     refused(lambda calls: guarded(SqliteStore(tmp_path / "no" / "effects.db"), calls), "there is no folder")
 
 
+def test_a_queue_that_cannot_be_made_is_named(path):
+    (path.parent / f"{path.name}-queue").mkdir()
+    refused(lambda calls: guarded(SqliteStore(path), calls), "Is a directory")
+
+
 def test_a_file_that_is_no_database_is_named(path):
     path.write_bytes(b"this is not a database, it is a letter to my aunt" * 50)
     refused(lambda calls: guarded(SqliteStore(path), calls), "not a database")
@@ -285,7 +290,10 @@ FORK = """
 
 def test_a_fork_gets_its_own_connection(path):
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(FORK.format(path=path))], capture_output=True, text=True, check=False
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(FORK.format(path=path))],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "3" in done.stdout
@@ -431,6 +439,7 @@ def test_a_child_leaves_its_parents_connections_alone(store):
     assert store.apply(ops.Tally()) == {}
     assert store._connect() is not parents
     assert parents.db.execute("SELECT 1").fetchone() == (1,)
+    parents.close()
 
 
 def test_a_store_that_is_gone_takes_its_writer_thread_along(path):

@@ -64,9 +64,9 @@ _COLUMNS = ", ".join(_rows.COLUMNS)
 READ = f"SELECT {_COLUMNS} FROM effects WHERE key = ?"
 # Is it there, and is it a known outcome of exactly this request, within its window? Then the rest of the row is the reply.
 LOOK = """
-SELECT state IN ('completed', 'failed') AND fingerprint = ?2 AND dedup_until > ?3,
-       state, outcome, ?3 - decided_at, dedup_until - ?3, settled_by
-  FROM effects WHERE key = ?1
+SELECT state IN ('completed', 'failed') AND fingerprint = ? AND dedup_until > ?,
+       state, outcome, ? - decided_at, dedup_until - ?, settled_by
+  FROM effects WHERE key = ?
 """
 REPLACE = (
     f"INSERT OR REPLACE INTO effects ({', '.join(_rows.BIRTH + _rows.LIFE)}) "
@@ -90,15 +90,15 @@ SELECT {_COLUMNS} FROM effects
 """
 BROWSE = f"""
 SELECT {_COLUMNS} FROM effects
- WHERE state = ?1 AND (?2 IS NULL OR tenant = ?2) AND (created_at, key) > (?3, ?4)
- ORDER BY created_at, key LIMIT ?5
+ WHERE state = ? AND (? IS NULL OR tenant = ?) AND (created_at, key) > (?, ?)
+ ORDER BY created_at, key LIMIT ?
 """
 BROWSE_OPEN = BROWSE.replace("WHERE", f"INDEXED BY effects_open WHERE {_OPEN} AND")
 TALLY = "SELECT state, count(*) FROM effects GROUP BY state"
 SWEEPABLE = f"""
-SELECT {_COLUMNS} FROM effects INDEXED BY effects_open WHERE {_OPEN} AND state = 'dispatched' AND lease_until <= ?1
+SELECT {_COLUMNS} FROM effects INDEXED BY effects_open WHERE {_OPEN} AND state = 'dispatched' AND lease_until <= ?
  UNION ALL
-SELECT {_COLUMNS} FROM effects WHERE dedup_until < 9e999 AND dedup_until <= ?1 AND state IN ('completed', 'failed', 'tombstone')
+SELECT {_COLUMNS} FROM effects WHERE dedup_until < 9e999 AND dedup_until <= ? AND state IN ('completed', 'failed', 'tombstone')
 """
 
 
@@ -109,14 +109,18 @@ class Connection:
         self.path, self._busy_s = path, busy_s
         if not path.parent.is_dir():
             raise StoreUnavailable(f"{path}: there is no folder {path.parent}. Nothing was sent.")
-        self._queue = os.open(f"{path}-queue", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=busy_s)
         try:
-            self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=busy_s)
+            self._queue = os.open(f"{path}-queue", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError:
+            self.db.close()
+            raise
+        try:
             self._enter_queue()  # two processes must not create the schema at once
             self._prepare()
             self._inode = path.stat().st_ino
         except BaseException:
-            os.close(self._queue)
+            self.close()
             raise
         fcntl.flock(self._queue, fcntl.LOCK_UN)
 
@@ -165,7 +169,7 @@ class Connection:
 
     def look(self, request: Request, now: float) -> tuple[bool, Recorded | None]:
         """Is there a record, and if its outcome answers this request, what is it?"""
-        row = self.db.execute(LOOK, (request.key, request.fingerprint, now)).fetchone()
+        row = self.db.execute(LOOK, (request.fingerprint, now, now, now, request.key)).fetchone()
         if row is None:
             return False, None
         return True, Recorded(_rows.STATES[row[1]], *row[2:]) if row[0] else None

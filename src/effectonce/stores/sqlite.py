@@ -128,6 +128,10 @@ class SqliteStore:
                 connection.close()
             self._idle, self._main = [], None
 
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the interpreter may be half gone
+            self.close()
+
     def _hire_writer(self) -> None:
         with self._lock:
             if self._writer is None:
@@ -213,7 +217,7 @@ class SqliteStore:
                 return connection.record(READ, key)
             case Browse(state, tenant, after, limit):
                 sql = BROWSE if state in TERMINAL else BROWSE_OPEN
-                return tuple(connection.records(sql, state, tenant, *after, limit))
+                return tuple(connection.records(sql, state, tenant, tenant, *after, limit))
             case Tally():
                 return {State(state): count for state, count in connection.rows(TALLY)}
             case _:
@@ -264,7 +268,7 @@ class SqliteStore:
 
     def _sweep(self, connection: Connection, op: Sweep) -> Swept:
         scene, counts = Scene(self._clock()), Counter[State]()
-        for before in connection.records(SWEEPABLE, scene.now):
+        for before in connection.records(SWEEPABLE, scene.now, scene.now):
             if counts.total() == op.limit:
                 break
             step = transition(before, op, scene)
