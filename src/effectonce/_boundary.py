@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar, Token
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,7 +26,7 @@ class Delivered(Struct, frozen=True):
     arguments: Mapping[str, Any]
 
 
-class Boundary(Struct, frozen=True, kw_only=True):
+class Boundary(Struct, frozen=True, kw_only=True, eq=False):
     """Where calls happen: whose, in which conversation or workflow, at which step."""
 
     tenant: str
@@ -35,6 +36,20 @@ class Boundary(Struct, frozen=True, kw_only=True):
     latch: bool = True
     permissions: frozenset[str] = frozenset()
     delivered: tuple[Delivered, ...] = ()
+    lasting: bool = False  # entered again, this place is the same object: what was derived in it may be remembered
+
+
+@lru_cache(maxsize=1024)
+def place(tenant: str, scope: str, step: str | int | None, latch: bool, permissions: frozenset[str]) -> Boundary:  # noqa: FBT001
+    """A place in a conversation, remembered: every retry enters it again."""
+    return Boundary(
+        tenant=named(tenant, "tenant"),
+        scope=named(scope, "scope"),
+        step=None if step is None else stable((step,), "the step id")[0],
+        latch=latch,
+        permissions=permissions,
+        lasting=True,
+    )
 
 
 here: ContextVar[Boundary | None] = ContextVar("effectonce_boundary", default=None)
@@ -93,6 +108,6 @@ def stable(parts: Iterable[Part], where: str) -> tuple[str, ...]:
 
 def named(value: str, what: str) -> str:
     """A tenant or a scope: any text that says something."""
-    if value == "":
+    if not isinstance(value, str) or value == "":  # type: ignore[redundant-expr]  # callers without a type checker
         raise ContractViolation(f"{what} must be a text that says something, not {value!r}. Nothing was sent.")
     return value

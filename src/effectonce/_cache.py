@@ -17,7 +17,7 @@ class ReplayCache:
     """The outcomes that this process has seen most recently."""
 
     def __init__(self, size: int, clock: Callable[[], float]) -> None:
-        self._size, self._clock = size, clock
+        self.size, self._clock = size, clock
         self._lock = threading.Lock()
         self._entries: OrderedDict[str, tuple[str, Recorded, float]] = OrderedDict()
 
@@ -30,10 +30,10 @@ class ReplayCache:
 
     def put(self, key: str, fingerprint: str, recorded: Recorded) -> None:
         """Remember an outcome that the store has just told."""
-        if self._size == 0:
+        if self.size == 0:
             return
         with self._lock:
             self._entries[key] = (fingerprint, recorded, self._clock() + recorded.remaining_s)
             self._entries.move_to_end(key)
-            if len(self._entries) > self._size:
+            if len(self._entries) > self.size:
                 self._entries.popitem(last=False)

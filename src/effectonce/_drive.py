@@ -10,14 +10,14 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from math import inf
 from types import CoroutineType
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from effectonce._boundary import here, inside
+from effectonce._boundary import Boundary, here, inside
 from effectonce._core.ops import (
     Answer,
     Applied,
@@ -32,6 +32,7 @@ from effectonce._core.ops import (
     Raised,
     Refused,
     Renew,
+    Request,
     Sleep,
     Transact,
     Unavailable,
@@ -42,31 +43,44 @@ from effectonce.stores.base import Store, TransactionalStore
 
 T = TypeVar("T")
 BEATS_PER_LEASE = 3
+IDLE_S = 30.0  # how long the heartbeat thread outlives the last lease
 _OURS = frozenset({Invoke, Ask, Transact, Sleep})  # everything else is the store's
 BEATS_PER_LEASE_AFTER_A_MISS = 10
 
 
 class Job(Struct, frozen=True):
-    """One call to perform: its store, its function, what that function may know about itself."""
+    """How one tool is run: its store, its function and its probe, what all its calls share."""
 
     store: Store
-    ref: EffectRef
+    heart: Heart
     secret: bytes
     lease_s: float
-    run: Callable[[], Any]
-    ask: Callable[[], Any]
+    function: Callable[..., Any]
+    probe: Callable[..., Any] | None
     encode: Callable[[Any], bytes]
 
-    def effect(self, op: Invoke | Transact | Ask, connection: Any = None) -> Effect:
-        attempt = 0 if isinstance(op, Ask) else op.attempt
-        deadline = inf if isinstance(op, Ask) else op.give_up_at
-        return Effect(self.ref, attempt, op.epoch, deadline, self.secret, connection)
+    def called(self, op: Invoke | Transact | Ask) -> Callable[..., Any]:
+        return self.probe if isinstance(op, Ask) and self.probe is not None else self.function
+
+    def effect(self, op: Invoke | Transact | Ask, ref: EffectRef, connection: Any = None) -> Effect:
+        if isinstance(op, Ask):
+            return Effect(ref, 0, op.epoch, inf, self.secret)
+        return Effect(ref, op.attempt, op.epoch, op.give_up_at, self.secret, connection)
 
     def renewal(self, op: Invoke | Ask) -> Renew:
         return Renew(op.key, op.token, op.epoch, self.lease_s)
 
     def completion(self, op: Transact, value: Any) -> Complete:
         return Complete(op.key, op.token, op.epoch, self.encode(value))
+
+
+class Prepared(Struct, frozen=True):
+    """One call, ready to be claimed."""
+
+    request: Request
+    ref: EffectRef
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
 
 
 # ---------------------------------------------------------------- sync
@@ -88,10 +102,10 @@ def drive(flow: Flow[T], perform: Callable[[Op[Any]], Any]) -> T:
 class Performer:
     """Performs ops for one sync call."""
 
-    __slots__ = ("heart", "job", "sleep")
+    __slots__ = ("call", "job")
 
-    def __init__(self, job: Job, heart: Heart, sleep: Callable[[float], None] = time.sleep) -> None:
-        self.job, self.heart, self.sleep = job, heart, sleep
+    def __init__(self, job: Job, call: Prepared) -> None:
+        self.job, self.call = job, call
 
     def __call__(self, op: Op[Any]) -> Any:
         if type(op) not in _OURS:
@@ -103,27 +117,27 @@ class Performer:
             case Invoke() | Ask():
                 return self._run(op)
             case Sleep(seconds):
-                return self.sleep(seconds)
+                return time.sleep(seconds)
             case Transact():
                 return self._transact(op)
             case _:
                 raise TypeError(f"nobody performs {op}")
 
     def _run(self, op: Invoke | Ask) -> Answer:
-        function = self.job.ask if isinstance(op, Ask) else self.job.run
+        job, call = self.job, self.call
         if not op.key:  # a read: nothing to keep alive
-            return _capture(function, self.job.effect(op))
-        beat = self.heart.start(self.job.renewal(op))
+            return _capture(job.called(op), call, job.effect(op, call.ref))
+        beat = job.heart.start(job.renewal(op))
         try:
-            return _capture(function, self.job.effect(op))
+            return _capture(job.called(op), call, job.effect(op, call.ref))
         finally:
-            self.heart.stop(beat)
+            job.heart.stop(beat)
 
     def _transact(self, op: Transact) -> Answer | Refused | Unavailable:
         assert isinstance(self.job.store, TransactionalStore)
         try:
             with self.job.store.transaction() as transaction:
-                answer = _capture(self.job.run, self.job.effect(op, transaction.connection))
+                answer = _capture(self.job.function, self.call, self.job.effect(op, self.call.ref, transaction.connection))
                 if not isinstance(answer, Ok):
                     return answer
                 reply = transaction.apply(self.job.completion(op, answer.value))
@@ -135,13 +149,20 @@ class Performer:
             return Unavailable(error)
 
 
-def _capture(function: Callable[[], Any], effect: Effect) -> Answer:
-    token, outside = running.set(effect), here.set(inside(effect.ref) if effect.key else here.get())
+def _place_inside(effect: Effect, call: Prepared) -> Boundary | None:
+    """Where the tool's own guarded calls happen. A tool that may repeat after its window is no place: its next run is another one."""
+    return inside(effect.ref) if effect.key and not call.request.terms.rerun else here.get()
+
+
+def _capture(function: Callable[..., Any], call: Prepared, effect: Effect) -> Answer:
+    token, outside = running.set(effect), here.set(_place_inside(effect, call))
     try:
-        value = function()
+        value = function(*call.args, **call.kwargs)
         if type(value) is CoroutineType:
             value.close()
             raise NotSent("a sync tool returned a coroutine; declare it with async def", retryable=False)
+        if hasattr(value, "__await__"):
+            raise TypeError("a sync tool returned something to await, which may be under way; declare it with async def")
         return Ok(value)
     except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, KeyboardInterrupt included
         return Raised(error)
@@ -205,7 +226,10 @@ class Heart:
         while True:
             with self._changed:
                 while (pause_s := self._wakes_at - self._clock()) > 0:
-                    self._changed.wait(None if pause_s == inf else pause_s)
+                    self._changed.wait(min(pause_s, IDLE_S))
+                    if pause_s == self._wakes_at == inf:
+                        self._thread = None  # nothing to do for long: the next call starts another
+                        return
                 due = [beat for beat in self._beats if beat.due <= self._clock()]
             for beat in due:
                 self._renew(beat)
@@ -242,10 +266,10 @@ async def adrive(flow: Flow[T], perform: AsyncPerformer) -> T:
 class AsyncPerformer:
     """Performs ops for one async call."""
 
-    __slots__ = ("cancelled", "job", "sleep")
+    __slots__ = ("call", "cancelled", "job")
 
-    def __init__(self, job: Job, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        self.job, self.sleep = job, sleep
+    def __init__(self, job: Job, call: Prepared) -> None:
+        self.job, self.call = job, call
         self.cancelled: asyncio.CancelledError | None = None
 
     async def __call__(self, op: Op[Any]) -> Any:
@@ -291,25 +315,25 @@ class AsyncPerformer:
     async def _sleep(self, seconds: float) -> Interrupted | None:
         if self.cancelled is None:
             try:
-                await self.sleep(seconds)
+                await asyncio.sleep(seconds)
             except asyncio.CancelledError as cancelled:
                 self.cancelled = cancelled
         return None if self.cancelled is None else Interrupted(self.cancelled)
 
     async def _run(self, op: Invoke | Ask) -> Answer:
-        function = self.job.ask if isinstance(op, Ask) else self.job.run
+        job, effect = self.job, self.job.effect(op, self.call.ref)
         if not op.key:
-            return await self._capture(function, self.job.effect(op))
-        beat = AsyncBeat(self.job.store, self.job.renewal(op))
+            return await self._capture(job.called(op), effect)
+        beat = AsyncBeat(job.store, job.renewal(op))
         try:
-            return await self._capture(function, self.job.effect(op))
+            return await self._capture(job.called(op), effect)
         finally:
             beat.stop()
 
-    async def _capture(self, function: Callable[[], Any], effect: Effect) -> Answer:
-        token, outside = running.set(effect), here.set(inside(effect.ref) if effect.key else here.get())
+    async def _capture(self, function: Callable[..., Any], effect: Effect) -> Answer:
+        token, outside = running.set(effect), here.set(_place_inside(effect, self.call))
         try:
-            return Ok(await function())
+            return Ok(await function(*self.call.args, **self.call.kwargs))
         except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, cancellation included
             if isinstance(error, asyncio.CancelledError):
                 self.cancelled = error
@@ -322,7 +346,8 @@ class AsyncPerformer:
         assert isinstance(self.job.store, TransactionalStore)
         try:
             async with self.job.store.atransaction() as transaction:
-                answer = await self._capture(self.job.run, self.job.effect(op, transaction.connection))
+                effect = self.job.effect(op, self.call.ref, transaction.connection)
+                answer = await self._capture(self.job.function, effect)
                 if not isinstance(answer, Ok):
                     return answer
                 reply = transaction.apply(self.job.completion(op, answer.value))

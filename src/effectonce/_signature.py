@@ -53,6 +53,12 @@ class ToolSignature:
                 f"{self.tool}: a key is never a parameter, because the model would see it. "
                 f"Read current_effect().downstream_key inside the tool instead."
             )
+        first = self.names[0] if self.names else ""
+        if first in ("self", "cls") and first not in (*(declared or ()), *self.volatile):
+            raise ContractViolation(
+                f"{self.tool}: {first!r} would be part of the key, and changes with every field of the object. "
+                f"Decorate a function, or the bound method: guard.tool(...)(bank.{self.tool})."
+            )
         sure = {str(field.value) for field in declared or () if isinstance(field, Stable)}
         fields = tuple(str(f.value) if isinstance(f, Stable) else f for f in declared) if declared is not None else self.matched
         for field in (*fields, *self.volatile):

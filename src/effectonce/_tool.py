@@ -36,7 +36,7 @@ from effectonce._core.keys import (
 from effectonce._core.ops import Recorded, Request
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
-from effectonce._drive import AsyncPerformer, Heart, Job, Performer, adrive, drive
+from effectonce._drive import AsyncPerformer, Heart, Job, Performer, Prepared, adrive, drive
 from effectonce._signature import ToolSignature
 from effectonce.effect import EffectRef, running
 from effectonce.errors import (
@@ -49,11 +49,12 @@ from effectonce.errors import (
     PartialSuccess,
     StoreUnavailable,
 )
-from effectonce.outcome import Outcome, conclude
+from effectonce.outcome import Outcome, conclude, value_of
 from effectonce.policy import Contract
 from effectonce.stores.base import Store
 
 P = ParamSpec("P")
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 ASKED_MAX, ASKED_BYTES_MAX = 1024, 4096  # calls whose request is remembered, and how large they may be
 
 R = TypeVar("R", covariant=True)
@@ -92,15 +93,6 @@ class House(Struct, frozen=True):
     cache: ReplayCache
 
 
-class Prepared(Struct):
-    """One call, ready to be claimed."""
-
-    request: Request
-    ref: EffectRef
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-
-
 class GuardedTool:
     """Behind the wrapper: everything that is known when a tool is decorated."""
 
@@ -113,13 +105,13 @@ class GuardedTool:
         self.terms = contract.terms
         self.probe_function: Callable[..., Any] | None = None
         self.fallback_function: Callable[..., Any] | None = None
-        self.plan = self._plan()
+        self._plan_calls()
         self._prefix = canonical(contract.name)
         self._asked: dict[tuple[Boundary, bytes], tuple[Request, EffectRef]] = {}
 
-    def _plan(self) -> Plan:
-        contract, retry = self.contract, self.contract.retry
-        return Plan(
+    def _plan_calls(self) -> None:
+        contract, retry, house = self.contract, self.contract.retry, self.house
+        self.plan = Plan(
             lease_s=contract.lease_s,
             wait_s=contract.wait_s,
             attempts=retry.attempts,
@@ -132,6 +124,9 @@ class GuardedTool:
             encode=functools.partial(encode_or_excuse, hint=self.signature.returns),
             encode_partial=_partial,
         )
+        self.job = Job(
+            house.store, house.heart, house.secret, contract.lease_s, self.function, self.probe_function, self.plan.encode
+        )
 
     # ------------------------------------------------------------ registration
 
@@ -140,7 +135,7 @@ class GuardedTool:
             raise ContractViolation(f"{self.contract.name}: a probe needs downstream='probe'")
         self._same_colour(function, "probe")
         self.probe_function = function
-        self.plan = self._plan()
+        self._plan_calls()
         return function
 
     def fallback(self, function: F) -> F:
@@ -157,11 +152,12 @@ class GuardedTool:
 
     def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: tuple[Part, ...] | None = None) -> Prepared:
         """Check everything that can be checked, then say which effect this is. Nothing is claimed yet."""
-        asked = None if key is not None else _asked(args, kwargs)
+        boundary = here.get()
+        asked = None if boundary is None or not boundary.lasting or key is not None else _asked(boundary, args, kwargs)
         known = None if asked is None else self._asked.get(asked)
         if known is not None:
-            self._boundary(key)
-            return Prepared(*known, args, kwargs)
+            self._refuse_inside_a_transaction()
+            return Prepared(known[0], known[1], args, kwargs)
         arguments = self.signature.bind(args, kwargs)
         self.signature.validate(arguments)
         boundary = self._boundary(key)
@@ -193,13 +189,16 @@ class GuardedTool:
             raise ContractViolation(
                 f"{self.contract.name} needs the permission {permission!r}, which this step does not have. Nothing was sent."
             )
+        self._refuse_inside_a_transaction()
+        return boundary
+
+    def _refuse_inside_a_transaction(self) -> None:
         effect = running.get()
         if effect is not None and effect.connection is not None:
             raise ContractViolation(
                 f"{self.contract.name} was called inside the transaction of {effect.ref.tool}, where it could not be recorded on its own. "
                 f"Nothing was sent. Call it before or after."
             )
-        return boundary
 
     def _request(self, arguments: dict[str, Any], boundary: Boundary, key: tuple[Part, ...] | None) -> Request:
         signature, secret, tool = self.signature, self.house.secret, self.contract.name
@@ -268,41 +267,55 @@ class GuardedTool:
     # ------------------------------------------------------------ running a call
 
     def call(self, prepared: Prepared) -> Outcome[Any]:
-        known = self._known(prepared)
-        if known is not None:
-            return known
-        flow = GuardedCall(prepared.request, self.plan, self.house.env).flow()
-        ending = drive(flow, Performer(self._job(prepared), self.house.heart))
-        return self._conclude(ending, prepared)
+        return conclude(self.run(prepared), prepared.ref, self.signature.returns)
 
     async def acall(self, prepared: Prepared) -> Outcome[Any]:
-        known = self._known(prepared)
+        return conclude(await self.arun(prepared), prepared.ref, self.signature.returns)
+
+    def run(self, prepared: Prepared) -> Ending:
+        request, cache = prepared.request, self.house.cache
+        known = cache.get(request.key, request.fingerprint)
         if known is not None:
-            return known
-        flow = GuardedCall(prepared.request, self.plan, self.house.env).flow()
-        ending = await adrive(flow, AsyncPerformer(self._job(prepared)))
-        return self._conclude(ending, prepared)
+            return Replay(known, coalesced=False)
+        ending = drive(GuardedCall(request, self.plan, self.house.env).flow(), Performer(self.job, prepared))
+        if cache.size > 0:
+            self._remember_outcome(request, ending)
+        return ending
+
+    async def arun(self, prepared: Prepared) -> Ending:
+        request, cache = prepared.request, self.house.cache
+        known = cache.get(request.key, request.fingerprint)
+        if known is not None:
+            return Replay(known, coalesced=False)
+        ending = await adrive(GuardedCall(request, self.plan, self.house.env).flow(), AsyncPerformer(self.job, prepared))
+        if cache.size > 0:
+            self._remember_outcome(request, ending)
+        return ending
 
     def read(self, error: BaseException, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Outcome[Any]:
         prepared = self._unrecorded(args, kwargs)
-        ending = drive(read_call(self.plan, self.house.env, error), Performer(self._job(prepared), self.house.heart))
+        ending = drive(read_call(self.plan, self.house.env, error), Performer(self.job, prepared))
         return conclude(ending, prepared.ref, self.signature.returns)
 
     async def aread(self, error: BaseException, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Outcome[Any]:
         prepared = self._unrecorded(args, kwargs)
-        ending = await adrive(read_call(self.plan, self.house.env, error), AsyncPerformer(self._job(prepared)))
+        ending = await adrive(read_call(self.plan, self.house.env, error), AsyncPerformer(self.job, prepared))
         return conclude(ending, prepared.ref, self.signature.returns)
 
     def reconcile(self, record: Record) -> Outcome[Any]:
         """Ask the probe about a record in doubt."""
         prepared = self._recalled(record)
         flow = GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
-        return self._conclude(drive(flow, Performer(self._job(prepared), self.house.heart)), prepared)
+        return self._settled(drive(flow, Performer(self.job, prepared)), prepared)
 
     async def areconcile(self, record: Record) -> Outcome[Any]:
         prepared = self._recalled(record)
         flow = GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
-        return self._conclude(await adrive(flow, AsyncPerformer(self._job(prepared))), prepared)
+        return self._settled(await adrive(flow, AsyncPerformer(self.job, prepared)), prepared)
+
+    def _settled(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
+        self._remember_outcome(prepared.request, ending)
+        return conclude(ending, prepared.ref, self.signature.returns)
 
     def _recalled(self, record: Record) -> Prepared:
         request = record.request
@@ -314,44 +327,25 @@ class GuardedTool:
         request = Request("", "", self.terms, self.house.tenant)
         return Prepared(request, EffectRef(self.contract.name, ""), args, kwargs)
 
-    def _job(self, prepared: Prepared) -> Job:
-        args, kwargs = prepared.args, prepared.kwargs
-        run = functools.partial(self.function, *args, **kwargs)
-        ask = run if self.probe_function is None else functools.partial(self.probe_function, *args, **kwargs)
-        house = self.house
-        return Job(house.store, prepared.ref, house.secret, self.contract.lease_s, run, ask, self.plan.encode)
-
-    def _known(self, prepared: Prepared) -> Outcome[Any] | None:
-        recorded = self.house.cache.get(prepared.request.key, prepared.request.fingerprint)
-        if recorded is None:
-            return None
-        return conclude(Replay(recorded, coalesced=False), prepared.ref, self.signature.returns)
-
-    def _conclude(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
-        key, cache = prepared.request.key, self.house.cache
+    def _remember_outcome(self, request: Request, ending: Ending) -> None:
+        cache = self.house.cache
         match ending:
             case Replay(recorded) if recorded.remaining_s > 0:
-                cache.put(key, prepared.request.fingerprint, recorded)
+                cache.put(request.key, request.fingerprint, recorded)
             case Fresh(recorded=True, outcome=outcome) if outcome:
                 remembered = Recorded(State.COMPLETED, outcome, 0.0, self.terms.window_s, ending.settled_by)
-                cache.put(key, prepared.request.fingerprint, remembered)
-        return conclude(ending, prepared.ref, self.signature.returns)
+                cache.put(request.key, request.fingerprint, remembered)
 
 
-def _asked(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Boundary, bytes] | None:
+def _asked(boundary: Boundary, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Boundary, bytes] | None:
     """This very call in this very place, if it is made of plain data: a retry has the same request, and need not derive it again.
 
-    `marshal` tells 1, 1.0 and True apart, and refuses whatever is not exactly a builtin type: equal bytes are equal arguments.
+    Of plain data only: `marshal` tells 1, 1.0 and True apart, so equal bytes are equal arguments.
     """
-    boundary = here.get()
-    if boundary is None or boundary.delivered:
+    if not (_PLAIN.issuperset(map(type, args)) and _PLAIN.issuperset(map(type, kwargs.values()))):
         return None
-    try:
-        data = marshal.dumps(
-            (args, cast("dict[str, Any]", kwargs)), 2
-        )  # version 2 has no references: it depends on the values alone
-    except ValueError:
-        return None
+    # Version 2 has no references: it depends on the values alone.
+    data = marshal.dumps((args, cast("dict[str, Any]", kwargs)), 2)
     return (boundary, data) if len(data) <= ASKED_BYTES_MAX else None
 
 
@@ -387,9 +381,12 @@ def wrap(tool: GuardedTool) -> Tool[..., Any]:
 
 
 def _sync_wrapper(tool: GuardedTool) -> Callable[..., Any]:
+    returns = tool.signature.returns
+
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            return tool.call(tool.prepare(args, kwargs)).unwrap()
+            prepared = tool.prepare(args, kwargs)
+            return value_of(tool.run(prepared), prepared.ref, returns)
         except FALLBACK_FOR as error:
             if tool.fallback_function is None:
                 raise
@@ -399,9 +396,12 @@ def _sync_wrapper(tool: GuardedTool) -> Callable[..., Any]:
 
 
 def _async_wrapper(tool: GuardedTool) -> Callable[..., Awaitable[Any]]:
+    returns = tool.signature.returns
+
     async def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            return (await tool.acall(tool.prepare(args, kwargs))).unwrap()
+            prepared = tool.prepare(args, kwargs)
+            return value_of(await tool.arun(prepared), prepared.ref, returns)
         except FALLBACK_FOR as error:
             if tool.fallback_function is None:
                 raise

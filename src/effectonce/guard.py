@@ -6,13 +6,14 @@ import itertools
 import os
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from types import CellType
 from typing import Any, ParamSpec, TypeVar, cast
 
 from msgspec import Struct
 
-from effectonce._boundary import Boundary, Delivered, Within, named, stable
+from effectonce._boundary import Boundary, Delivered, Within, named, place, stable
 from effectonce._cache import ReplayCache
 from effectonce._core.call import Env
 from effectonce._core.codec import NotReadable, encode, encode_error
@@ -29,6 +30,7 @@ from effectonce.stores import Store, open_store
 
 P = ParamSpec("P")
 _NOTHING: frozenset[str] = frozenset()
+_REMEMBERED = frozenset({str, int, type(None)})  # exactly these: True is 1 to a dict, and not to a key
 R = TypeVar("R")
 
 
@@ -120,26 +122,32 @@ class Guard:
         capability, store = contract.downstream.capability, self.store.capabilities
         if capability is Capability.TRANSACTION and not store.transactions:
             raise ContractViolation(f"{contract.name}: this store has no transactions that a tool could share")
-        unrecoverable = contract.kind is Kind.IRREVERSIBLE and capability in (Capability.PROBE, Capability.NONE)
-        if unrecoverable and not store.durable and not contract.accept_store_loss:
+        if contract.kind is Kind.IRREVERSIBLE and not store.durable and not contract.accept_store_loss:
             raise ContractViolation(
-                f"{contract.name} is irreversible and the downstream cannot deduplicate it, but this store can forget: the effect could run "
-                f"twice. Use a durable store such as sqlite:///effects.db, or say accept_store_loss=True."
+                f"{contract.name} is irreversible, but this store can forget: the effect could run twice. "
+                f"Use a durable store such as sqlite:///effects.db, or say accept_store_loss=True."
             )
 
     def _register(self, tool: GuardedTool) -> None:
         """Two functions of one name would share keys and replay each other's results."""
+        if tool.contract.name == "<lambda>":
+            raise ContractViolation("a lambda has no name that could be part of a key: give it name='...'")
         known = self._tools.get(tool.contract.name)
         if known is not None and _home(known.function) != _home(tool.function):
             raise ContractViolation(
                 f"two tools are called {tool.contract.name!r}: {_home(known.function)} and {_home(tool.function)}. "
                 f"Give one of them name='...': the name is part of every key."
             )
+        if known is not None and _captured(known.function) != _captured(tool.function):
+            raise ContractViolation(
+                f"{tool.contract.name!r} was made before with other captured values: both would share keys and replay each other's results. "
+                f"Give each its own name='...', or pass what differs as an argument."
+            )
         self._tools[tool.contract.name] = tool
 
     def _tool(self, tool: str | Tool[..., Any]) -> GuardedTool:
         guarded = self._tools.get(tool) if isinstance(tool, str) else getattr(tool, "__effectonce_tool__", None)
-        if not isinstance(guarded, GuardedTool):
+        if not isinstance(guarded, GuardedTool) or self._tools.get(guarded.contract.name) is not guarded:
             raise ContractViolation(f"{tool!r} is not a tool of this guard; it has {', '.join(self._tools) or 'none'}")
         return guarded
 
@@ -161,12 +169,15 @@ class Guard:
         the result is a new effect: *delivered* is what it was shown. While one call of a step has no outcome, the step runs no other,
         unless *latch* is False.
         """
+        allowed = frozenset(permissions) if permissions else _NOTHING
+        if type(step) in _REMEMBERED and not delivered:
+            return Within(place(self._house.tenant if tenant is None else tenant, scope, step, latch, allowed))
         boundary = Boundary(
             tenant=self._house.tenant if tenant is None else named(tenant, "tenant"),
             scope=named(scope, "scope"),
             step=None if step is None else stable((step,), "the step id")[0],
             latch=latch,
-            permissions=frozenset(permissions) if permissions else _NOTHING,
+            permissions=allowed,
             delivered=tuple(delivered),
         )
         return Within(boundary)
@@ -209,10 +220,9 @@ class Guard:
         parts = None if key is None else key if isinstance(key, tuple) else (key,)
         if guarded.contract.kind is Kind.READ and guarded.contract.dedup is None:
             raise ContractViolation(f"{guarded.contract.name} is a read: it has no record. Call it directly.")
-        prepared = guarded.prepare((), arguments, parts)
-        called: Outcome[Any] | Awaitable[Outcome[Any]]
-        called = guarded.acall(prepared) if guarded.is_async else guarded.call(prepared)
-        return called
+        if guarded.is_async:
+            return _acall(guarded, arguments, parts)
+        return guarded.call(guarded.prepare((), arguments, parts))
 
     # ------------------------------------------------------------ settling
 
@@ -286,6 +296,11 @@ class Guard:
         self.store.close()
 
 
+async def _acall(guarded: GuardedTool, arguments: Mapping[str, Any], key: tuple[Part, ...] | None) -> Outcome[Any]:
+    """Prepared when it is awaited: what is keyed is what is sent."""
+    return await guarded.acall(guarded.prepare((), arguments, key))
+
+
 class _DidNotHappen(Exception):  # a statement by a person, stored under this name
     """A person found out that the effect did not happen."""
 
@@ -295,6 +310,30 @@ def _kind(kind: str | Kind) -> Kind:
         return Kind(kind)
     except ValueError:
         raise ContractViolation(f"kind={kind!r}: choose one of {', '.join(Kind)}") from None
+
+
+def _captured(function: Callable[..., Any]) -> list[Any]:
+    """The values that a closure carries: tools from a factory differ only in these."""
+    cells = getattr(function, "__closure__", None) or ()
+    return [_Same(cell) for cell in cells]
+
+
+class _Same:
+    """Two cells are the same if they hold the same object, or equal plain values. Nothing else is compared: it might not want to be."""
+
+    def __init__(self, cell: CellType) -> None:
+        try:
+            self.content: Any = cell.cell_contents
+        except ValueError:  # not filled yet: the function itself, for one
+            self.content = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Same):
+            return NotImplemented
+        plain = type(self.content) is type(other.content) and isinstance(self.content, str | int | float | bytes | tuple)
+        return self.content is other.content or (plain and self.content == other.content)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def _home(function: Callable[..., Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, Literal, NoReturn, TypeVar, assert_never
@@ -18,9 +19,10 @@ from effectonce._core.call import (
     Replay,
 )
 from effectonce._core.call import GaveUp as GaveUpEnding
-from effectonce._core.codec import NotReadable, Stored, decode
+from effectonce._core.codec import PARTIAL, NotReadable, Stored, decode
 from effectonce._core.ops import Busy, Doubtful, Early, Latched, Mismatch, Unavailable
 from effectonce._core.ops import Expired as ExpiredReply
+from effectonce._core.records import State
 from effectonce.effect import EffectRef
 from effectonce.errors import (
     Conflict,
@@ -64,9 +66,9 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
         case Fresh(value, recorded, settled_by):
             return Outcome(status="succeeded", effect=effect, value=value, recorded=recorded, settled_by=settled_by)
         case Replay():
-            return _replayed(ending, effect, returns)
+            return _replayed(ending, effect, _stored(ending, returns))
         case Rejection(error):
-            return Outcome(status="failed", effect=effect, error=error)
+            return Outcome(status="failed", effect=effect, error=_stamped(error, effect))
         case Lost(error, reason):
             if not isinstance(error, Exception):
                 raise error
@@ -77,7 +79,7 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
             raise error
         case NothingSent(error, attempts, exhausted):
             if not exhausted:
-                raise error
+                raise _stamped(error, effect)
             message = f"{effect} did not run: {attempts} attempts failed, the last with {type(error).__name__}: {error}"
             raise GaveUp(message, effect=effect) from error
         case GaveUpEnding(error, attempts):
@@ -88,6 +90,16 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
             raise GaveUp(message, effect=effect) from error
         case _:
             return _refuse(ending, effect)
+
+
+def value_of(ending: Ending, effect: EffectRef, returns: Any) -> Any:
+    """What a bare call returns: `conclude(...).unwrap()`, without an `Outcome` where there is nothing to say but the value."""
+    if isinstance(ending, Fresh):
+        return ending.value
+    if isinstance(ending, Replay):
+        stored = _stored(ending, returns)
+        return stored.content if stored.status == "ok" else _replayed(ending, effect, stored).unwrap()
+    return conclude(ending, effect, returns).unwrap()
 
 
 def _refuse(ending: Fenced | Busy | Latched | Mismatch | ExpiredReply | Early | Unavailable, effect: EffectRef) -> NoReturn:
@@ -130,13 +142,23 @@ def _in_doubt(effect: EffectRef, reason: str, cause: Exception | None = None) ->
     return Outcome(status="in_doubt", effect=effect, error=error)
 
 
-def _replayed(replay: Replay, effect: EffectRef, returns: Any) -> Outcome[Any]:
-    recorded = replay.recorded
+def _stamped(error: BaseException, effect: EffectRef) -> BaseException:
+    """Say whose error this is: if it ends an outer tool as well, it tells nothing about the outer effect."""
+    if effect.key:
+        with contextlib.suppress(AttributeError):  # an exception class with slots
+            error.effectonce_of = effect.key  # type: ignore[attr-defined]
+    return error
+
+
+def _stored(replay: Replay, returns: Any) -> Stored:
     try:
-        stored = decode(recorded.outcome, returns)
+        return decode(replay.recorded.outcome, returns)
     except NotReadable as error:
-        stored = Stored("unavailable", {"why": str(error)})
-    content = stored.content
+        return Stored("unavailable", {"why": str(error)})
+
+
+def _replayed(replay: Replay, effect: EffectRef, stored: Stored) -> Outcome[Any]:
+    recorded, content = replay.recorded, stored.content
     known: Callable[..., Outcome[Any]] = partial(
         Outcome, effect=effect, replayed=True, coalesced=replay.coalesced, settled_by=recorded.settled_by
     )
@@ -156,6 +178,10 @@ def _replayed(replay: Replay, effect: EffectRef, returns: Any) -> Outcome[Any]:
             action = content["corrective_action"]
             partly = PartialSuccess(content["message"], done=content["done"], corrective_action=action, effect=effect)
             return known(status="failed", error=partly)
+        case _ if recorded.state is State.FAILED or recorded.outcome.startswith(PARTIAL):
+            lost = ResultUnavailable(f"{effect} failed earlier; what it said cannot be shown: {content['why']}.", effect=effect)
+            lost.corrective_action = "Treat it as failed, and look downstream before anything else is tried."
+            return known(status="failed", error=lost)
         case _:
             lost = ResultUnavailable(f"{effect} was done; its result could not be stored: {content['why']}.", effect=effect)
             return known(status="succeeded", error=lost)

@@ -87,8 +87,8 @@ class Downstream:
 class TimeWindow:
     """Drop repeats of the same request within *seconds*: dedup by content and time, with no step and no memory beyond it.
 
-    For low-stakes, high-volume calls such as notifications or search-as-you-type. A crash may let one repeat through, and after the
-    window the same request runs again. Do not use it for money, mail to customers, or anything that must not happen twice.
+    For low-stakes, high-volume calls such as notifications or search-as-you-type. A crash or a lost answer lets repeats through, and after
+    the window the same request runs again. Do not use it for money, mail to customers, or anything that must not happen twice.
     """
 
     seconds: float

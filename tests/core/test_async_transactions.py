@@ -133,3 +133,26 @@ def test_a_guarded_call_inside_a_transaction_is_refused(tmp_path):
     with guard.step("chat", "book"):
         book()
     store.close()
+
+
+def test_many_async_transactions_do_not_block_each_others_commit(tmp_path):
+    store = SqliteStore(tmp_path / "effects.db")
+
+    async def main():
+        guard = Guard(store, cache=0)
+
+        @guard.tool(kind="write", downstream="transaction")
+        async def book(n: int):
+            ledger(current_effect().connection)
+            await asyncio.sleep(0)
+            return n
+
+        async def call(n):
+            async with guard.step("chat", n):
+                return await book(n)
+
+        assert await asyncio.gather(*(call(n) for n in range(24))) == list(range(24))
+
+    asyncio.run(main())
+    assert rows(store) == 24
+    store.close()

@@ -27,7 +27,7 @@ def test_delays_are_spread_even_at_the_cap():
 @pytest.mark.parametrize(
     ("error", "certainty", "retryable"),
     [
-        (ConnectionRefusedError(), Certainty.NOT_SENT, True),
+        (ConnectionRefusedError(), Certainty.AMBIGUOUS, True),
         (TimeoutError(), Certainty.AMBIGUOUS, True),
         (ConnectionResetError(), Certainty.AMBIGUOUS, True),
         (BrokenPipeError(), Certainty.AMBIGUOUS, True),
@@ -47,10 +47,14 @@ def test_certainty_and_retryability_are_two_questions(error, certainty, retryabl
     assert (verdict.certainty, verdict.retryable) == (certainty, retryable)
 
 
-def test_a_host_that_does_not_resolve_was_sent_nothing():
+def test_only_a_tool_itself_can_say_that_nothing_was_sent():
+    """A refused connection may be the second request of the tool, or an inner retry after a time-out."""
     import socket
 
-    assert classifier((), ())(socket.gaierror()).certainty is Certainty.NOT_SENT
+    for error in (socket.gaierror(), ConnectionRefusedError()):
+        assert classifier((), ())(error).certainty is Certainty.AMBIGUOUS
+        declared = classifier((OSError,), ())(error)
+        assert (declared.certainty, declared.retryable) == (Certainty.NOT_SENT, True)
 
 
 class VirtualTime:

@@ -183,7 +183,7 @@ def test_cancelled_between_attempts_the_claim_is_let_go():
                 asyncio.current_task().cancel()
                 raise ConnectionRefusedError
 
-        _, _, call = guarded(store, body, retry=Retry(base_s=0.01, cap_s=0.01))
+        _, _, call = guarded(store, body, not_sent=[ConnectionRefusedError], retry=Retry(base_s=0.01, cap_s=0.01))
         with pytest.raises(asyncio.CancelledError):
             await asyncio.create_task(call())
         await call()

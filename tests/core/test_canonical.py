@@ -250,3 +250,26 @@ def test_a_content_key_covers_everything_that_changes_the_answer():
     ]
     assert content_key(**base) == same
     assert len({same, *others}) == 6
+
+
+def test_extra_fields_of_a_model_are_part_of_the_request():
+    class Order(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(extra="allow")
+        id: str
+
+    assert canonical(Order(id="o", amount=5)) != canonical(Order(id="o", amount=5000))
+
+
+def test_fields_that_a_dataclass_does_not_know_are_refused():
+    class Sloppy(Line):
+        def __init__(self, note):
+            super().__init__("a", Decimal(1))
+            self.note = note
+
+    with pytest.raises(NotCanonical, match="fields beyond"):
+        canonical(Sloppy("x"))
+
+    class Harmless(Line):
+        pass
+
+    assert canonical(Harmless("a", Decimal(1))).startswith(b"#object:Harmless:")

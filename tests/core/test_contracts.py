@@ -5,7 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from effectonce import ContractViolation, Downstream, Guard, NotFound, NotSent, Retry, State, TimeWindow
+from effectonce import ContractViolation, Downstream, Guard, InDoubt, NotFound, NotSent, Retry, State, TimeWindow
+from effectonce.guard import _captured
 from tests.core.helpers import RECEIPT, Colour, Model, Receipt, Struct, named, tool
 
 
@@ -180,3 +181,73 @@ def test_a_step_is_entered_once_at_a_time(guard):
         step.__enter__()
     with step:
         pass
+
+
+def test_a_method_is_refused_unless_it_is_bound(guard):
+    class Bank:
+        def pay(self, invoice: str):
+            return invoice
+
+    with pytest.raises(ContractViolation, match="would be part of the key"):
+        guard.tool(kind="write")(Bank.pay)
+    guard.tool(kind="write", volatile=["self"])(Bank.pay)
+    pay = guard.tool(kind="write", name="pay at the bank")(Bank().pay)
+    with guard.step("chat", "pay"):
+        assert pay("inv_1") == "inv_1"
+
+
+def test_tools_from_a_factory_do_not_share_keys(guard):
+    def pay_from(account):
+        @guard.tool(kind="write")
+        def pay(invoice: str):
+            return account
+
+        return pay
+
+    pay_from("A")
+    pay_from("A")
+    with pytest.raises(ContractViolation, match="other captured values"):
+        pay_from("B")
+
+
+def test_a_tool_that_captures_itself_may_be_made_again(guard):
+    def make():
+        @guard.tool(kind="write")
+        def pay(n: int):
+            return pay.__name__ if n else None
+
+        return pay
+
+    assert make() is not None
+    first = guard._tools["pay"].function
+    assert _captured(first) == _captured(first)
+    assert _captured(first) != [1]
+    assert (_captured(first)[0] == 1) is False
+
+
+def test_a_lambda_needs_a_name(guard):
+    with pytest.raises(ContractViolation, match="a lambda has no name"):
+        guard.tool(kind="write")(lambda x: x)
+    guard.tool(kind="write", name="echo")(lambda x: x)
+
+
+def test_a_tool_of_another_guard_is_refused(guard):
+    other = Guard("memory://")
+    pay = tool(other, named("pay", lambda: None))
+    with pytest.raises(ContractViolation, match="not a tool of this guard"):
+        guard.call(pay, {}, key="k")
+
+
+def test_a_sync_tool_that_returns_something_under_way_is_not_taken_for_done(guard):
+    class UnderWay:
+        def __await__(self):
+            yield
+
+    pay = tool(guard, named("pay", UnderWay))
+    with guard.step("chat", "pay"), pytest.raises(InDoubt, match="something to await"):
+        pay()
+
+
+def test_a_scope_that_is_no_text_is_refused(guard):
+    with pytest.raises(ContractViolation, match="must be a text"):
+        guard.step(None, "pay")

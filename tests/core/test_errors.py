@@ -6,6 +6,7 @@ from effectonce import (
     ContractViolation,
     Downstream,
     GaveUp,
+    Guard,
     InDoubt,
     NotSent,
     PartialSuccess,
@@ -61,7 +62,7 @@ def test_an_interruption_after_the_effect_is_ambiguous(guard, error):
 def test_an_error_before_the_effect_does_not_wedge_the_key(guard, error):
     ledger = Ledger(("before", error))
 
-    @guard.tool(kind="write", retry=Retry(attempts=1), not_sent=[KeyError])
+    @guard.tool(kind="write", retry=Retry(attempts=1), not_sent=[KeyError, ConnectionRefusedError])
     def pay():
         return ledger.pay()
 
@@ -75,7 +76,7 @@ def test_an_error_before_the_effect_does_not_wedge_the_key(guard, error):
 def test_what_was_not_sent_is_tried_again_within_the_call(guard):
     ledger = Ledger(("before", ConnectionRefusedError()), ("before", NotSent()))
 
-    @guard.tool(kind="irreversible", downstream="key", retry=QUICK)
+    @guard.tool(kind="write", downstream="key", retry=QUICK, not_sent=[ConnectionRefusedError])
     def pay():
         return ledger.pay() | {"attempt": current_effect().attempt}
 
@@ -231,3 +232,50 @@ def test_a_window_that_closes_between_two_attempts_leaves_a_doubt(guard, clock):
     with guard.step("chat", "pay"), pytest.raises(InDoubt):
         pay()
     assert ledger.effects == 1
+
+
+def test_what_an_inner_call_says_about_its_effect_says_nothing_about_the_outer_one(guard):
+    ledger = []
+
+    @guard.tool(kind="write", retry=Retry(attempts=1))
+    def mail(how: str):
+        raise {"not sent": NotSent("no template", retryable=False), "refused": Rejected("no such customer")}[how]
+
+    @guard.tool(kind="write", retry=QUICK)
+    def pay(invoice: str, how: str):
+        ledger.append(invoice)
+        mail(how)
+
+    for how in ("not sent", "refused"):
+        with guard.step("chat", f"pay {how}"):
+            for _ in range(2):
+                with pytest.raises(InDoubt):
+                    pay(f"inv {how}", how)
+    assert ledger == ["inv not sent", "inv refused"]
+
+
+def test_a_text_that_cannot_be_encoded_does_not_keep_a_doubt_from_being_written(tmp_path):
+    guard = Guard(f"sqlite:///{tmp_path}/effects.db", cache=0)
+
+    @guard.tool(kind="write", retry=QUICK)
+    def pay():
+        raise ValueError("\ud800")
+
+    with guard.step("chat", "pay"), pytest.raises(InDoubt):
+        pay()
+    assert guard.counts() == {"in_doubt": 1}
+    guard.close()
+
+
+def test_an_exception_with_slots_is_raised_as_itself(guard):
+    class Tight(Rejected):
+        __slots__ = ()
+
+        def __setattr__(self, name, value):
+            if name == "effectonce_of":
+                raise AttributeError(name)
+            super().__setattr__(name, value)
+
+    pay = tool(guard, named("pay", lambda: (_ for _ in ()).throw(Tight("no"))))
+    with guard.step("chat", "pay"), pytest.raises(Tight):
+        pay()

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from effectonce import Guard, StoreUnavailable
+from effectonce import Guard, StoreUnavailable, _drive
 from effectonce._core import ops
 from effectonce.stores.memory import MemoryStore
 
@@ -118,3 +118,15 @@ def test_many_tools_share_one_heart():
     for thread in threads:
         thread.join()
     assert store.apply(ops.Tally()) == {"completed": 10}
+
+
+def test_a_heart_with_nothing_to_do_ends_its_thread_and_starts_another(monkeypatch):
+    monkeypatch.setattr(_drive, "IDLE_S", 0.01)
+    heart = _drive.Heart(MemoryStore())
+    first = heart.start(ops.Renew("k", "t", 1, 0.01))
+    thread = heart._thread
+    heart.stop(first)
+    thread.join(30)
+    assert not thread.is_alive()
+    heart.stop(heart.start(ops.Renew("k", "t", 1, 30.0)))
+    assert heart._thread is not thread

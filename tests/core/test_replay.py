@@ -8,8 +8,9 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
-from effectonce import Conflict, Guard, InDoubt, PartialSuccess, ResultUnavailable
+from effectonce import Conflict, Guard, InDoubt, PartialSuccess, Rejected, ResultUnavailable
 from tests.core.helpers import RECEIPT, Colour, Level, Line, Model, Receipt, Struct, named, tool
 from tests.flaky import FlakyStore
 
@@ -224,3 +225,46 @@ def test_a_partial_success_with_something_unprintable_is_kept(guard):
             with pytest.raises(PartialSuccess) as caught:
                 transfer()
     assert caught.value.done == "a Grumpy that cannot be printed"
+
+
+def test_a_partial_success_with_a_model_replays_as_a_partial_success(guard):
+    @guard.tool(kind="write")
+    def book():
+        raise PartialSuccess("outbound only", done=[Line("LH1", Decimal(1))], corrective_action="cancel LH1")
+
+    with guard.step("chat", "book"):
+        for _ in range(2):
+            with pytest.raises(PartialSuccess) as caught:
+                book()
+    assert "LH1" in str(caught.value.done)
+
+
+def test_a_failure_that_cannot_be_read_is_still_a_failure(guard, store):
+    @guard.tool(kind="write")
+    def pay():
+        raise Rejected("no")
+
+    with guard.step("chat", "pay"):
+        key = guard.call(pay, {}).effect.key
+        store._records[key] = replace(store._records[key], outcome=b"v9 error {}")
+        outcome = guard.call(pay, {})
+    assert (outcome.status, type(outcome.error)) == ("failed", ResultUnavailable)
+    assert "failed" in outcome.error.as_model_error()["corrective_action"]
+
+
+def test_a_call_that_is_awaited_later_sends_what_it_is_keyed_by(guard):
+    import asyncio
+
+    @guard.tool(kind="write")
+    async def pay(items: list):
+        return list(items)
+
+    async def main():
+        items = [1]
+        with guard.step("chat", "pay"):
+            call = guard.call(pay, {"items": items})
+            items.append(2)
+            assert (await call).value == [1, 2]
+            assert (await guard.call(pay, {"items": [1, 2]})).replayed
+
+    asyncio.run(main())

@@ -226,3 +226,21 @@ def test_arguments_that_could_not_be_stored_cannot_be_asked_about(guard):
     with guard.step("chat", "pay"), pytest.raises(InDoubt):
         pay(Thing())
     assert guard.reconcile().skipped == 1
+
+
+def test_an_interrupted_probe_is_an_interruption(guard):
+    @guard.tool(kind="write", downstream="probe", retry=QUICK)
+    def pay():
+        raise TimeoutError
+
+    with guard.step("chat", "pay"), pytest.raises(InDoubt):
+        pay()
+
+    @pay.probe
+    def find():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        guard.reconcile()
+    with guard.step("chat", "pay"), pytest.raises(KeyboardInterrupt):
+        pay()

@@ -467,3 +467,132 @@ def test_whoever_has_been_served_waits_for_nobody(store):
     with pytest.raises(StoreUnavailable, match="could not"):
         store._together(job)
     store._jobs.clear()
+
+
+def test_a_tool_cannot_end_the_transaction_that_it_shares(store):
+    guard = Guard(store, cache=0)
+    ways = {
+        "with": lambda connection: connection.__exit__(None, None, None),
+        "commit": lambda connection: connection.commit(),
+        "rollback": lambda connection: connection.rollback(),
+        "script": lambda connection: connection.executescript("SELECT 1"),
+        "begin": lambda connection: connection.execute("BEGIN"),
+    }
+
+    @guard.tool(kind="irreversible", downstream="transaction", retry=Retry(base_s=0, cap_s=0))
+    def book(way: str):
+        connection = current_effect().connection
+        connection.row_factory = sqlite3.Row
+        connection.execute("CREATE TABLE IF NOT EXISTS ledger (amount INTEGER)")
+        connection.execute("INSERT INTO ledger VALUES (1)")
+        if way in ways:
+            ways[way](connection)
+        return way
+
+    with guard.step("chat", "book"):
+        for way in ways:
+            with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
+                book(way)
+        assert book("none") == "none"
+    assert ledger(store) == [1]
+
+
+def test_a_relative_path_is_the_same_file_wherever_the_process_goes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = SqliteStore("effects.db")
+    calls = []
+    _, pay = guarded(store, calls)
+    pay()
+    store.close()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert pay() == {"receipt": 1}
+    assert calls == ["inv_1"]
+    store.close()
+
+
+def test_a_signal_that_strikes_while_a_transaction_begins_leaves_nothing_open(store):
+    store.apply(ops.Tally())
+    connection = store._connect()
+    execute = connection.db.execute
+
+    class Struck:
+        def __getattr__(self, name):
+            return getattr(connection_db, name)
+
+        def execute(self, sql, *parameters):
+            result = execute(sql, *parameters)
+            if sql == "BEGIN IMMEDIATE":
+                raise KeyboardInterrupt
+            return result
+
+    connection_db = connection.db
+    connection.db = Struck()
+    with pytest.raises(KeyboardInterrupt):
+        store.apply(ops.Claim(request("k"), "t", 30, dispatch=True))
+    connection.db = connection_db
+    assert not connection_db.in_transaction
+    assert isinstance(store.apply(ops.Claim(request("k"), "t", 30, dispatch=True)), ops.Held)
+
+
+def test_a_signal_that_strikes_while_the_lock_is_taken_does_not_keep_it(store):
+    class Struck:
+        def __init__(self, lock):
+            self.lock, self.strikes = lock, 2
+
+        def acquire(self, *args, **kwargs):
+            taken = self.lock.acquire(*args, **kwargs)
+            if taken and self.strikes:
+                self.strikes -= 1
+                raise KeyboardInterrupt
+            return taken
+
+        def __getattr__(self, name):
+            return getattr(self.lock, name)
+
+    lock = store._lock
+    store._lock = Struck(lock)
+    with pytest.raises(KeyboardInterrupt):
+        store.apply(ops.Tally())
+    with pytest.raises(KeyboardInterrupt):
+        store._together(sqlite._Job(ops.Tally()))
+    store._lock = lock
+    threads = [threading.Thread(target=store.apply, args=(ops.Tally(),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_a_job_that_an_interrupted_caller_lost_is_answered(store):
+    job = sqlite._Job(ops.Tally())
+    with store._lock:
+        store._lead(job)
+    assert "lost it" in str(job.error)
+
+
+INHERITED = """
+    import os, signal, sys
+    from effectonce.stores.sqlite import SqliteStore
+    store = SqliteStore("{path}", busy_s=2)
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        transaction = store.transaction()
+        transaction.__enter__()
+        if os.fork() == 0:
+            signal.pause()  # a worker that never touches the store
+        os.write(writer, b"held")
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.read(reader, 4)
+    os.wait()
+    with store.transaction():
+        print("free")
+    os.killpg(0, signal.SIGTERM)
+"""
+
+
+def test_a_lock_does_not_outlive_its_owner_in_a_forked_child(path):
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(INHERITED.format(path=path))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
+    assert done.stdout == "free\n", done.stderr

@@ -2,7 +2,7 @@
 
 import pytest
 
-from effectonce import Found, GaveUp, Guard, InDoubt, Rejected, ReplayedFailure, Retry, StoreUnavailable
+from effectonce import Found, GaveUp, Guard, InDoubt, NotSent, Rejected, ReplayedFailure, Retry, StoreUnavailable
 from effectonce._core import ops
 from tests.core.helpers import named, tool
 from tests.flaky import FlakyStore
@@ -137,11 +137,26 @@ def test_after_an_unknown_taking_back_nothing_more_is_sent(clock):
 
     def pay():
         calls.append(1)
-        raise ConnectionRefusedError
+        raise NotSent
 
     pay = tool(guard, pay, retry=Retry(attempts=3, base_s=0.0))
     store.fail(ops.Unsend, times=3)
 
     with guard.step("chat", "pay"), pytest.raises(GaveUp, match="did not run"):
+        pay()
+    assert calls == [1]
+
+
+def test_a_call_that_sent_something_does_not_end_as_if_it_had_not():
+    store, calls = FlakyStore(), []
+    guard = Guard(store, cache=0)
+
+    def pay():
+        calls.append(1)
+        raise TimeoutError
+
+    pay = tool(guard, pay, downstream="key")
+    store.fail(ops.Dispatch, times=3)
+    with guard.step("chat", "pay"), pytest.raises(GaveUp, match="may have run"):
         pay()
     assert calls == [1]

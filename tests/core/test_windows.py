@@ -1,10 +1,11 @@
 """Windows, time-window dedup, sequences and the step latch."""
 
+import time
 from datetime import timedelta
 
 import pytest
 
-from effectonce import Conflict, ContractViolation, Expired, Guard, InDoubt, OutOfOrder, TimeWindow
+from effectonce import Conflict, ContractViolation, Expired, Guard, InDoubt, NotSent, OutOfOrder, TimeWindow
 from effectonce._core import ops
 from tests.core.helpers import QUICK
 
@@ -153,3 +154,59 @@ def test_the_same_inner_call_of_two_effects_is_two_effects(guard):
         refund("pay_8")
     guard.call(refund, {"payment": "pay_9"}, key="nightly")
     assert done == ["customer"] * 3
+
+
+def test_a_claim_that_was_not_sent_is_not_sent_while_another_call_of_its_step_is_in_the_air(guard, clock):
+    """The first call could not send and waits; meanwhile the model tries another way, and that one goes in doubt."""
+    done = []
+
+    @guard.tool(kind="write", retry=QUICK)
+    def voucher():
+        done.append("voucher")
+        raise TimeoutError
+
+    attempts = []
+
+    @guard.tool(kind="write", retry=QUICK, wait_s=0)
+    def refund():
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise NotSent("dns")
+        done.append("refund")
+
+    tool_module_sleep = time.sleep
+
+    def meanwhile(seconds):
+        with guard.step("chat", "make good"), pytest.raises(InDoubt):
+            voucher()
+
+    time.sleep = meanwhile
+    try:
+        with guard.step("chat", "make good"), pytest.raises(InDoubt, match="could do both"):
+            refund()
+    finally:
+        time.sleep = tool_module_sleep
+    assert done == ["voucher"]
+
+
+def test_a_tightened_contract_is_honoured_for_what_is_open(store, clock):
+    loose, strict = Guard(store, cache=0), Guard(store, cache=0)
+    loose.tool(kind="idempotent_write", name="pay", retry=QUICK)(lambda: (_ for _ in ()).throw(SystemExit()))
+    strict.tool(kind="write", name="pay", retry=QUICK)(lambda: pytest.fail("it may have happened already"))
+    with loose.step("chat", "pay"), pytest.raises(SystemExit):
+        loose.call("pay", {})
+    with strict.step("chat", "pay"):
+        assert strict.call("pay", {}).status == "in_doubt"
+
+
+def test_a_tool_that_may_repeat_is_no_place_for_calls_of_its_own(guard, clock):
+    @guard.tool(kind="write")
+    def sms(to: str):
+        pytest.fail("it has no place")
+
+    @guard.tool(kind="write", dedup=TimeWindow(seconds=60), not_sent=[ContractViolation])
+    def notify(user: str):
+        sms(user)
+
+    with pytest.raises(ContractViolation, match="outside a step"):
+        notify("ada")

@@ -23,8 +23,8 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from effectonce._core.backoff import full_jitter
-from effectonce._core.classify import Certainty, Classifier, Verdict
-from effectonce._core.codec import encode_error
+from effectonce._core.classify import UNKNOWN, Certainty, Classifier, Verdict
+from effectonce._core.codec import encode_error, printable
 from effectonce._core.ops import (
     Answer,
     Applied,
@@ -180,6 +180,7 @@ class GuardedCall:
         self.attempt = 0
         self.token = ""
         self.epoch = self.sends = 0
+        self.unanswered: BaseException | None = None  # the last send of this call that nobody answered for
 
     def flow(self) -> Flow[Ending]:
         while True:
@@ -192,9 +193,15 @@ class GuardedCall:
                 case Doubtful() if self.plan.has_probe:
                     ending = yield from self._reconcile(reply)
                 case _:
-                    return reply
+                    return self._told(reply)
             if not isinstance(ending, _Again):
-                return ending
+                return self._told(ending)
+
+    def _told(self, ending: Ending) -> Ending:
+        """A call that may have sent something does not end as if it had not, whatever it met afterwards."""
+        if self.unanswered is not None and isinstance(ending, Unavailable | Busy | Latched | NothingSent):
+            return GaveUp(self.unanswered, self.attempt)
+        return ending
 
     # ------------------------------------------------------------ claim
 
@@ -205,8 +212,12 @@ class GuardedCall:
         claim = Claim(self.request, self.token, self.plan.lease_s, dispatch)
         wait_until, pause_s, waited = min(self.give_up_at, self.env.now() + self.plan.wait_s), POLL_FIRST_S, False
         while True:
-            reply = yield from self._insist(claim)
+            reply = yield claim
+            if isinstance(reply, Unavailable):
+                reply = yield from self._repeat(claim, reply)
             match reply:
+                case Recorded():  # first, because nothing is asked for as often
+                    return reply, waited
                 case Held(epoch, sends):
                     self.epoch, self.sends = epoch, sends
                     return reply, waited
@@ -224,12 +235,15 @@ class GuardedCall:
     def _insist(self, op: Op[Any]) -> Flow[Any]:
         """Perform a store write; repeat it with the same token while its fate is unknown."""
         reply = yield op
+        return (yield from self._repeat(op, reply)) if isinstance(reply, Unavailable) else reply
+
+    def _repeat(self, op: Op[Any], reply: Any) -> Flow[Any]:
         for attempt in range(1, STORE_TRIES):
-            if not isinstance(reply, Unavailable):
-                return reply
             if isinstance((yield from Sleep(full_jitter(attempt, 0.02, 0.2, self.env.rng))), Interrupted):
                 return reply
             reply = yield op
+            if not isinstance(reply, Unavailable):
+                return reply
         return reply
 
     # ------------------------------------------------------------ own
@@ -247,6 +261,7 @@ class GuardedCall:
                 case Ok(value):
                     return (yield from self._complete(value))
                 case Refused():
+                    yield from Renew(self.key, self.token, self.epoch, 0)  # latched, or somebody else's: the claim will tell
                     return _Again()
                 case Unavailable():
                     return answer
@@ -316,6 +331,9 @@ class GuardedCall:
 
     def _failed(self, error: BaseException) -> Flow[Ending | None]:
         """The tool raised. None: wait is over, try again."""
+        if getattr(error, "effectonce_of", self.key) != self.key and not self.in_transaction:
+            # A guarded call inside this tool failed. What that says about its own effect says nothing about ours.
+            return (yield from self._ambiguous(error, UNKNOWN, None))
         partial = self.plan.encode_partial(error)
         if partial is not None and not self.in_transaction:
             reply = yield from self._persist(Complete(self.key, self.token, self.epoch, partial))
@@ -377,7 +395,7 @@ class GuardedCall:
             case Unavailable():
                 return self._unrecorded(error)
             case Refused():
-                reason = f"refused ({error}), but an earlier send may have landed"
+                reason = f"refused ({printable(error)}), but an earlier send may have landed"
                 yield from self._insist(Doubt(self.key, self.token, self.epoch, reason))
                 return Lost(error, reason)
 
@@ -385,16 +403,17 @@ class GuardedCall:
         """It was refused, but that is not written down: whoever calls next does not know, and may send it again."""
         if self.request.terms.resend_s > 0:
             return GaveUp(error, self.attempt)
-        return Lost(error, f"refused ({error}), but the store could not write that down")
+        return Lost(error, f"refused ({printable(error)}), but the store could not write that down")
 
     def _ambiguous(self, error: BaseException, verdict: Verdict, delay_s: float | None) -> Flow[Ending | None]:
         if self.request.terms.resend_s > 0:
+            self.unanswered = error
             if delay_s is not None and (yield from self._pause(delay_s)):
                 return None
             if delay_s is None:
                 yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
             return GaveUp(error, self.attempt)
-        reason = f"{verdict.why} ({type(error).__name__}: {error})"
+        reason = f"{verdict.why} ({type(error).__name__}: {printable(error)})"
         reply = yield from self._persist(Doubt(self.key, self.token, self.epoch, reason))
         if self.plan.has_probe and isinstance(error, Exception) and isinstance(reply, Applied):
             ending = yield from self._reconcile(Doubtful(0.0, reason))
@@ -429,6 +448,8 @@ class GuardedCall:
                 if isinstance(rerun, Applied):
                     return (yield from self._own(dispatched=False))
         yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
+        if isinstance(answer, Raised) and not isinstance(answer.error, Exception):
+            return Lost(answer.error, "the probe was interrupted")
         return Doubtful(doubtful.since_s, f"{doubtful.reason}; {_what_the_probe_said(answer)}")
 
 
@@ -441,7 +462,7 @@ def _what_the_probe_said(answer: Answer) -> str:
         case Ok(value):
             return f"the probe returned {type(value).__name__} instead of Found, NotFound or CannotTell"
         case Raised(error) | NotStarted(error):
-            return f"the probe failed ({type(error).__name__}: {error})"
+            return f"the probe failed ({type(error).__name__}: {printable(error)})"
 
 
 def read_call(plan: Plan, env: Env, error: BaseException) -> Flow[Ending]:

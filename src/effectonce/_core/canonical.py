@@ -163,7 +163,11 @@ def fields_of(value: Any) -> dict[str, Any]:
         raise NotCanonical(
             f"a {cls.__module__}.{cls.__qualname__} has no stable identity; pass plain data, or declare the argument volatile"
         )
-    return {name: getattr(value, name) for name in names}
+    inherited = hasattr(cls, "__dataclass_fields__") and "__dataclass_fields__" not in vars(cls)
+    if inherited and vars(value).keys() - names:
+        raise NotCanonical(f"a {cls.__qualname__} has fields beyond those of the dataclass it inherits from; decorate it too")
+    fields = {name: getattr(value, name) for name in names}
+    return fields | (getattr(value, "__pydantic_extra__", None) or {})
 
 
 def _string(text: str) -> str:

@@ -27,7 +27,7 @@ from msgspec import Struct
 from effectonce._core.canonical import NotCanonical, fields_of
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
-_OK = b"v1 ok "
+_OK, PARTIAL = b"v1 ok ", b"v1 partial "
 _TAG = "$"
 
 
@@ -49,7 +49,7 @@ def encode(value: Any, hint: Any = Any) -> bytes:
         if _rebuild(orjson.loads(tagged), hint) == value or value != value:  # noqa: PLR0124  # NaN differs from itself
             return b"v1 tagged " + tagged
     except Exception as error:  # the value's own methods run here, and the effect has happened whatever they raise
-        raise NotStorable(f"{type(value).__name__}: {_printable(error)}") from error
+        raise NotStorable(f"{type(value).__name__}: {printable(error)}") from error
     raise NotStorable(f"a {type(value).__name__} does not read back equal; declare it as the tool's return type")
 
 
@@ -73,21 +73,22 @@ def encode_or_excuse(value: Any, hint: Any = Any) -> bytes:
     try:
         return encode(value, hint)
     except NotStorable as error:
-        return b"v1 unavailable " + orjson.dumps({"why": _printable(error)})
+        return b"v1 unavailable " + orjson.dumps({"why": printable(error)})
 
 
 def encode_error(error: BaseException) -> bytes:
-    return b"v1 error " + orjson.dumps({"type": type(error).__qualname__, "message": _printable(error)})
+    return b"v1 error " + orjson.dumps({"type": type(error).__qualname__, "message": printable(error)})
 
 
 def encode_partial(message: str, done: Any, corrective_action: str) -> bytes:
     """Store what a tool said about a partial success."""
     try:
         told = orjson.loads(orjson.dumps(_tag(done)))
+        _rebuild(told, Any)  # it will have to be read without a declared type
     except Exception:  # noqa: BLE001  # see `encode`
-        told = _printable(done)
-    report = {"message": _printable(message), "done": told, "corrective_action": _printable(corrective_action)}
-    return b"v1 partial " + orjson.dumps(report)
+        told = printable(done)
+    report = {"message": printable(message), "done": told, "corrective_action": printable(corrective_action)}
+    return PARTIAL + orjson.dumps(report)
 
 
 class Stored(Struct, frozen=True):
@@ -115,11 +116,11 @@ def decode(data: bytes, hint: Any = Any) -> Stored:
             case _:
                 pass
     except Exception as error:  # a model of the tool's is made here, and it may have changed since
-        raise NotReadable(f"the stored outcome cannot be read: {_printable(error)}") from error
+        raise NotReadable(f"the stored outcome cannot be read: {printable(error)}") from error
     raise NotReadable("the stored outcome was not written by a release this one understands")
 
 
-def _printable(thing: Any) -> str:
+def printable(thing: Any) -> str:
     try:
         return str(thing)[:10_000].encode("utf-8", "replace").decode()
     except Exception:  # noqa: BLE001  # somebody's __str__

@@ -116,9 +116,14 @@ def in_the_air(r: Record) -> bool:
     return r.state in (State.DISPATCHED, State.IN_DOUBT) or (r.state is State.CLAIMED and r.sends > 0)
 
 
-def looks_around(r: Record | None) -> bool:
-    """Does a claim of this record depend on other records? Only what was not sent waits for others (T1, T2): spare the read."""
-    return r is None or r.state is State.CLAIMED
+_LOOKS_AROUND = frozenset({Claim, Dispatch, Complete})
+
+
+def latch_of(r: Record | None, op: Any) -> str:
+    """The latch that this op has to look at, "" if none: only what was not sent yet waits for others (T1, T2, T3, T5b)."""
+    if type(op) not in _LOOKS_AROUND or (r is not None and r.state is not State.CLAIMED):
+        return ""
+    return op.request.latch if r is None and isinstance(op, Claim) else "" if r is None else r.request.latch
 
 
 # ---------------------------------------------------------------- guards
@@ -152,8 +157,12 @@ def to_hold(_r: Record | None, op: Claim, _: Scene) -> bool:
     return not op.dispatch
 
 
-def resendable(r: Record, _op: Any, scene: Scene) -> bool:
-    return r.sends == 0 or scene.now < r.first_dispatch_at + r.request.terms.resend_s
+def resendable(r: Record, op: Any, scene: Scene) -> bool:
+    # The pinned terms cannot be loosened by a later deploy; a caller's own terms may be stricter.
+    resend_s = r.request.terms.resend_s
+    if isinstance(op, Claim):
+        resend_s = min(resend_s, op.request.terms.resend_s)
+    return r.sends == 0 or scene.now < r.first_dispatch_at + resend_s
 
 
 def not_resendable(r: Record, op: Any, scene: Scene) -> bool:
@@ -346,11 +355,11 @@ RULES: tuple[Rule, ...] = (
     Rule("T7", Claim, State.DISPATCHED, State.IN_DOUBT, (same_request, lease_over, not_resendable), _abandoned),
     *_claims("T13", State.COMPLETED, (may_rerun,), _reborn),
     *_claims("T13", State.FAILED, (may_rerun,), _reborn),
-    Rule("T3", Dispatch, State.CLAIMED, State.DISPATCHED, (owns, next_send, resendable), _sent),
+    Rule("T3", Dispatch, State.CLAIMED, State.DISPATCHED, (owns, next_send, resendable, unlatched), _sent),
     Rule("T3", Dispatch, State.DISPATCHED, State.DISPATCHED, (owns, next_send, resendable), _sent),
     Rule("T4", Unsend, State.DISPATCHED, State.CLAIMED, (owns, this_send), _unsent),
     Rule("T5", Complete, State.DISPATCHED, State.COMPLETED, (owns,), _completed),
-    Rule("T5b", Complete, State.CLAIMED, State.COMPLETED, (owns, transactional), _completed),
+    Rule("T5b", Complete, State.CLAIMED, State.COMPLETED, (owns, transactional, unlatched), _completed),
     Rule("T6", Fail, State.DISPATCHED, State.FAILED, (owns, rejection_is_final), _failed),
     Rule("T6b", Fail, State.CLAIMED, State.FAILED, (owns, transactional), _failed),
     Rule("T7", Doubt, State.DISPATCHED, State.IN_DOUBT, (owns,), _doubted),

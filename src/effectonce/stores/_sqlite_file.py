@@ -102,6 +102,10 @@ SELECT {_COLUMNS} FROM effects WHERE dedup_until < 9e999 AND dedup_until <= ? AN
 """
 
 
+def _all_but_the_end(action: int, *_: Any) -> int:
+    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
+
+
 class Connection:
     """One SQLite connection and its place in the queue of writers."""
 
@@ -141,6 +145,9 @@ class Connection:
 
     def close(self) -> None:
         self.db.close()
+        self.leave_queue()
+
+    def leave_queue(self) -> None:
         os.close(self._queue)
 
     def check_file(self) -> None:
@@ -167,12 +174,13 @@ class Connection:
         row = self.db.execute(sql, parameters).fetchone()
         return None if row is None else _rows.read(row)
 
-    def look(self, request: Request, now: float) -> tuple[bool, Recorded | None]:
-        """Is there a record, and if its outcome answers this request, what is it?"""
-        row = self.db.execute(LOOK, (request.fingerprint, now, now, now, request.key)).fetchone()
-        if row is None:
-            return False, None
-        return True, Recorded(_rows.STATES[row[1]], *row[2:]) if row[0] else None
+    def look(self, request: Request, now: float) -> Recorded | tuple[Any, ...] | None:
+        """The outcome that answers this request; None if there is no record, its row if it is not so simple."""
+        row: tuple[Any, ...] | None = self.db.execute(LOOK, (request.fingerprint, now, now, now, request.key)).fetchone()
+        if row is None or not row[0]:
+            return row
+        _, state, outcome, age_s, remaining_s, settled_by = row
+        return Recorded(_rows.STATES[state], outcome, age_s, remaining_s, settled_by)
 
     # ------------------------------------------------------------ writing
 
@@ -191,12 +199,20 @@ class Connection:
             self.db.execute(REPLACE, (*_rows.birth(after), *_rows.life(after)))
 
     def begin(self) -> None:
-        self._enter_queue()
         try:
+            self._enter_queue()
             self.db.execute("BEGIN IMMEDIATE")
-        except BaseException:
-            fcntl.flock(self._queue, fcntl.LOCK_UN)
+        except BaseException:  # also a signal that was raised after BEGIN had succeeded
+            self.roll_back()
             raise
+
+    def lend(self) -> None:
+        """A tool gets the connection: it may do everything but end our transaction."""
+        self.db.set_authorizer(_all_but_the_end)
+
+    def take_back(self) -> None:
+        self.db.set_authorizer(None)
+        self.db.row_factory, self.db.text_factory = None, str
 
     def commit(self) -> None:
         self.db.execute("COMMIT")

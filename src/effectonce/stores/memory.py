@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 from effectonce._core.ops import Browse, Claim, Find, Op, Sweep, Swept, Tally
-from effectonce._core.records import TABLE, TERMINAL, Record, Scene, State, Table, in_the_air, looks_around
+from effectonce._core.records import TABLE, TERMINAL, Record, Scene, State, Table, in_the_air, latch_of
 from effectonce._core.transitions import transition
 from effectonce.stores.base import Capabilities
 
@@ -69,13 +69,11 @@ class MemoryStore:
         return step.reply
 
     def _scene(self, before: Record | None, op: Any) -> Scene:
-        if not (isinstance(op, Claim) and looks_around(before)):
-            return Scene(self._clock())
-        request = op.request
-        others = sorted(self._open.get(request.latch, ())) if request.latch else ()
-        rivals = (self._records[key] for key in others if key != request.key)
+        others = sorted(self._open.get(latch_of(before, op), ()))
+        rivals = (self._records[key] for key in others if key != op.key)
         rival = next((r for r in rivals if in_the_air(r)), None)
-        return Scene(self._clock(), rival, self._records.get(request.after))
+        predecessor = self._records.get(op.request.after) if isinstance(op, Claim) else None
+        return Scene(self._clock(), rival, predecessor)
 
     def _sweep(self, op: Sweep) -> Swept:
         scene = Scene(self._clock())

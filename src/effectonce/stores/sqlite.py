@@ -19,11 +19,12 @@ import time
 import weakref
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from effectonce._core.ops import Browse, Claim, Dispatch, Find, Op, Sweep, Swept, Tally
-from effectonce._core.records import TERMINAL, Record, Scene, State, looks_around
+from effectonce._core.ops import Browse, Claim, Dispatch, Find, Op, Recorded, Sweep, Swept, Tally
+from effectonce._core.records import TERMINAL, Record, Scene, State, latch_of
 from effectonce._core.transitions import transition
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, READ, RIVAL, SWEEPABLE, TALLY, Connection
@@ -77,7 +78,7 @@ class SqliteStore:
     capabilities = Capabilities(durable=True, transactions=True)
 
     def __init__(self, path: str | os.PathLike[str], *, busy_s: float = 5.0, clock: Callable[[], float] = time.time) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # a later chdir must not lead to another, empty store
         self._busy_s = busy_s
         self._clock = clock
         self._start()
@@ -86,23 +87,31 @@ class SqliteStore:
     def _start(self) -> None:
         """Everything that must not cross a fork: connection, lock, jobs, threads."""
         self._jobs: deque[_Job] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._wake = threading.Event()
         self._writer: threading.Thread | None = None
         self._idle: list[Connection] = []
         self._main: Connection | None = None
+        self._connections: list[Connection] = []  # all of them, also those that are lent to a tool
+        self._beginner: ThreadPoolExecutor | None = None
 
     def _connect(self) -> Connection:
         if self._main is None:
-            self._main = Connection(self.path, self._busy_s)
+            self._main = self._open()
         return self._main
+
+    def _open(self) -> Connection:
+        connection = Connection(self.path, self._busy_s)
+        self._connections.append(connection)
+        return connection
 
     # ------------------------------------------------------------ both colours
 
     def apply(self, op: Op[R], /) -> R:
-        if self._jobs or not self._lock.acquire(blocking=False):
-            return cast(R, self._together(_Job(op)))
-        try:  # alone: no job, no waiting, no thread
+        try:
+            if self._jobs or not self._lock.acquire(False):  # positional: by name it costs a dict
+                return cast(R, self._together(_Job(op)))
+            # Alone: no job, no waiting, no thread.
             connection = self._connect()
             reply = self._read(connection, op)
             return cast(R, self._commit(connection, (op,))[0] if reply is _MUST_WRITE else reply)
@@ -125,12 +134,22 @@ class SqliteStore:
         """Close every connection. A later call opens new ones."""
         with self._lock:
             for connection in (*self._idle, *([self._main] if self._main else [])):
+                self._connections.remove(connection)
                 connection.close()
             self._idle, self._main = [], None
+            if self._beginner is not None:
+                self._beginner.shutdown(wait=False)
+                self._beginner = None
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the interpreter may be half gone
             self.close()
+
+    def _hire_beginner(self) -> ThreadPoolExecutor:
+        """One thread in which async transactions wait for their turn: on the loop's own threads they would block each other's COMMIT."""
+        if self._beginner is None:
+            self._beginner = ThreadPoolExecutor(1, "effectonce-sqlite-begin")
+        return self._beginner
 
     def _hire_writer(self) -> None:
         with self._lock:
@@ -148,24 +167,31 @@ class SqliteStore:
         """Join those who wait: lead them, or be taken along."""
         self._jobs.append(job)
         while not job.done:
-            if self._lock.acquire(blocking=False):
-                self._lead(job)
-            else:
-                self._follow(job)
+            try:
+                if self._lock.acquire(blocking=False):
+                    self._lead(job)
+                else:
+                    self._follow(job)
+            finally:
+                self._hand_over()
         if job.error is not None:
             raise job.error
         return job.reply
 
     def _lead(self, job: _Job) -> None:
         """Work for everybody who waits, until our own job is done."""
-        try:
-            while not job.done:
-                self._work()
-        finally:
-            self._hand_over()
+        while not job.done:
+            self._work()
+            if not job.done and not self._jobs:  # type: ignore[redundant-expr]  # _work() may have done it
+                job.error, job.done = self._unavailable(InterruptedError("an interrupted caller lost it")), True
 
     def _hand_over(self) -> None:
-        """Let one of those who came meanwhile lead."""
+        """Give the lock back, if it is ours, and let one of those who came meanwhile lead.
+
+        Asked of the lock itself: a signal may strike between taking it and noting that it was taken.
+        """
+        if not self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
+            return
         self._lock.release()
         if self._jobs:
             with contextlib.suppress(IndexError):  # somebody else took it
@@ -178,14 +204,16 @@ class SqliteStore:
         whoever came in between would commit alone.
         """
         job.follower = threading.Event()
-        if not job.done and self._lock.locked():
+        if not job.done:
             job.follower.wait(FOLLOW_S)
 
     def _work(self) -> None:
         """Work off what waits. The lock is held."""
-        jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), BATCH_MAX))]
+        jobs: list[_Job] = []
         failure: BaseException = InterruptedError("the caller that wrote for all was interrupted")
         try:
+            while self._jobs and len(jobs) < BATCH_MAX:
+                jobs.append(self._jobs.popleft())
             connection = self._connect()
             for job in jobs:
                 job.answer(self._read(connection, job.op))
@@ -205,10 +233,10 @@ class SqliteStore:
         """Most ops find a record that leaves them nothing to write. Those take no lock of the file's."""
         match op:
             case Claim(request):
-                exists, known = connection.look(request, self._clock())
-                if not exists:
+                known = connection.look(request, self._clock())
+                if known is None:
                     return _MUST_WRITE  # a first call, unless another call of its step is in the air
-                if known is not None:
+                if isinstance(known, Recorded):
                     return known
                 record = connection.record(READ, request.key)
                 step = transition(record, op, self._scene(connection, op, record))
@@ -227,8 +255,8 @@ class SqliteStore:
         """Write what these ops change in one transaction; their replies, when it is on the disk."""
         if any(type(op) in _BEFORE_A_SEND for op in ops):
             connection.check_file()
-        connection.begin()
         try:
+            connection.begin()
             replies = [self._write(connection, op) for op in ops]
             connection.commit()
         finally:
@@ -259,11 +287,10 @@ class SqliteStore:
         return step.reply
 
     def _scene(self, connection: Connection, op: Any, record: Record | None) -> Scene:
-        if not (isinstance(op, Claim) and looks_around(record)):
-            return Scene(self._clock())
-        request = op.request
-        rival = connection.record(RIVAL, request.latch, request.key) if request.latch else None
-        predecessor = connection.record(READ, request.after) if request.after else None
+        latch = latch_of(record, op)
+        rival = connection.record(RIVAL, latch, op.key) if latch else None
+        after = op.request.after if isinstance(op, Claim) and record is None else ""
+        predecessor = connection.record(READ, after) if after else None
         return Scene(self._clock(), rival, predecessor)
 
     def _sweep(self, connection: Connection, op: Sweep) -> Swept:
@@ -298,7 +325,7 @@ class SqliteStore:
     async def atransaction(self) -> AsyncIterator[_Transaction]:
         handover = _Handover(self)
         try:
-            transaction = await asyncio.to_thread(handover.begin)
+            transaction = await asyncio.get_running_loop().run_in_executor(self._hire_beginner(), handover.begin)
         except asyncio.CancelledError:
             handover.abandon()
             raise
@@ -309,15 +336,17 @@ class SqliteStore:
 
     def _begin(self) -> _Transaction:
         try:
-            connection = self._idle.pop() if self._idle else Connection(self.path, self._busy_s)
+            connection = self._idle.pop() if self._idle else self._open()
             connection.check_file()
             connection.begin()
+            connection.lend()
         except (sqlite3.Error, OSError, StoreUnavailable) as error:
             raise self._unavailable(error) from error
         return _Transaction(self, connection)
 
     def _end(self, transaction: _Transaction) -> None:
         connection = transaction.held
+        connection.take_back()
         connection.roll_back()  # nothing, if it was committed
         self._idle.append(connection)
 
@@ -337,6 +366,7 @@ class _Transaction:
 
     def commit(self) -> None:
         try:
+            self.held.take_back()
             self.held.commit()
         except sqlite3.Error as error:
             raise self._store._unavailable(error) from error  # noqa: SLF001
@@ -387,13 +417,18 @@ def _write_for_async_callers(store: weakref.ref[SqliteStore], wake: threading.Ev
 # ---------------------------------------------------------------- fork
 
 _STORES: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
-_INHERITED: list[Connection | None] = []
+_INHERITED: list[Connection] = []
 
 
 def _after_fork() -> None:
-    """Give the child its own connections. Its parent's must not even be closed here: SQLite would tidy up under the parent's feet."""
+    """Give the child its own connections. Its parent's must not even be closed here: SQLite would tidy up under the parent's feet.
+
+    Their places in the queue are given up, though: a lock of the parent's would outlive it as long as the child holds its end.
+    """
     for store in _STORES:
-        _INHERITED.extend((store._main, *store._idle))  # noqa: SLF001  # the same module's
+        for connection in store._connections:  # noqa: SLF001  # the same module's
+            connection.leave_queue()
+            _INHERITED.append(connection)
         store._start()  # noqa: SLF001
 
 

@@ -80,6 +80,13 @@ def _expires_open_records(op: type[Sweep], start: State) -> Rule:
     return Rule("!", op, start, State.ABSENT, (records.lease_over,), lambda _r, _op, _scene: None)
 
 
+def _without_latch_at_dispatch() -> tuple[Rule, ...]:
+    late = ("T3", "T5b")
+    return tuple(
+        replace(r, when=tuple(g for g in r.when if g is not records.unlatched)) if r.name in late else r for r in RULES
+    )
+
+
 def _claims_without_dispatching(r: Record | None, op: Claim, scene: Scene) -> Record:
     return Record(op.request, State.CLAIMED, 1, op.token, scene.now + op.lease_s, scene.now)
 
@@ -210,6 +217,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("a sweep removes claims", 7, _with_rules((*RULES, _expires_open_records(Sweep, State.CLAIMED)))),
     Mutant("a sweep removes doubts", 7, _with_rules((*RULES, _expires_open_records(Sweep, State.IN_DOUBT)))),
     Mutant("a step has no latch", 8, _with_guard(records.unlatched, _yes)),
+    Mutant("the latch is looked at when claiming only", 8, _with_rules(_without_latch_at_dispatch())),
     Mutant("one latch for all", 8, _OneLatchForAll),
     Mutant("a lost acknowledgement is a refusal", 9, _ForgetsAcknowledgements),
     Mutant("it decides on an old read", 10, _DecidesOnAnOldRead),

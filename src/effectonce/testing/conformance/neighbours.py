@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from effectonce._core.ops import Browse, Claim, Complete, Confirm, Dispatch, Early, Fail, Held, Latched, Tally, Unsend
+from effectonce._core.ops import (
+    Applied,
+    Browse,
+    Claim,
+    Complete,
+    Confirm,
+    Dispatch,
+    Early,
+    Fail,
+    Held,
+    Latched,
+    Refused,
+    Tally,
+    Unsend,
+)
 from effectonce._core.records import State
-from effectonce.testing.conformance.bench import KEYED, LEASE_S, RACERS, Bench, request
+from effectonce.testing.conformance.bench import KEYED, LEASE_S, RACERS, TRANSACTED, Bench, request
 
 # ---------------------------------------------------------------- steps and sequences
 
@@ -37,6 +51,17 @@ def a_call_that_was_not_sent_holds_no_step(bench: Bench) -> None:
     assert isinstance(bench.claim(request("credit", latch="step"))[1], Held)
     bench.lease_ends()
     assert isinstance(bench.claim(request("refund", latch="step"))[1], Latched)
+
+
+def what_was_not_sent_stays_unsent_while_another_call_of_its_step_is_in_the_air(bench: Bench) -> None:
+    token, epoch = bench.held(request("refund", latch="step"), dispatch=False)
+    held, _ = bench.held(request("booking", on=TRANSACTED, latch="step"), dispatch=False)
+    other, other_epoch = bench.held(request("credit", latch="step"))
+    assert bench.apply(Dispatch("refund", token, epoch, 1, LEASE_S)) == Refused(State.CLAIMED)
+    assert bench.apply(Complete("booking", held, 1, b"done")) == Refused(State.CLAIMED)
+    bench.apply(Fail("credit", other, other_epoch, b"no"))
+    assert isinstance(bench.apply(Complete("booking", held, 1, b"done")), Applied)
+    assert isinstance(bench.apply(Dispatch("refund", token, epoch, 1, LEASE_S)), Applied)
 
 
 def a_claim_that_was_sent_before_holds_its_step(bench: Bench) -> None:

@@ -220,6 +220,12 @@ def what_was_not_sent_cannot_be_doubted(bench: Bench) -> None:
     assert bench.apply(Doubt("k", token, epoch, "?")) == Refused(State.CLAIMED)
 
 
+def a_caller_may_be_stricter_than_the_pinned_terms(bench: Bench) -> None:
+    bench.held(request(on=KEYED))
+    bench.lease_ends()
+    assert isinstance(bench.claim(request())[1], Doubtful)
+
+
 def terms_are_pinned_at_the_first_claim(bench: Bench) -> None:
     bench.held(request())
     bench.lease_ends()
