@@ -131,13 +131,14 @@ _UNSTABLE_NAMES = {
 }
 _UNSTABLE_NAME = {name: what for what, names in _UNSTABLE_NAMES.items() for name in names}
 _UNSTABLE_TEXT = (
-    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[1467][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE), "a random UUID"),
-    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:?\d\d"), "a time of day"),
-    (re.compile(r"(?<!\d)(1[5-9]|2[01])\d{8}(\d{3}|\d{6})?(\.\d+)?(?!\d)"), "a Unix timestamp"),
-    (re.compile(r"(?<![a-z])(attempt|retry|retries|try)[\s_=:#/-]*\d+", re.IGNORECASE), "a count of attempts"),
-    (re.compile(r"(?<![a-z0-9])(call_|toolu_|chatcmpl-|req_|adk-)[a-z0-9_-]{8,}", re.IGNORECASE), "the id of one call"),
-    (re.compile(r"[^@\s/:]+@[^@\s/:]+\.[^@\s/:]+"), "a personal identifier (an e-mail address)"),
+    (r"[0-9a-f]{8}-[0-9a-f]{4}-[1467][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", "a random UUID"),
+    (r"\d{4}-\d\d-\d\d[T ]\d\d:?\d\d", "a time of day"),
+    (r"(?<!\d)(1[5-9]|2[01])\d{8}(\d{3}|\d{6})?(\.\d+)?(?!\d)", "a Unix timestamp"),
+    (r"(?<![a-z])(attempt|retry|retries|try)[\s_=:#/-]*\d+", "a count of attempts"),
+    (r"(?<![a-z0-9])(call_|toolu_|chatcmpl-|req_|adk-)[a-z0-9_-]{8,}", "the id of one call"),
+    (r"[^@\s/:]+@[^@\s/:]+\.[^@\s/:]+", "a personal identifier (an e-mail address)"),
 )
+_ANY_OF_THEM = "|".join(pattern for pattern, _ in _UNSTABLE_TEXT)  # compiled when it is first needed, not at import
 
 
 def check_stable(part: Part | UUID | datetime, where: str) -> str:
@@ -161,14 +162,11 @@ def check_stable(part: Part | UUID | datetime, where: str) -> str:
     )
 
 
-_UNSTABLE = re.compile("|".join(f"({pattern.pattern})" for pattern, _ in _UNSTABLE_TEXT), re.IGNORECASE)
-
-
 @lru_cache(maxsize=1024)  # a step is entered again by every retry
 def _unstable_text(text: str) -> str:
-    if _UNSTABLE.search(text) is None:  # one look for all of them is enough for nearly every text
+    if re.search(_ANY_OF_THEM, text, re.IGNORECASE) is None:  # one look for all of them is enough for nearly every text
         return ""
-    return next((what for pattern, what in _UNSTABLE_TEXT if pattern.search(text)), "")
+    return next(what for pattern, what in _UNSTABLE_TEXT if re.search(pattern, text, re.IGNORECASE))
 
 
 def unstable_name(name: str) -> str | None:

@@ -23,7 +23,7 @@ from effectonce._core.transitions import Step
 from effectonce.errors import StoreUnavailable
 from effectonce.stores import _rows
 
-POLL_S = 0.0005
+POLL_S = 0.0002
 SCHEMA_VERSION = 1
 
 SCHEMA = """
