@@ -257,6 +257,7 @@ class GuardedCall:
                     return refusal
             self.attempt += 1
             answer = yield from self._run()
+            ending: Ending | None = None
             match answer:
                 case Ok(value):
                     return (yield from self._complete(value))
@@ -270,8 +271,8 @@ class GuardedCall:
                     return NothingSent(error, 0, exhausted=False)
                 case Raised(error):
                     ending = yield from self._failed(error)
-                    if ending is not None:
-                        return ending
+            if ending is not None:
+                return ending
             dispatched = False
 
     def _run(self) -> Flow[Answer | Refused | Unavailable]:
@@ -440,13 +441,14 @@ class GuardedCall:
             case _:
                 return reply  # type: ignore[no-any-return]  # Unavailable
         answer = yield from Ask(self.key, self.token, self.epoch)
+        rerun: WriteReply | None = None
         match answer:
             case Ok(Found(result)):
                 return (yield from self._complete(result, by="probe"))
             case Ok(NotFound()) if may_rerun and self.attempt < self.plan.attempts and self.env.now() < self.give_up_at:
                 rerun = yield from self._insist(Rerun(self.key, self.token, self.epoch, self.plan.lease_s))
-                if isinstance(rerun, Applied):
-                    return (yield from self._own(dispatched=False))
+        if isinstance(rerun, Applied):
+            return (yield from self._own(dispatched=False))
         yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
         if isinstance(answer, Raised) and not isinstance(answer.error, Exception):
             return Lost(answer.error, "the probe was interrupted")
