@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 import pydantic
 
-from effectonce import Retry
+from effectonce import Guard, Retry
 
 QUICK = Retry(base_s=0, cap_s=0)
 
@@ -76,3 +76,18 @@ class Struct(msgspec.Struct):
 
 
 RECEIPT = Receipt(UUID(int=7), datetime(2025, 3, 1, tzinfo=UTC), [Line("a", Decimal("1.10"))], Colour.RED)
+
+
+def guarded(store, body, **contract):
+    """An async tool around *body*, and a call of it in its step."""
+    guard = Guard(store, cache=0)
+
+    @guard.tool(**({"kind": "write", "retry": QUICK} | contract))
+    async def pay():
+        return await body()
+
+    async def call():
+        async with guard.step("chat", "pay"):
+            return await pay()
+
+    return guard, pay, call

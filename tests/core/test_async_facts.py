@@ -16,23 +16,8 @@ from effectonce import (
 )
 from effectonce._core import ops
 from effectonce.stores.sqlite import SqliteStore
+from tests.core.helpers import QUICK, guarded
 from tests.flaky import FlakyStore
-
-QUICK = Retry(base_s=0, cap_s=0)
-
-
-def guarded(store, body, **contract):
-    guard = Guard(store, cache=0)
-
-    @guard.tool(**({"kind": "write", "retry": QUICK} | contract))
-    async def pay():
-        return await body()
-
-    async def call():
-        async with guard.step("chat", "pay"):
-            return await pay()
-
-    return guard, pay, call
 
 
 def test_both_colours_share_one_guard_and_one_store(tmp_path):

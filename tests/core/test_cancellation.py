@@ -15,9 +15,8 @@ from effectonce._core import ops
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.clock import FakeClock
+from tests.core.helpers import guarded
 from tests.flaky import FlakyStore
-
-QUICK = Retry(base_s=0, cap_s=0)
 
 
 class GatedStore:
@@ -64,20 +63,6 @@ async def opened_until_done(store, task):
         store.open()
         await asyncio.sleep(0)
     return task
-
-
-def guarded(store, body, **contract):
-    guard = Guard(store, cache=0)
-
-    @guard.tool(**({"kind": "write", "retry": QUICK} | contract))
-    async def pay():
-        return await body()
-
-    async def call():
-        async with guard.step("chat", "pay"):
-            return await pay()
-
-    return guard, pay, call
 
 
 @pytest.mark.parametrize("cancels", [1, 2, 5])
