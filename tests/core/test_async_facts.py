@@ -16,6 +16,7 @@ from effectonce import (
 )
 from effectonce._core import ops
 from effectonce.stores.sqlite import SqliteStore
+from effectonce.testing.conformance.bench import request
 from tests.core.helpers import QUICK, guarded
 from tests.flaky import FlakyStore
 
@@ -206,12 +207,29 @@ def test_a_cancelled_caller_is_not_answered(tmp_path):
         store = SqliteStore(tmp_path / "effects.db")
         await store.aapply(ops.Tally())
         with store._lock:
-            task = asyncio.create_task(store.aapply(ops.Tally()))
+            task = asyncio.create_task(store.aapply(ops.Claim(request("k"), "t", 30, dispatch=True)))
             await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-        assert await store.aapply(ops.Tally()) == {}
+        assert isinstance(await store.aapply(ops.Claim(request("k2"), "t", 30, dispatch=True)), ops.Held)
+        store.close()
+
+    asyncio.run(main())
+
+
+def test_a_replay_is_read_on_the_loop_and_a_failing_read_is_told(tmp_path):
+    async def main():
+        store = SqliteStore(tmp_path / "effects.db")
+        guard, pay, call = guarded(store, lambda: asyncio.sleep(0, "receipt"))
+        assert await call() == "receipt"
+        with store._lock:  # the writer has gone back to sleep
+            jobs, store._jobs = store._jobs, None
+        assert await call() == "receipt"  # without a job for the writer
+        store._jobs = jobs
+        store._connect().db.execute("UPDATE effects SET state = 'paused'")
+        with pytest.raises(StoreUnavailable, match="paused"):
+            await call()
         store.close()
 
     asyncio.run(main())

@@ -439,7 +439,7 @@ def test_a_child_leaves_its_parents_connections_alone(store):
     assert store.apply(ops.Tally()) == {}
     assert store._connect() is not parents
     assert parents.db.execute("SELECT 1").fetchone() == (1,)
-    parents.close()
+    parents.db.close()  # its place in the queue was given up
 
 
 def test_a_store_that_is_gone_takes_its_writer_thread_along(path):
