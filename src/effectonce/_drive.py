@@ -48,7 +48,7 @@ _OURS = frozenset({Invoke, Ask, Transact, Sleep})  # everything else is the stor
 BEATS_PER_LEASE_AFTER_A_MISS = 10
 
 
-class Job(Struct, frozen=True):
+class Setup(Struct, frozen=True):
     """How one tool is run: its store, its function and its probe, what all its calls share."""
 
     store: Store
@@ -102,15 +102,15 @@ def drive(flow: Flow[T], perform: Callable[[Op[Any]], Any]) -> T:
 class Performer:
     """Performs ops for one sync call."""
 
-    __slots__ = ("call", "job")
+    __slots__ = ("call", "setup")
 
-    def __init__(self, job: Job, call: Prepared) -> None:
-        self.job, self.call = job, call
+    def __init__(self, setup: Setup, call: Prepared) -> None:
+        self.setup, self.call = setup, call
 
     def __call__(self, op: Op[Any]) -> Any:
         if type(op) not in _OURS:
             try:
-                return self.job.store.apply(op)
+                return self.setup.store.apply(op)
             except StoreUnavailable as error:
                 return Unavailable(error)
         match op:
@@ -124,23 +124,23 @@ class Performer:
                 raise TypeError(f"nobody performs {op}")
 
     def _run(self, op: Invoke | Ask) -> Answer:
-        job, call = self.job, self.call
+        setup, call = self.setup, self.call
         if not op.key:  # a read: nothing to keep alive
-            return _capture(job.called(op), call, job.effect(op, call.ref))
-        beat = job.heart.start(job.renewal(op))
+            return _capture(setup.called(op), call, setup.effect(op, call.ref))
+        beat = setup.heart.start(setup.renewal(op))
         try:
-            return _capture(job.called(op), call, job.effect(op, call.ref))
+            return _capture(setup.called(op), call, setup.effect(op, call.ref))
         finally:
-            job.heart.stop(beat)
+            setup.heart.stop(beat)
 
     def _transact(self, op: Transact) -> Answer | Refused | Unavailable:
-        assert isinstance(self.job.store, TransactionalStore)
+        assert isinstance(self.setup.store, TransactionalStore)
         try:
-            with self.job.store.transaction() as transaction:
-                answer = _capture(self.job.function, self.call, self.job.effect(op, self.call.ref, transaction.connection))
+            with self.setup.store.transaction() as transaction:
+                answer = _capture(self.setup.function, self.call, self.setup.effect(op, self.call.ref, transaction.connection))
                 if not isinstance(answer, Ok):
                     return answer
-                reply = transaction.apply(self.job.completion(op, answer.value))
+                reply = transaction.apply(self.setup.completion(op, answer.value))
                 if not isinstance(reply, Applied):
                     return Refused(None)
                 transaction.commit()
@@ -266,10 +266,10 @@ async def adrive(flow: Flow[T], perform: AsyncPerformer) -> T:
 class AsyncPerformer:
     """Performs ops for one async call."""
 
-    __slots__ = ("call", "cancelled", "job")
+    __slots__ = ("call", "cancelled", "setup")
 
-    def __init__(self, job: Job, call: Prepared) -> None:
-        self.job, self.call = job, call
+    def __init__(self, setup: Setup, call: Prepared) -> None:
+        self.setup, self.call = setup, call
         self.cancelled: asyncio.CancelledError | None = None
 
     async def __call__(self, op: Op[Any]) -> Any:
@@ -290,13 +290,13 @@ class AsyncPerformer:
     async def _undisturbed(self, op: Op[Any]) -> Any:
         """A cancelled write is a write whose acknowledgement was lost: repeat it until it is known, and remember the cancellation."""
         try:
-            return await self.job.store.aapply(op)
+            return await self.setup.store.aapply(op)
         except StoreUnavailable as error:
             return Unavailable(error)
         except asyncio.CancelledError as cancelled:
             self.cancelled = cancelled
         try:
-            return await self._until_done(self.job.store.aapply(op))
+            return await self._until_done(self.setup.store.aapply(op))
         except StoreUnavailable as error:
             return Unavailable(error)
 
@@ -321,12 +321,12 @@ class AsyncPerformer:
         return None if self.cancelled is None else Interrupted(self.cancelled)
 
     async def _run(self, op: Invoke | Ask) -> Answer:
-        job, effect = self.job, self.job.effect(op, self.call.ref)
+        setup, effect = self.setup, self.setup.effect(op, self.call.ref)
         if not op.key:
-            return await self._capture(job.called(op), effect)
-        beat = AsyncBeat(job.store, job.renewal(op))
+            return await self._capture(setup.called(op), effect)
+        beat = AsyncBeat(setup.store, setup.renewal(op))
         try:
-            return await self._capture(job.called(op), effect)
+            return await self._capture(setup.called(op), effect)
         finally:
             beat.stop()
 
@@ -343,14 +343,14 @@ class AsyncPerformer:
             running.reset(token)
 
     async def _transact(self, op: Transact) -> Answer | Refused | Unavailable:
-        assert isinstance(self.job.store, TransactionalStore)
+        assert isinstance(self.setup.store, TransactionalStore)
         try:
-            async with self.job.store.atransaction() as transaction:
-                effect = self.job.effect(op, self.call.ref, transaction.connection)
-                answer = await self._capture(self.job.function, effect)
+            async with self.setup.store.atransaction() as transaction:
+                effect = self.setup.effect(op, self.call.ref, transaction.connection)
+                answer = await self._capture(self.setup.function, effect)
                 if not isinstance(answer, Ok):
                     return answer
-                reply = transaction.apply(self.job.completion(op, answer.value))
+                reply = transaction.apply(self.setup.completion(op, answer.value))
                 if not isinstance(reply, Applied):
                     return Refused(None)
                 await self._until_done(asyncio.to_thread(transaction.commit))

@@ -36,7 +36,7 @@ from effectonce._core.keys import (
 from effectonce._core.ops import Recorded, Request
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
-from effectonce._drive import AsyncPerformer, Heart, Job, Performer, Prepared, adrive, drive
+from effectonce._drive import AsyncPerformer, Heart, Performer, Prepared, Setup, adrive, drive
 from effectonce._signature import ToolSignature
 from effectonce.effect import EffectRef, running
 from effectonce.errors import (
@@ -124,7 +124,7 @@ class GuardedTool:
             encode=functools.partial(encode_or_excuse, hint=self.signature.returns),
             encode_partial=_partial,
         )
-        self.job = Job(
+        self.setup = Setup(
             house.store, house.heart, house.secret, contract.lease_s, self.function, self.probe_function, self.plan.encode
         )
 
@@ -277,7 +277,7 @@ class GuardedTool:
         known = cache.get(request.key, request.fingerprint)
         if known is not None:
             return Replay(known, coalesced=False)
-        ending = drive(GuardedCall(request, self.plan, self.house.env).flow(), Performer(self.job, prepared))
+        ending = drive(GuardedCall(request, self.plan, self.house.env).flow(), Performer(self.setup, prepared))
         if cache.size > 0:
             self._remember_outcome(request, ending)
         return ending
@@ -287,31 +287,31 @@ class GuardedTool:
         known = cache.get(request.key, request.fingerprint)
         if known is not None:
             return Replay(known, coalesced=False)
-        ending = await adrive(GuardedCall(request, self.plan, self.house.env).flow(), AsyncPerformer(self.job, prepared))
+        ending = await adrive(GuardedCall(request, self.plan, self.house.env).flow(), AsyncPerformer(self.setup, prepared))
         if cache.size > 0:
             self._remember_outcome(request, ending)
         return ending
 
     def read(self, error: BaseException, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Outcome[Any]:
         prepared = self._unrecorded(args, kwargs)
-        ending = drive(read_call(self.plan, self.house.env, error), Performer(self.job, prepared))
+        ending = drive(read_call(self.plan, self.house.env, error), Performer(self.setup, prepared))
         return conclude(ending, prepared.ref, self.signature.returns)
 
     async def aread(self, error: BaseException, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Outcome[Any]:
         prepared = self._unrecorded(args, kwargs)
-        ending = await adrive(read_call(self.plan, self.house.env, error), AsyncPerformer(self.job, prepared))
+        ending = await adrive(read_call(self.plan, self.house.env, error), AsyncPerformer(self.setup, prepared))
         return conclude(ending, prepared.ref, self.signature.returns)
 
     def reconcile(self, record: Record) -> Outcome[Any]:
         """Ask the probe about a record in doubt."""
         prepared = self._recalled(record)
         flow = GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
-        return self._settled(drive(flow, Performer(self.job, prepared)), prepared)
+        return self._settled(drive(flow, Performer(self.setup, prepared)), prepared)
 
     async def areconcile(self, record: Record) -> Outcome[Any]:
         prepared = self._recalled(record)
         flow = GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
-        return self._settled(await adrive(flow, AsyncPerformer(self.job, prepared)), prepared)
+        return self._settled(await adrive(flow, AsyncPerformer(self.setup, prepared)), prepared)
 
     def _settled(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
         self._remember_outcome(prepared.request, ending)

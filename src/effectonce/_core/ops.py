@@ -264,7 +264,6 @@ class Sweep(Op[Swept], frozen=True):
 RecordOp: TypeAlias = (
     Claim | Dispatch | Unsend | Complete | Fail | Doubt | Renew | Inquire | Rerun | Confirm | Refute | Rearm | Attest
 )
-StoreOp: TypeAlias = RecordOp | Find | Browse | Tally | Sweep
 
 
 # ---------------------------------------------------------------- what the driver itself performs
