@@ -22,7 +22,7 @@ class EffectRef(Struct, frozen=True):
     @property
     def reference(self) -> str:
         """A short name that is safe to show: enough to find the effect, not enough to forge its key."""
-        return f"eff_{self.key[:12]}"
+        return f"eff_{self.key[-12:]}"
 
     def __str__(self) -> str:
         where = "/".join(part for part in (self.scope, self.step) if part)

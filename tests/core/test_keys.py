@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from effectonce import Conflict, ContractViolation, Delivered, Guard, Stable, current_effect
+from effectonce._core.keys import HOME_LENGTH
 from tests.core.helpers import named, tool
 
 
@@ -210,3 +211,29 @@ def test_explain_says_what_was_hashed_and_why_two_calls_differ(guard):
     assert "place differs" in one.differences(again)[0]
     assert "hashed    invoice='inv_1'" in str(one)
     assert guard.counts() == {}
+
+
+def test_the_effects_of_one_conversation_share_a_home_and_so_does_their_latch(guard):
+    @guard.tool(kind="write")
+    def pay(invoice: int): ...
+
+    def request_in(scope, step, invoice):
+        with guard.step(scope, step):
+            return guard._tools["pay"].prepare((invoice,), {}).request
+
+    one, two, other = request_in("chat", "a", 1), request_in("chat", "b", 2), request_in("another chat", "a", 1)
+
+    assert one.key[:HOME_LENGTH] == two.key[:HOME_LENGTH] == one.latch[:HOME_LENGTH]
+    assert one.key[:HOME_LENGTH] != other.key[:HOME_LENGTH]
+    assert len({one.key[HOME_LENGTH:], two.key[HOME_LENGTH:], other.key[HOME_LENGTH:]}) == 3
+
+
+def test_a_sequence_lives_in_one_home(guard):
+    @guard.tool(kind="write")
+    def pay(invoice: int): ...
+
+    with guard.sequence("account/42", 2):
+        request = guard._tools["pay"].prepare((1,), {}).request
+
+    assert request.key[:HOME_LENGTH] == request.after[:HOME_LENGTH]
+    assert request.key != request.after

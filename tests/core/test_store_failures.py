@@ -1,9 +1,12 @@
 """The store fails before, during and after the effect."""
 
+import itertools
+
 import pytest
 
 from effectonce import Found, GaveUp, Guard, InDoubt, NotSent, Rejected, ReplayedFailure, Retry, StoreUnavailable
 from effectonce._core import ops
+from effectonce._core.call import Env, GuardedCall
 from tests.core.helpers import named, tool
 from tests.flaky import FlakyStore
 
@@ -160,3 +163,21 @@ def test_a_call_that_sent_something_does_not_end_as_if_it_had_not():
     with guard.step("chat", "pay"), pytest.raises(GaveUp, match="may have run"):
         pay()
     assert calls == [1]
+
+
+def test_a_pause_is_never_negative_however_late_the_clock_is_looked_at():
+    guard = Guard(FlakyStore(), cache=0)
+    pay = tool(guard, named("pay", lambda: 1), retry=Retry(deadline_s=1.0))
+    ticks = itertools.count()
+    env = Env(now=lambda: next(ticks) * 0.3, new_token=lambda: "token", rng=lambda: 1.0)
+    with guard.step("chat", "pay"):
+        flow = GuardedCall(pay.__effectonce_tool__.prepare((), {}).request, pay.__effectonce_tool__.plan, env).flow()
+
+    replies = {ops.Claim: ops.Held(1, 1, dispatched=True), ops.Invoke: ops.Ok(1), ops.Sleep: None}
+    op, pauses = next(flow), []
+    with pytest.raises(StopIteration):
+        while True:
+            pauses += [op.seconds] if isinstance(op, ops.Sleep) else []
+            op = flow.send(replies.get(type(op), ops.Unavailable(StoreUnavailable("gone"))))
+    assert pauses
+    assert min(pauses) >= 0

@@ -313,10 +313,10 @@ class GuardedCall:
         failures = 0
         while True:
             reply = yield from op
-            if not isinstance(reply, Unavailable) or self.env.now() >= self.give_up_at:
+            left_s = self.give_up_at - self.env.now()  # looked at once: a moment later it may be below zero
+            if not isinstance(reply, Unavailable) or left_s <= 0:
                 return reply
             failures += 1
-            left_s = self.give_up_at - self.env.now()
             slept = yield from Sleep(min(left_s, full_jitter(failures, 0.05, 2.0, self.env.rng)))
             if isinstance(slept, Interrupted):
                 return reply

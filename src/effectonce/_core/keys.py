@@ -3,7 +3,8 @@
     scope   = tenant + conversation or workflow         owned by the runtime, never by the model
     intent  = tool + canonical(identity fields)         default: all arguments minus the declared volatile ones
     place   = the step id | the ordinal | a business key | a number in a sequence
-    key     = SHA-256 or HMAC over typed, length-prefixed parts
+    key     = home + digest                             SHA-256 or HMAC over typed, length-prefixed parts
+    home    = a short digest of the scope or stream     what belongs together lies together: in one shard, on one page
 
 Nothing that changes from one attempt to the next may go in: a clock, a counter of attempts, a random value, the id of one call.
 `check_stable` refuses what looks like one, with the reason; `Stable` is how a person who knows better says so.
@@ -26,6 +27,7 @@ from msgspec import Struct
 from effectonce._core.canonical import VERSION, canonical
 
 KEY_LENGTH = 40  # hexadecimal characters: 160 bits
+HOME_LENGTH = 8  # of them, shared by all effects of one conversation or stream
 _pack = msgspec.msgpack.Encoder().encode
 
 
@@ -87,17 +89,26 @@ def derive(*parts: str | bytes | int, secret: bytes = b"") -> str:
     return digest[:KEY_LENGTH]
 
 
+@lru_cache(maxsize=1024)  # a conversation has many calls
+def _home(*parts: str, secret: bytes) -> str:
+    return derive("home", *parts, secret=secret)[:HOME_LENGTH]
+
+
+def _at_home(home: str, *parts: str | bytes | int, secret: bytes) -> str:
+    return home + derive(*parts, secret=secret)[: KEY_LENGTH - HOME_LENGTH]
+
+
 def effect_key(tenant: str, scope: str, tool: str, intent: bytes, place: Place, secret: bytes = b"") -> str:
     """The identity of one effect."""
     match place:
         case AtStep(step):
-            return derive(tenant, "step", scope, step, tool, intent, secret=secret)
+            return _at_home(_home(tenant, scope, secret=secret), tenant, "step", scope, step, tool, intent, secret=secret)
         case AtOrdinal(ordinal):
-            return derive(tenant, "ordinal", scope, ordinal, tool, intent, secret=secret)
+            return _at_home(_home(tenant, scope, secret=secret), tenant, "ordinal", scope, ordinal, tool, intent, secret=secret)
         case ByName(parts):
             return derive(tenant, "name", tool, *parts, secret=secret)
         case InSequence(stream, number):
-            return derive(tenant, "sequence", stream, number, secret=secret)
+            return _at_home(_home(tenant, "", stream, secret=secret), tenant, "sequence", stream, number, secret=secret)
         case ByContent():
             return derive(tenant, "content", tool, intent, secret=secret)
 
@@ -109,7 +120,8 @@ def downstream_key(key: str, tool: str, secret: bytes = b"") -> str:
 
 def latch_key(tenant: str, scope: str, step: str | None, secret: bytes = b"") -> str:
     """What all calls of one step share; without a step id, what all calls of the conversation share."""
-    return derive(tenant, "latch", scope, 0 if step is None else 1, step or "", secret=secret)
+    home = _home(tenant, scope, secret=secret)
+    return _at_home(home, tenant, "latch", scope, 0 if step is None else 1, step or "", secret=secret)
 
 
 def content_key(*, model: str, messages: Iterable[Mapping[str, Any]], system: str = "", **parameters: Any) -> str:
