@@ -14,7 +14,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from effectonce._core import records
-from effectonce._core.call import GuardedCall, Rejection
+from effectonce._core.call import GuardedCall
+from effectonce._core.endings import Rejection
 from effectonce._core.records import RULES, Guard, Rule, Scene
 from effectonce._core.terms import Capability, Kind, Terms
 from ledger import STALE

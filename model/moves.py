@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from effectonce._core.call import Fresh, NothingSent, Plan, Rejection, Replay
+from effectonce._core.call import Plan
+from effectonce._core.endings import Fresh, NothingSent, Rejection, Replay
 from effectonce._core.ops import (
-    Applied,
     Ask,
     Busy,
     Claim,
@@ -31,6 +31,7 @@ from effectonce._core.ops import (
     Sweep,
     Transact,
     Unavailable,
+    Unconfirmed,
 )
 from effectonce._core.records import State, resendable
 from effectonce._core.terms import Capability
@@ -287,7 +288,7 @@ class Moves:
         yield self._hear(world, i, Raised(REJECTED), "rolls back: refused for good")
         yield self._hear(world, i, Raised(TIMED_OUT), "rolls back: some error")
         if world.cuts:
-            yield self._hear(self._cut(world, op), i, Unavailable(UNREACHABLE), "COMMIT -> no answer")
+            yield self._hear(self._cut(world, op), i, Unconfirmed(world.effects + 1, UNREACHABLE), "COMMIT -> no answer")
         if world.cancels:
             yield self._hear(_cancel(world), i, NotStarted(CANCELLED), "is cancelled and rolls back")
 
@@ -295,7 +296,7 @@ class Moves:
         """The effect and its outcome in one transaction, as the drivers do it: both or neither."""
         result = world.effects + 1
         complete = self.ledger.op_number(Complete(op.key, op.token, op.epoch, _encode(result)))
-        if not isinstance(self.ledger.apply(world.record, complete).reply, Applied):
+        if not self.ledger.apply(world.record, complete).changed:
             return world, False
         return self._written(world, complete)._replace(effects=result), True
 

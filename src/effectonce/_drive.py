@@ -36,6 +36,7 @@ from effectonce._core.ops import (
     Sleep,
     Transact,
     Unavailable,
+    Unconfirmed,
 )
 from effectonce.effect import Effect, EffectRef, running
 from effectonce.errors import NotSent, StoreUnavailable
@@ -133,17 +134,20 @@ class Performer:
         finally:
             setup.heart.stop(beat)
 
-    def _transact(self, op: Transact) -> Answer | Refused | Unavailable:
+    def _transact(self, op: Transact) -> Answer | Refused | Unavailable | Unconfirmed:
         assert isinstance(self.setup.store, TransactionalStore)
         try:
             with self.setup.store.transaction() as transaction:
                 answer = _capture(self.setup.function, self.call, self.setup.effect(op, self.call.ref, transaction.connection))
                 if not isinstance(answer, Ok):
                     return answer
-                reply = transaction.apply(self.setup.completion(op, answer.value))
+                reply = transaction.complete(self.setup.completion(op, answer.value))
                 if not isinstance(reply, Applied):
                     return Refused(None)
-                transaction.commit()
+                try:
+                    transaction.commit()
+                except StoreUnavailable as error:
+                    return Unconfirmed(answer.value, error)
                 return answer
         except StoreUnavailable as error:
             return Unavailable(error)
@@ -342,7 +346,7 @@ class AsyncPerformer:
             here.reset(outside)
             running.reset(token)
 
-    async def _transact(self, op: Transact) -> Answer | Refused | Unavailable:
+    async def _transact(self, op: Transact) -> Answer | Refused | Unavailable | Unconfirmed:
         assert isinstance(self.setup.store, TransactionalStore)
         try:
             async with self.setup.store.atransaction() as transaction:
@@ -350,10 +354,13 @@ class AsyncPerformer:
                 answer = await self._capture(self.setup.function, effect)
                 if not isinstance(answer, Ok):
                     return answer
-                reply = transaction.apply(self.setup.completion(op, answer.value))
+                reply = await transaction.complete(self.setup.completion(op, answer.value))
                 if not isinstance(reply, Applied):
                     return Refused(None)
-                await self._until_done(asyncio.to_thread(transaction.commit))
+                try:
+                    await self._until_done(transaction.commit())
+                except StoreUnavailable as error:
+                    return Unconfirmed(answer.value, error)
                 return answer
         except StoreUnavailable as error:
             return Unavailable(error)

@@ -16,10 +16,11 @@ from msgspec import Struct
 
 from effectonce._boundary import Boundary, here, stable
 from effectonce._cache import ReplayCache
-from effectonce._core.call import Ending, Env, Fresh, GuardedCall, Plan, Replay, read_call
+from effectonce._core.call import Env, GuardedCall, Plan, read_call
 from effectonce._core.canonical import NotCanonical, canonical, fingerprint
 from effectonce._core.classify import classifier
 from effectonce._core.codec import encode_or_excuse, encode_partial
+from effectonce._core.endings import Ending, Fresh, Replay
 from effectonce._core.keys import (
     AtOrdinal,
     AtStep,

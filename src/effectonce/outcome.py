@@ -9,7 +9,8 @@ from typing import Any, Generic, Literal, NoReturn, TypeVar, assert_never
 
 from msgspec import Struct
 
-from effectonce._core.call import (
+from effectonce._core.codec import PARTIAL, NotReadable, Stored, decode
+from effectonce._core.endings import (
     Ending,
     Fenced,
     Fresh,
@@ -18,8 +19,7 @@ from effectonce._core.call import (
     Rejection,
     Replay,
 )
-from effectonce._core.call import GaveUp as GaveUpEnding
-from effectonce._core.codec import PARTIAL, NotReadable, Stored, decode
+from effectonce._core.endings import GaveUp as GaveUpEnding
 from effectonce._core.ops import Busy, Doubtful, Early, Latched, Mismatch, Unavailable
 from effectonce._core.ops import Expired as ExpiredReply
 from effectonce._core.records import State

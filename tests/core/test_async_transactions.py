@@ -93,7 +93,7 @@ def test_a_transaction_cancelled_while_it_waits_for_the_lock_gives_it_back(tmp_p
     async def enter():
         async with store.atransaction() as transaction:
             ledger(transaction.connection)
-            transaction.commit()
+            await transaction.commit()
 
     asyncio.run(main())
     assert rows(store) == 1  # and the abandoned thread, whenever it got the lock, has given it back

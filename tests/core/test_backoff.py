@@ -6,8 +6,9 @@ import pytest
 
 from effectonce import GaveUp, Guard, NotSent, Rejected, Retry
 from effectonce._core.backoff import full_jitter
-from effectonce._core.call import Env, NothingSent, Plan, read_call
+from effectonce._core.call import Env, Plan, read_call
 from effectonce._core.classify import Certainty, classifier
+from effectonce._core.endings import NothingSent
 from effectonce._core.ops import Interrupted, Invoke, NotStarted, Raised, Sleep
 
 

@@ -400,24 +400,98 @@ def test_a_transaction_of_an_owner_that_lost_its_record_is_rolled_back(path):
     store.close()
 
 
-def test_a_transaction_that_cannot_begin_or_commit_is_a_store_failure(path, store):
-    guard, book = booking(store)
-    other = SqliteStore(path)
-    with guard.step("chat", "book"):
-        book(1)
-        store.apply(ops.Tally())
-        connection = store._idle[0]
-        commit = connection.commit
+def commits(store, *fates):
+    """What becomes of the next COMMITs of transactions: "lost" never happened, "unanswered" did."""
+    connection, fates = store._idle[0], list(fates)
+    commit = connection.commit
 
-        def failing():
-            connection.commit = commit
+    def fateful():
+        fate = fates.pop(0) if fates else "well"
+        if fate != "lost":
+            commit()
+        if fate != "well":
             raise sqlite3.OperationalError("disk I/O error")
 
-        connection.commit = failing
+    connection.commit = fateful
+
+
+def test_a_commit_whose_answer_was_lost_is_resolved_by_the_record(store):
+    guard, book = booking(store)
+    with guard.step("chat", "book"):
+        book(1)
+        commits(store, "unanswered")
+        outcome = guard.call(book, {"amount": 2})
+    assert (outcome.value, outcome.replayed) == (2, False)
+    assert ledger(store) == [1, 2]
+
+
+def test_a_commit_that_did_not_happen_is_tried_again(store):
+    guard, book = booking(store)
+    with guard.step("chat", "book"):
+        book(1)
+        commits(store, "lost", "unanswered")
+        assert book(2) == 2
+    assert ledger(store) == [1, 2]
+
+
+def test_commits_that_never_happen_end_as_a_store_failure_and_leave_the_key_free(store):
+    guard, book = booking(store)
+    with guard.step("chat", "book"):
+        book(1)
+        commits(store, *["lost"] * 3)
         with pytest.raises(StoreUnavailable, match="disk I/O error"):
             book(2)
-        assert store.apply(ops.Tally()) == {"completed": 1, "claimed": 1}
-    assert ledger(store) == [1]
+        assert book(2) == 2
+    assert ledger(store) == [1, 2]
+
+
+def test_the_record_cannot_be_read_after_a_lost_commit(store):
+    guard, book = booking(store)
+    with guard.step("chat", "book"):
+        book(1)
+        commits(store, "unanswered")
+        apply = store.apply
+        asked = []
+
+        def deaf(op):
+            asked.append(op)
+            if len(asked) > 1:
+                raise StoreUnavailable("gone")
+            return apply(op)
+
+        store.apply = deaf
+        with pytest.raises(StoreUnavailable, match="gone"):
+            book(2)
+        store.apply = apply
+        assert book(2) == 2
+    assert ledger(store) == [1, 2]
+
+
+def test_a_transaction_of_an_older_run_that_landed_late_is_not_repeated(store):
+    """The first COMMIT is under way when its answer is given up; the record is not done yet, and then it is."""
+    guard, book = booking(store)
+    with guard.step("chat", "book"):
+        book(1)
+        begin, late = store._begin, []
+
+        def after_the_older_one_landed():
+            if not late:
+                late.append(begin())
+                record = store.apply(ops.Browse("claimed"))[0]
+                done = ops.Complete(record.request.key, record.token, record.epoch, b"v1 ok 2")
+                late[0].connection.execute("INSERT INTO ledger VALUES (2)")
+                assert isinstance(late[0].complete(done), ops.Applied)
+                late[0].commit()
+                store._end(late[0])
+            return begin()
+
+        store._begin = after_the_older_one_landed
+        assert book(2) == 2
+    assert ledger(store) == [1, 2]
+
+
+def test_a_transaction_that_cannot_begin_is_a_store_failure(path, store):
+    other = SqliteStore(path)
     with other.transaction(), pytest.raises(StoreUnavailable, match="locked by another writer"), store.transaction():
         pass
     other.close()
@@ -427,7 +501,7 @@ def test_a_statement_that_fails_inside_a_transaction_is_a_store_failure(store):
     with store.transaction() as transaction:
         transaction.connection.execute("DROP TABLE effects")
         with pytest.raises(StoreUnavailable, match="no such table"):
-            transaction.apply(ops.Complete("k", "t", 1, b""))
+            transaction.complete(ops.Complete("k", "t", 1, b""))
 
 
 def test_a_child_leaves_its_parents_connections_alone(store):

@@ -18,13 +18,14 @@ An error is never an excuse to forget: once the request may have left, only a ru
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, TypeAlias
+from typing import Any
 
 from msgspec import Struct
 
 from effectonce._core.backoff import full_jitter
 from effectonce._core.classify import UNKNOWN, Certainty, Classifier, Verdict
 from effectonce._core.codec import encode_error, printable
+from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, Rejection, Replay
 from effectonce._core.ops import (
     Answer,
     Applied,
@@ -38,8 +39,6 @@ from effectonce._core.ops import (
     Dispatch,
     Doubt,
     Doubtful,
-    Early,
-    Expired,
     Fail,
     Flow,
     Found,
@@ -48,7 +47,6 @@ from effectonce._core.ops import (
     Interrupted,
     Invoke,
     Latched,
-    Mismatch,
     NotFound,
     NotStarted,
     Ok,
@@ -62,6 +60,7 @@ from effectonce._core.ops import (
     Sleep,
     Transact,
     Unavailable,
+    Unconfirmed,
     Unsend,
     WriteReply,
 )
@@ -94,75 +93,6 @@ class Env(Struct, frozen=True, kw_only=True):
     now: Callable[[], float]
     new_token: Callable[[], str]
     rng: Callable[[], float]
-
-
-# ---------------------------------------------------------------- how a call ends
-
-
-class Fresh(Struct, frozen=True):
-    """This call ran the tool, or its probe found the result."""
-
-    value: Any
-    recorded: bool = True
-    settled_by: str = ""
-    outcome: bytes = b""  # as it was stored, b"" if it was not
-
-
-class Replay(Struct, frozen=True):
-    recorded: Recorded
-    coalesced: bool  # it was in flight when we came and we waited for it
-
-
-class Rejection(Struct, frozen=True):
-    """The tool's own definite failure, stored."""
-
-    error: BaseException
-
-
-class NothingSent(Struct, frozen=True):
-    """The tool failed and certainly had no effect. Nothing is stored: the key is as good as new."""
-
-    error: BaseException
-    attempts: int
-    exhausted: bool
-
-
-class GaveUp(Struct, frozen=True):
-    """It may have happened, and asking again is safe: the same request would be sent under the same key."""
-
-    error: BaseException
-    attempts: int
-
-
-class Lost(Struct, frozen=True):
-    """It may have happened, and nobody can tell: in doubt."""
-
-    error: BaseException
-    reason: str
-
-
-class Fenced(Struct, frozen=True):
-    """The tool ran, but somebody else owns the record by now. What we know is kept as evidence."""
-
-    value: Any
-
-
-Ending: TypeAlias = (
-    Fresh
-    | Replay
-    | Rejection
-    | NothingSent
-    | GaveUp
-    | Lost
-    | Fenced
-    | Busy
-    | Mismatch
-    | Doubtful
-    | Expired
-    | Latched
-    | Early
-    | Unavailable
-)
 
 
 class _Again(Struct, frozen=True):
@@ -257,7 +187,7 @@ class GuardedCall:
                     return refusal
             self.attempt += 1
             answer = yield from self._run()
-            ending: Ending | None = None
+            ending: Ending | _Again | None = None
             match answer:
                 case Ok(value):
                     return (yield from self._complete(value))
@@ -266,6 +196,8 @@ class GuardedCall:
                     return _Again()
                 case Unavailable():
                     return answer
+                case Unconfirmed(value, error):
+                    ending = yield from self._resolve(value, error)
                 case NotStarted(error):
                     yield from self._take_back(0)
                     return NothingSent(error, 0, exhausted=False)
@@ -275,7 +207,7 @@ class GuardedCall:
                 return ending
             dispatched = False
 
-    def _run(self) -> Flow[Answer | Refused | Unavailable]:
+    def _run(self) -> Flow[Answer | Refused | Unavailable | Unconfirmed]:
         if self.in_transaction:
             return (yield from Transact(self.key, self.token, self.epoch, self.attempt, self.give_up_at))
         return (yield from Invoke(self.key, self.token, self.epoch, self.attempt, self.give_up_at))
@@ -307,6 +239,25 @@ class GuardedCall:
                 return Fresh(value, recorded=False)
             case Refused():
                 return (yield from self._too_late(outcome, value))
+
+    def _resolve(self, value: Any, error: Exception) -> Flow[Ending | _Again | None]:
+        """The answer to COMMIT was lost, but the record was in that transaction. None: it is not there, and may be tried again.
+
+        A COMMIT that is still under way may land after all: then the next transaction finds the record done, and is rolled back.
+        """
+        reply = yield from self._insist(Claim(self.request, self.token, self.plan.lease_s, dispatch=False))
+        match reply:
+            case Recorded(outcome=outcome):
+                return Fresh(value, outcome=outcome) if outcome == self.plan.encode(value) else Replay(reply, coalesced=False)
+            case Held() if self.attempt < self.plan.attempts:
+                return None
+            case Held():
+                yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
+                return Unavailable(error)
+            case Unavailable():
+                return reply
+            case _:
+                return _Again()
 
     def _persist(self, op: Op[WriteReply]) -> Flow[WriteReply]:
         """The effect has happened: keep trying to write it down for as long as the caller's deadline allows."""

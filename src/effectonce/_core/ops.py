@@ -296,7 +296,14 @@ class Invoke(Op[Answer], frozen=True):
     give_up_at: float
 
 
-class Transact(Op["Answer | Refused | Unavailable"], frozen=True):
+class Unconfirmed(Struct, frozen=True):
+    """The tool ran and COMMIT was asked for, but nobody answered: the record will tell."""
+
+    value: Any
+    error: Exception
+
+
+class Transact(Op["Answer | Refused | Unavailable | Unconfirmed"], frozen=True):
     """Run the tool and complete its record in one transaction of the store."""
 
     key: str

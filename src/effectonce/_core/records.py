@@ -383,6 +383,20 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+def due_at(r: Record) -> float:
+    """When a sweep has something to do with this record; infinity: never, as it is now."""
+    terms = r.request.terms
+    match r.state:
+        case State.DISPATCHED:
+            return max(r.lease_until, r.first_dispatch_at + terms.resend_s)
+        case State.COMPLETED | State.FAILED:
+            return r.dedup_until
+        case State.TOMBSTONE:
+            return r.dedup_until + terms.tombstone_s
+        case _:
+            return inf
+
+
 Table: TypeAlias = dict[tuple[type, State], tuple[Rule, ...]]
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
-from effectonce._core.ops import Op
+from effectonce._core.ops import Applied, Complete, Op, Refused
 
 R = TypeVar("R")
 
@@ -33,13 +33,27 @@ class Store(Protocol):
 
 
 class Transaction(Protocol):
-    """An open transaction: the connection for the tool, and the record's write in the same COMMIT."""
+    """An open transaction: the connection for the tool, and the record's write in the same COMMIT.
+
+    `complete` replies `Applied` only if it changed the record. A record that is done already was done by somebody else, or by an older run
+    whose COMMIT was not answered: then this run's writes must not stay.
+    """
 
     connection: Any
 
-    def apply(self, op: Op[R], /) -> R: ...
+    def complete(self, op: Complete, /) -> Applied | Refused: ...
 
     def commit(self) -> None: ...
+
+
+class AsyncTransaction(Protocol):
+    """The same in the other colour."""
+
+    connection: Any
+
+    async def complete(self, op: Complete, /) -> Applied | Refused: ...
+
+    async def commit(self) -> None: ...
 
 
 @runtime_checkable
@@ -48,4 +62,4 @@ class TransactionalStore(Protocol):
 
     def transaction(self) -> AbstractContextManager[Transaction]: ...
 
-    def atransaction(self) -> AbstractAsyncContextManager[Transaction]: ...
+    def atransaction(self) -> AbstractAsyncContextManager[AsyncTransaction]: ...

@@ -23,9 +23,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from effectonce._core.ops import Browse, Claim, Dispatch, Find, Op, Recorded, Sweep, Swept, Tally
+from effectonce._core.ops import Applied, Browse, Claim, Complete, Dispatch, Find, Op, Recorded, Refused, Sweep, Swept, Tally
 from effectonce._core.records import TERMINAL, Record, Scene, State, latch_of
-from effectonce._core.transitions import transition
+from effectonce._core.transitions import Step, transition
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, READ, RIVAL, SWEEPABLE, TALLY, Connection
 from effectonce.stores.base import Capabilities
@@ -296,11 +296,14 @@ class SqliteStore:
             born = transition(None, op, Scene(self._clock()))
             if connection.bear(cast(Record, born.after)):
                 return born.reply
+        return self._change(connection, op).reply
+
+    def _change(self, connection: Connection, op: Any) -> Step:
         record = connection.record(READ, op.key)
         step = transition(record, op, self._scene(connection, op, record))
         if step.changed:
             connection.put(op.key, step)
-        return step.reply
+        return step
 
     def _scene(self, connection: Connection, op: Any, record: Record | None) -> Scene:
         latch = latch_of(record, op)
@@ -338,7 +341,7 @@ class SqliteStore:
             self._end(transaction)
 
     @contextlib.asynccontextmanager
-    async def atransaction(self) -> AsyncIterator[_Transaction]:
+    async def atransaction(self) -> AsyncIterator[_AsyncTransaction]:
         handover = _Handover(self)
         try:
             transaction = await asyncio.get_running_loop().run_in_executor(self._hire_beginner(), handover.begin)
@@ -346,7 +349,7 @@ class SqliteStore:
             handover.abandon()
             raise
         try:
-            yield transaction
+            yield _AsyncTransaction(transaction)
         finally:
             self._end(transaction)
 
@@ -374,11 +377,12 @@ class _Transaction:
         self._store, self.held = store, connection
         self.connection = connection.db
 
-    def apply(self, op: Op[R], /) -> R:
+    def complete(self, op: Complete, /) -> Applied | Refused:
         try:
-            return cast(R, self._store._write(self.held, op))  # noqa: SLF001  # the same module's
+            step = self._store._change(self.held, op)  # noqa: SLF001  # the same module's
         except sqlite3.Error as error:
             raise self._store._unavailable(error) from error  # noqa: SLF001
+        return Applied(op.epoch) if step.changed else Refused(None if step.before is None else step.before.state)
 
     def commit(self) -> None:
         try:
@@ -386,6 +390,19 @@ class _Transaction:
             self.held.commit()
         except sqlite3.Error as error:
             raise self._store._unavailable(error) from error  # noqa: SLF001
+
+
+class _AsyncTransaction:
+    """The same for an async tool. Only COMMIT waits for the disk, so only that leaves the loop."""
+
+    def __init__(self, transaction: _Transaction) -> None:
+        self._transaction, self.connection = transaction, transaction.connection
+
+    async def complete(self, op: Complete, /) -> Applied | Refused:
+        return self._transaction.complete(op)
+
+    async def commit(self) -> None:
+        await asyncio.to_thread(self._transaction.commit)
 
 
 class _Handover:

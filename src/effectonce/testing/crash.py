@@ -14,8 +14,8 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypeVar
 
-from effectonce._core.ops import Applied, Claim, Complete, Dispatch, Held, Op
-from effectonce.stores.base import Capabilities, Store, Transaction, TransactionalStore
+from effectonce._core.ops import Applied, Claim, Complete, Dispatch, Held, Op, Refused
+from effectonce.stores.base import AsyncTransaction, Capabilities, Store, Transaction, TransactionalStore
 
 R = TypeVar("R")
 
@@ -63,10 +63,10 @@ class CrashingStore:
             yield _CrashingTransaction(transaction, self)
 
     @contextlib.asynccontextmanager
-    async def atransaction(self) -> AsyncIterator[Transaction]:
+    async def atransaction(self) -> AsyncIterator[AsyncTransaction]:
         assert isinstance(self._store, TransactionalStore)
         async with self._store.atransaction() as transaction:
-            yield _CrashingTransaction(transaction, self)
+            yield _AsyncCrashingTransaction(transaction, self)
 
     def reached(self, point: str) -> None:
         """Die, if this is the point."""
@@ -94,10 +94,24 @@ class _CrashingTransaction:
         self._transaction, self._store = transaction, store
         self.connection = transaction.connection
 
-    def apply(self, op: Op[R], /) -> R:
-        return self._transaction.apply(op)
+    def complete(self, op: Complete, /) -> Applied | Refused:
+        return self._transaction.complete(op)
 
     def commit(self) -> None:
         self._store.reached("before the commit")
         self._transaction.commit()
+        self._store.reached("completed")
+
+
+class _AsyncCrashingTransaction:
+    def __init__(self, transaction: AsyncTransaction, store: CrashingStore) -> None:
+        self._transaction, self._store = transaction, store
+        self.connection = transaction.connection
+
+    async def complete(self, op: Complete, /) -> Applied | Refused:
+        return await self._transaction.complete(op)
+
+    async def commit(self) -> None:
+        self._store.reached("before the commit")
+        await self._transaction.commit()
         self._store.reached("completed")

@@ -1,0 +1,75 @@
+"""How a call ends, as values. What a caller is told about each is in `outcome.py`."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from effectonce._core.ops import Busy, Doubtful, Early, Expired, Latched, Mismatch, Recorded, Unavailable
+
+
+class Fresh(Struct, frozen=True):
+    """This call ran the tool, or its probe found the result."""
+
+    value: Any
+    recorded: bool = True
+    settled_by: str = ""
+    outcome: bytes = b""  # as it was stored, b"" if it was not
+
+
+class Replay(Struct, frozen=True):
+    recorded: Recorded
+    coalesced: bool  # it was in flight when we came and we waited for it
+
+
+class Rejection(Struct, frozen=True):
+    """The tool's own definite failure, stored."""
+
+    error: BaseException
+
+
+class NothingSent(Struct, frozen=True):
+    """The tool failed and certainly had no effect. Nothing is stored: the key is as good as new."""
+
+    error: BaseException
+    attempts: int
+    exhausted: bool
+
+
+class GaveUp(Struct, frozen=True):
+    """It may have happened, and asking again is safe: the same request would be sent under the same key."""
+
+    error: BaseException
+    attempts: int
+
+
+class Lost(Struct, frozen=True):
+    """It may have happened, and nobody can tell: in doubt."""
+
+    error: BaseException
+    reason: str
+
+
+class Fenced(Struct, frozen=True):
+    """The tool ran, but somebody else owns the record by now. What we know is kept as evidence."""
+
+    value: Any
+
+
+Ending: TypeAlias = (
+    Fresh
+    | Replay
+    | Rejection
+    | NothingSent
+    | GaveUp
+    | Lost
+    | Fenced
+    | Busy
+    | Mismatch
+    | Doubtful
+    | Expired
+    | Latched
+    | Early
+    | Unavailable
+)

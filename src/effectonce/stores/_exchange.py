@@ -1,0 +1,196 @@
+"""How a store behind a wire answers an op: see the record, decide by the table, swap it if nobody else did.
+
+Theory of operation. The protocol lives in the transition table and nowhere else, not in SQL and not in Lua. A backend only performs
+exchanges. Each is one round trip and one atomic step on the server:
+
+  bear     insert a record that is not there; otherwise see it                T1: the first write of every call
+  finish   complete a record that is dispatched and owned by this token       T5: the second write of every call
+  see      the record, whoever shares its latch, its predecessor, the time
+  swap     replace the record that was seen, if it is still the same revision
+
+So a first call costs two round trips and a replay one. Everything else sees and swaps, and starts again if somebody was faster:
+whatever was decided on an older revision is thrown away. Like the engine's flows, `answer` is one generator for both colours.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from effectonce._core.ops import Applied, Browse, Claim, Complete, Find, Op, Recorded, RecordOp, Refused, Sweep, Swept, Tally
+from effectonce._core.records import TABLE, Record, Scene, State, Table, latch_of
+from effectonce._core.transitions import transition
+from effectonce.errors import StoreUnavailable
+
+R = TypeVar("R", covariant=True)
+T = TypeVar("T")
+PATIENCE = 100  # how often a record may change under a decision; each time somebody else got on
+
+
+class Exchange(Struct, Generic[R], frozen=True):
+    """One round trip."""
+
+    def __iter__(self) -> Generator[Exchange[Any], Any, R]:
+        reply: R = yield self
+        return reply
+
+
+Answering: TypeAlias = Generator[Exchange[Any], Any, R]
+
+
+class Seen(Struct, frozen=True):
+    """Everything that a decision needs, as it was at one moment."""
+
+    now: float  # the server's clock
+    record: Record | None = None
+    revision: int = 0  # 0: there is none
+    rival: Record | None = None  # another effect of the same latch that is in the air or in doubt
+    predecessor: Record | None = None
+
+
+class Bear(Exchange["Seen | Recorded | None"], frozen=True):
+    """Insert this record, which was born at time zero: the server adds its clock to every time that is set.
+
+    Not if it is there already, and not if another effect of its latch is in the air. None: it is born. `Recorded`: its outcome is
+    known, the fingerprint is the same and its window is open. Anything else is `Seen`.
+    """
+
+    record: Record
+
+
+class Finish(Exchange[bool], frozen=True):
+    """T5: complete the record if it is dispatched and this token and epoch own it. False: look closer."""
+
+    op: Complete
+
+
+class See(Exchange[Seen], frozen=True):
+    """The record of *key*; the rival of its latch, or of *latch* if there is no record; the record of *after*."""
+
+    key: str
+    latch: str = ""
+    after: str = ""
+
+
+class Swap(Exchange[bool], frozen=True):
+    """Replace revision *revision* of a record. False: it changed meanwhile, or *after* would be in the air beside a rival."""
+
+    key: str
+    revision: int  # 0: insert it
+    after: Record | None  # None: forget it
+
+
+class SwapAll(Exchange["tuple[bool, ...]"], frozen=True):
+    """Many swaps in one round trip; each succeeds or fails on its own."""
+
+    swaps: tuple[Swap, ...]
+
+
+class Due(Exchange["tuple[float, tuple[tuple[Record, int], ...]]"], frozen=True):
+    """The time, and records whose `due_at` has come, with their revisions."""
+
+    limit: int
+
+
+class Listed(Exchange["tuple[Record, ...]"], frozen=True):
+    op: Browse
+
+
+class Counted(Exchange["dict[State, int]"], frozen=True):
+    pass
+
+
+def answer(op: Op[R], table: Table = TABLE) -> Answering[R]:
+    """Apply one op. Only tests pass another table."""
+    reply: Any
+    match op:
+        case Claim():
+            reply = yield from _claim(op, table)
+        case Complete():
+            reply = Applied(op.epoch) if (yield from Finish(op)) else (yield from _decide(op, table))
+        case Find(key):
+            reply = (yield from See(key)).record
+        case Browse():
+            reply = yield from Listed(op)
+        case Tally():
+            reply = yield from Counted()
+        case Sweep():
+            reply = yield from _sweep(op, table)
+        case _:
+            reply = yield from _decide(op, table)  # type: ignore[arg-type]  # what is left is about one record
+    return reply  # type: ignore[no-any-return]
+
+
+def _claim(op: Claim, table: Table) -> Answering[Any]:
+    if op.request.after:
+        return (yield from _decide(op, table))  # whether it is its turn has to be seen first
+    born = transition(None, op, Scene(0.0), table)
+    assert born.after is not None
+    found = yield from Bear(born.after)
+    if found is None:
+        return born.reply
+    return found if isinstance(found, Recorded) else (yield from _decide(op, table, found))
+
+
+def _decide(op: RecordOp, table: Table, seen: Seen | None = None) -> Answering[Any]:
+    latch, after = (op.request.latch, op.request.after) if isinstance(op, Claim) else ("", "")
+    for _ in range(PATIENCE):
+        seen = seen or (yield from See(op.key, latch, after))
+        step = transition(seen.record, op, _scene(seen, op), table)
+        if not step.changed or (yield from Swap(op.key, seen.revision, step.after)):
+            return step.reply
+        seen = None
+    raise StoreUnavailable(
+        f"the record of {op.key} changed {PATIENCE} times while it was being decided about. Nothing was written."
+    )
+
+
+def decide_once(op: Complete, table: Table = TABLE) -> Answering[Applied | Refused]:
+    """Complete a record inside a tool's own transaction. Only a change counts: if it is done already, the tool's writes must not stay."""
+    seen = yield from See(op.key)
+    step = transition(seen.record, op, _scene(seen, op), table)
+    if step.changed and (yield from Swap(op.key, seen.revision, step.after)):
+        return Applied(op.epoch)
+    return Refused(None if seen.record is None else seen.record.state)
+
+
+def _scene(seen: Seen, op: RecordOp) -> Scene:
+    return Scene(seen.now, seen.rival if latch_of(seen.record, op) else None, seen.predecessor)
+
+
+def _sweep(op: Sweep, table: Table) -> Answering[Swept]:
+    now, due = yield from Due(op.limit)
+    steps = [(transition(record, op, Scene(now), table), revision) for record, revision in due]
+    swaps = tuple(Swap(s.before.request.key, revision, s.after) for s, revision in steps if s.changed and s.before)
+    done = yield from SwapAll(swaps)
+    ends = (State.ABSENT if swap.after is None else swap.after.state for swap, well in zip(swaps, done, strict=True) if well)
+    counts = Counter(ends)
+    return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT])
+
+
+# ---------------------------------------------------------------- drivers
+
+
+def run(answering: Answering[T], perform: Callable[[Exchange[Any]], Any]) -> T:
+    """Perform exchanges until there is an answer."""
+    try:
+        exchange = next(answering)
+        while True:
+            exchange = answering.send(perform(exchange))
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
+async def arun(answering: Answering[T], perform: Callable[[Exchange[Any]], Awaitable[Any]]) -> T:
+    """The same in the other colour."""
+    try:
+        exchange = next(answering)
+        while True:
+            exchange = answering.send(await perform(exchange))
+    except StopIteration as done:
+        result: T = done.value
+        return result
