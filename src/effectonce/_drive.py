@@ -82,6 +82,7 @@ class Prepared(Struct, frozen=True):
     ref: EffectRef
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    again: bool = False  # this process has asked for it before, so its outcome may be known
 
 
 # ---------------------------------------------------------------- sync

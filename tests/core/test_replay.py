@@ -268,3 +268,18 @@ def test_a_call_that_is_awaited_later_sends_what_it_is_keyed_by(guard):
             assert (await guard.call(pay, {"items": [1, 2]})).replayed
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("odd", [2**70, "half a pair \ud83d"])
+def test_a_call_that_cannot_be_remembered_by_its_bytes_is_still_one_call(guard, odd):
+    calls = []
+
+    @guard.tool(kind="write", identity=["invoice"], volatile=["note"])
+    def pay(invoice: str, note: object = None):
+        calls.append(note)
+
+    with guard.step("chat", "pay"):
+        pay("inv_1", odd)
+        pay("inv_1", odd)
+        pay("inv_1", note=odd)
+    assert len(calls) == 1

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -670,3 +671,19 @@ def test_a_lock_does_not_outlive_its_owner_in_a_forked_child(path):
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(INHERITED.format(path=path))]
     done = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
     assert done.stdout == "free\n", done.stderr
+
+
+def test_a_look_never_waits_and_none_says_nothing(store):
+    guard, book = booking(store)
+    with guard.step("chat", "book"):
+        request = book.__effectonce_tool__.prepare((5,), {}).request
+        assert store.look(request) is None  # no connection yet
+        book(5)
+        assert store.look(request).outcome == b"v1 ok 5"
+        with ThreadPoolExecutor(1) as elsewhere, store._lock:
+            assert elsewhere.submit(store.look, request).result() is None
+        store.apply(ops.Tally())
+        store._main.db.close()
+        assert store.look(request) is None  # whatever it is, the claim will tell
+        with pytest.raises(StoreUnavailable):
+            store.apply(ops.Tally())

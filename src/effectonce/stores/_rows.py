@@ -13,7 +13,20 @@ from effectonce._core.records import Evidence, Record, State
 from effectonce._core.terms import Terms
 
 # Written once, when the record is born.
-BIRTH = ("key", "fingerprint", "terms", "tenant", "scope", "step", "arguments", "latch", "after", "created_at", "tool")
+BIRTH = (
+    "key",
+    "fingerprint",
+    "terms",
+    "tenant",
+    "scope",
+    "step",
+    "arguments",
+    "latch",
+    "after",
+    "created_at",
+    "tool",
+    "window_s",
+)
 # Written by every transition.
 LIFE = (
     "state",
@@ -31,7 +44,7 @@ LIFE = (
     "reason",
     "evidence",
 )
-COLUMNS = BIRTH[:-1] + LIFE  # `tool` repeats what `terms` says, for people and queries
+COLUMNS = BIRTH[:-2] + LIFE  # `tool` and `window_s` repeat what `terms` says, for people and for FINISH
 
 
 def birth(record: Record) -> tuple[Any, ...]:
@@ -48,6 +61,7 @@ def birth(record: Record) -> tuple[Any, ...]:
         r.after,
         record.created_at,
         r.terms.tool,
+        r.terms.window_s,
     )
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from effectonce._core.ops import Recorded, Request
+from effectonce._core.ops import Complete, Recorded, Request
 from effectonce._core.records import Record
 from effectonce._core.transitions import Step
 from effectonce.errors import StoreUnavailable
@@ -39,6 +39,7 @@ CREATE TABLE IF NOT EXISTS effects (
   after             TEXT NOT NULL,
   created_at        REAL NOT NULL,
   tool              TEXT NOT NULL,
+  window_s          REAL NOT NULL,
   state             TEXT NOT NULL,
   epoch             INTEGER NOT NULL,
   token             TEXT NOT NULL,
@@ -82,6 +83,11 @@ SELECT {", ".join("?" * len(_rows.BIRTH + _rows.LIFE))}
     ON CONFLICT (key) DO NOTHING
 """
 UPDATE = f"UPDATE effects SET {', '.join(f'{name} = ?' for name in _rows.LIFE)} WHERE key = ?"
+# T5 in one statement, for the second write of every call. 0 rows: look closer.
+FINISH = """
+UPDATE effects SET state = 'completed', outcome = ?, lease_until = ?, decided_at = ?, dedup_until = ? + window_s, settled_by = ?
+ WHERE key = ? AND state = 'dispatched' AND token = ? AND epoch = ?
+"""
 DELETE = "DELETE FROM effects WHERE key = ?"
 RIVAL = f"""
 SELECT {_COLUMNS} FROM effects
@@ -135,6 +141,8 @@ class Connection:
                 f"{self.path} was written by a newer release (schema {version}, this one knows {SCHEMA_VERSION}). "
                 f"Nothing was sent. Upgrade effectonce here."
             )
+        # A call changes a little on each of seven pages: small ones halve what is logged and synced. Only a new file listens.
+        self.db.execute("PRAGMA page_size = 2048")
         self.db.execute("PRAGMA journal_mode = WAL")
         # An acknowledged claim must survive a power cut: with NORMAL it does not, and the effect would run twice.
         self.db.execute("PRAGMA synchronous = FULL")
@@ -188,6 +196,10 @@ class Connection:
         """Insert a record that was not there, unless somebody was faster or its step is latched."""
         request = record.request
         return self.db.execute(BIRTH, (*_rows.birth(record), *_rows.life(record), request.latch)).rowcount == 1
+
+    def finish(self, op: Complete, now: float) -> bool:
+        """Complete the record that this owner has dispatched."""
+        return self.db.execute(FINISH, (op.outcome, now, now, now, op.by, op.key, op.token, op.epoch)).rowcount == 1
 
     def put(self, key: str, step: Step) -> None:
         before, after = step.before, step.after

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
-from effectonce._core.ops import Applied, Complete, Op, Refused
+from effectonce._core.ops import Applied, Complete, Op, Recorded, Refused, Request
 
 R = TypeVar("R")
 
@@ -30,6 +30,14 @@ class Store(Protocol):
     async def aapply(self, op: Op[R], /) -> R: ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class LocalStore(Protocol):
+    """A store that is read without a round trip: a call that was made before looks for its outcome first, and claims nothing."""
+
+    def look(self, request: Request, /) -> Recorded | None:
+        """The known outcome of exactly this request. Never waits; None says nothing, not even that there is none."""
 
 
 class Transaction(Protocol):

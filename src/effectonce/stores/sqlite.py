@@ -23,7 +23,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from effectonce._core.ops import Applied, Browse, Claim, Complete, Dispatch, Find, Op, Recorded, Refused, Sweep, Swept, Tally
+from effectonce._core.ops import (
+    Applied,
+    Browse,
+    Claim,
+    Complete,
+    Dispatch,
+    Find,
+    Op,
+    Recorded,
+    Refused,
+    Request,
+    Sweep,
+    Swept,
+    Tally,
+)
 from effectonce._core.records import TERMINAL, Record, Scene, State, latch_of
 from effectonce._core.transitions import Step, transition
 from effectonce.errors import StoreUnavailable
@@ -119,6 +133,17 @@ class SqliteStore:
             raise self._unavailable(error) from error
         finally:
             self._hand_over()
+
+    def look(self, request: Request, /) -> Recorded | None:
+        try:
+            if self._main is None or self._jobs or not self._lock.acquire(False):
+                return None
+            known = self._main.look(request, self._clock())
+        except sqlite3.Error:
+            return None  # the claim will meet it too, and tell
+        finally:
+            self._hand_over()
+        return known if isinstance(known, Recorded) else None
 
     async def aapply(self, op: Op[R], /) -> R:
         job = _Job(op)
@@ -290,12 +315,14 @@ class SqliteStore:
     # ------------------------------------------------------------ ops
 
     def _write(self, connection: Connection, op: Any) -> Any:
-        if isinstance(op, Sweep):
-            return self._sweep(connection, op)
+        if isinstance(op, Complete) and connection.finish(op, self._clock()):
+            return Applied(op.epoch)
         if isinstance(op, Claim) and not op.request.after:
             born = transition(None, op, Scene(self._clock()))
             if connection.bear(cast(Record, born.after)):
                 return born.reply
+        if isinstance(op, Sweep):
+            return self._sweep(connection, op)
         return self._change(connection, op).reply
 
     def _change(self, connection: Connection, op: Any) -> Step:
