@@ -9,7 +9,7 @@ import msgspec
 import orjson
 
 from effectonce._core.ops import Request
-from effectonce._core.records import Evidence, Record, State
+from effectonce._core.records import Evidence, Record, State, due_at
 from effectonce._core.terms import Terms
 
 # Written once, when the record is born.
@@ -43,8 +43,10 @@ LIFE = (
     "settled_by",
     "reason",
     "evidence",
+    "due_at",
 )
-COLUMNS = BIRTH[:-2] + LIFE  # `tool` and `window_s` repeat what `terms` says, for people and for FINISH
+# `tool`, `window_s` and `due_at` repeat what the others say: for people, for one-statement completions, for the sweep.
+COLUMNS = BIRTH[:-2] + LIFE[:-1]
 
 
 def birth(record: Record) -> tuple[Any, ...]:
@@ -81,6 +83,7 @@ def life(record: Record) -> tuple[Any, ...]:
         record.settled_by,
         record.reason,
         _write_evidence(record.evidence) if record.evidence else "",
+        due_at(record),
     )
 
 

@@ -53,12 +53,13 @@ CREATE TABLE IF NOT EXISTS effects (
   dedup_until       REAL NOT NULL,
   settled_by        TEXT NOT NULL,
   reason            TEXT NOT NULL,
-  evidence          TEXT NOT NULL
+  evidence          TEXT NOT NULL,
+  due_at            REAL NOT NULL
 ) STRICT;
 -- Few rows are open at any moment, so this stays small: who shares a latch, who is in doubt, whose owner vanished.
-CREATE INDEX IF NOT EXISTS effects_open ON effects (latch, key) WHERE state IN ('claimed', 'dispatched', 'in_doubt');
--- What the sweeper looks for. Records without an outcome have no window and are not in it.
-CREATE INDEX IF NOT EXISTS effects_dedup_until ON effects (dedup_until) WHERE dedup_until < 9e999;
+CREATE INDEX IF NOT EXISTS effects_open ON effects (state, latch, key) WHERE state IN ('claimed', 'dispatched', 'in_doubt');
+-- What the sweeper looks for. A record without an outcome is not in it, and one that is remembered for ever neither.
+CREATE INDEX IF NOT EXISTS effects_due ON effects (due_at) WHERE state IN ('completed', 'failed', 'tombstone') AND due_at < 9e999;
 """
 
 _COLUMNS = ", ".join(_rows.COLUMNS)
@@ -85,7 +86,8 @@ SELECT {", ".join("?" * len(_rows.BIRTH + _rows.LIFE))}
 UPDATE = f"UPDATE effects SET {', '.join(f'{name} = ?' for name in _rows.LIFE)} WHERE key = ?"
 # T5 in one statement, for the second write of every call. 0 rows: look closer.
 FINISH = """
-UPDATE effects SET state = 'completed', outcome = ?, lease_until = ?, decided_at = ?, dedup_until = ? + window_s, settled_by = ?
+UPDATE effects SET state = 'completed', outcome = ?, lease_until = ?, decided_at = ?,
+       dedup_until = ? + window_s, due_at = ? + window_s, settled_by = ?
  WHERE key = ? AND state = 'dispatched' AND token = ? AND epoch = ?
 """
 DELETE = "DELETE FROM effects WHERE key = ?"
@@ -101,10 +103,13 @@ SELECT {_COLUMNS} FROM effects
 """
 BROWSE_OPEN = BROWSE.replace("WHERE", f"INDEXED BY effects_open WHERE {_OPEN} AND")
 TALLY = "SELECT state, count(*) FROM effects GROUP BY state"
-SWEEPABLE = f"""
-SELECT {_COLUMNS} FROM effects INDEXED BY effects_open WHERE {_OPEN} AND state = 'dispatched' AND lease_until <= ?
+DUE = f"""
+SELECT * FROM (
+SELECT {_COLUMNS} FROM effects INDEXED BY effects_open WHERE {_OPEN} AND state = 'dispatched' AND due_at <= ?1
  UNION ALL
-SELECT {_COLUMNS} FROM effects WHERE dedup_until < 9e999 AND dedup_until <= ? AND state IN ('completed', 'failed', 'tombstone')
+SELECT {_COLUMNS} FROM effects INDEXED BY effects_due
+ WHERE state IN ('completed', 'failed', 'tombstone') AND due_at < 9e999 AND due_at <= ?1)
+ LIMIT ?2
 """
 
 
@@ -199,7 +204,7 @@ class Connection:
 
     def finish(self, op: Complete, now: float) -> bool:
         """Complete the record that this owner has dispatched."""
-        return self.db.execute(FINISH, (op.outcome, now, now, now, op.by, op.key, op.token, op.epoch)).rowcount == 1
+        return self.db.execute(FINISH, (op.outcome, now, now, now, now, op.by, op.key, op.token, op.epoch)).rowcount == 1
 
     def put(self, key: str, step: Step) -> None:
         before, after = step.before, step.after

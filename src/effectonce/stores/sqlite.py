@@ -41,7 +41,7 @@ from effectonce._core.ops import (
 from effectonce._core.records import TERMINAL, Record, Scene, State, latch_of
 from effectonce._core.transitions import Step, transition
 from effectonce.errors import StoreUnavailable
-from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, READ, RIVAL, SWEEPABLE, TALLY, Connection
+from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, DUE, READ, RIVAL, TALLY, Connection
 from effectonce.stores.base import Capabilities
 
 R = TypeVar("R")
@@ -341,13 +341,10 @@ class SqliteStore:
 
     def _sweep(self, connection: Connection, op: Sweep) -> Swept:
         scene, counts = Scene(self._clock()), Counter[State]()
-        for before in connection.records(SWEEPABLE, scene.now, scene.now):
-            if counts.total() == op.limit:
-                break
+        for before in connection.records(DUE, scene.now, op.limit):
             step = transition(before, op, scene)
-            if step.changed:
-                connection.put(before.request.key, step)
-                counts[State.ABSENT if step.after is None else step.after.state] += 1
+            connection.put(before.request.key, step)
+            counts[State.ABSENT if step.after is None else step.after.state] += 1
         return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT])
 
     def _unavailable(self, error: BaseException) -> StoreUnavailable:
