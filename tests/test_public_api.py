@@ -18,9 +18,11 @@ NAMES = [
     "EffectRef",
     "Expired",
     "Explanation",
+    "Finding",
     "Found",
     "GaveUp",
     "Guard",
+    "Health",
     "InDoubt",
     "InFlight",
     "Kind",
@@ -52,6 +54,7 @@ GUARD = [
     "confirm",
     "counts",
     "find",
+    "health",
     "in_doubt",
     "reconcile",
     "refute",
@@ -59,6 +62,7 @@ GUARD = [
     "sequence",
     "step",
     "sweep",
+    "sweeper",
     "tool",
 ]
 

@@ -25,8 +25,10 @@ from effectonce.errors import (
     StoreUnavailable,
 )
 from effectonce.guard import Guard, Reconciled
+from effectonce.health import Health
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry, TimeWindow
+from effectonce.stores.base import Finding
 
 __all__ = [
     "CannotTell",
@@ -41,9 +43,11 @@ __all__ = [
     "EffectRef",
     "Expired",
     "Explanation",
+    "Finding",
     "Found",
     "GaveUp",
     "Guard",
+    "Health",
     "InDoubt",
     "InFlight",
     "Kind",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from math import inf
 from types import CellType
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -20,15 +22,18 @@ from effectonce._core.codec import NotReadable, encode, encode_error
 from effectonce._core.keys import Part, Stable
 from effectonce._core.ops import Applied, Browse, Confirm, Find, Rearm, Refused, Refute, Sweep, Swept, Tally, WriteReply
 from effectonce._core.records import Record, State
-from effectonce._core.terms import Capability, Kind
+from effectonce._core.terms import Kind
 from effectonce._drive import Heart
+from effectonce._sweeper import Sweeper
 from effectonce._tool import GuardedTool, House, Tool, wrap
 from effectonce.errors import ContractViolation, Rejected
+from effectonce.health import Health, examine
 from effectonce.outcome import Outcome
-from effectonce.policy import Contract, Downstream, Retry, TimeWindow, window_of
-from effectonce.stores import Store, open_store
+from effectonce.policy import Contract, Downstream, Retry, TimeWindow, seconds, window_of
+from effectonce.stores import Capabilities, Store, open_store
 
 P = ParamSpec("P")
+LOG = logging.getLogger("effectonce")
 _NOTHING: frozenset[str] = frozenset()
 _REMEMBERED = frozenset({str, int, type(None)})  # exactly these: True is 1 to a dict, and not to a key
 R = TypeVar("R")
@@ -74,6 +79,7 @@ class Guard:
         name: str | None = None,
         version: str = "1",
         window: float | timedelta | None = None,
+        tombstone: float | timedelta = inf,
         lease_s: float = 30.0,
         wait_s: float = 30.0,
         retry: Retry | None = None,
@@ -87,7 +93,8 @@ class Guard:
         """Guard a function: it is called as before, and its effect lands once.
 
         *kind* says what running twice would do, *downstream* what help there is. *identity* fields are the key, *volatile* ones are
-        ignored, all others must match. *not_sent* and *rejected* are exception types that tell for certain that nothing happened.
+        ignored, all others must match. An outcome is replayed for *window*, and its key refused for *tombstone* after that, both by
+        default for as long as the kind needs. *not_sent* and *rejected* are exception types that tell for certain that nothing happened.
         *separate_dispatch* costs one more write and lets a crash before the tool starts be re-run instead of going in doubt.
         """
 
@@ -100,6 +107,7 @@ class Guard:
                 identity=None if identity is None else tuple(str(f.value) if isinstance(f, Stable) else f for f in identity),
                 volatile=tuple(volatile),
                 window_s=window_of(_kind(kind), window),
+                tombstone_s=seconds(tombstone),
                 lease_s=lease_s,
                 wait_s=wait_s,
                 retry=retry or Retry(),
@@ -120,13 +128,14 @@ class Guard:
     def _check_store(self, contract: Contract) -> None:
         """Can this store keep what this contract promises?"""
         capability, store = contract.downstream.capability, self.store.capabilities
-        if capability is Capability.TRANSACTION and not store.transactions:
-            raise ContractViolation(f"{contract.name}: this store has no transactions that a tool could share")
-        if contract.kind is Kind.IRREVERSIBLE and not store.durable and not contract.accept_store_loss:
+        promised = Capabilities(durable=store.durable or contract.accept_store_loss, transactions=store.transactions)
+        why = promised.unfit_for(contract.kind, capability)
+        if why:
             raise ContractViolation(
-                f"{contract.name} is irreversible, but this store can forget: the effect could run twice. "
-                f"Use a durable store such as sqlite:///effects.db, or say accept_store_loss=True."
+                f"{contract.name} is {contract.kind} with downstream={str(capability)!r}, which this store cannot hold: {why}."
             )
+        for note in contract.notes:
+            LOG.info(note)
 
     def _register(self, tool: GuardedTool) -> None:
         """Two functions of one name would share keys and replay each other's results."""
@@ -290,6 +299,14 @@ class Guard:
     def sweep(self, *, limit: int = 100) -> Swept:
         """One bounded round of tidying: abandoned effects go in doubt, outcomes past their window become tombstones."""
         return self.store.apply(Sweep(limit))
+
+    def sweeper(self, *, every_s: float = 60.0, batch: int = 100, pause_s: float = 0.01) -> Sweeper:
+        """The same in the background: `with guard.sweeper():`, or `.start()` and `.stop()`. It pauses after every batch."""
+        return Sweeper(self.store, every_s=every_s, batch=batch, pause_s=pause_s)
+
+    def health(self) -> Health:
+        """How the store is, and whether it can keep what the tools of this guard promise. Never raises for a sick store."""
+        return examine(self.store, [tool.contract for tool in self._tools.values()])
 
     def close(self) -> None:
         """Give back connections. The guard can be used again afterwards."""

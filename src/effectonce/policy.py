@@ -15,6 +15,16 @@ def seconds(value: float | timedelta) -> float:
     return value.total_seconds() if isinstance(value, timedelta) else float(value)
 
 
+def span(value_s: float) -> str:
+    """Seconds as people say them."""
+    if value_s == inf:
+        return "ever"
+    for unit, size_s in (("days", DAY_S), ("h", 3600.0), ("min", 60.0)):
+        if value_s >= 2 * size_s or (value_s >= size_s and value_s % size_s == 0 and unit != "days"):
+            return f"{value_s / size_s:.3g} {unit}"
+    return f"{value_s:.3g} s"
+
+
 def _require(condition: bool, message: str) -> None:  # noqa: FBT001  # it reads as a sentence
     if not condition:
         raise ContractViolation(message)
@@ -130,6 +140,18 @@ class Contract:
             self.dedup is None or self.kind in (Kind.READ, Kind.IDEMPOTENT_WRITE, Kind.WRITE),
             "time-window dedup lets an effect repeat after its window: it cannot guard an irreversible tool",
         )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What somebody who declares this should know. Told when the tool is registered, and by `health()`."""
+        if self.downstream.capability is not Capability.KEY or self.downstream.window_s >= self.window_s:
+            return ()
+        theirs, ours = span(self.downstream.window_s), span(self.window_s)
+        note = (
+            f"{self.name}: the downstream honours a key for {theirs}, we for {ours}. Known outcomes are replayed all the same; "
+            f"a request that is still unanswered after {theirs} goes in doubt instead of being sent again."
+        )
+        return (note,)
 
     @property
     def terms(self) -> Terms:

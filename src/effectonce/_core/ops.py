@@ -256,6 +256,13 @@ class Swept(Struct, frozen=True):
     buried: int  # outcome dropped, key still refused
     forgotten: int
 
+    @property
+    def total(self) -> int:
+        return self.doubted + self.buried + self.forgotten
+
+    def __add__(self, other: Swept) -> Swept:
+        return Swept(self.doubted + other.doubted, self.buried + other.buried, self.forgotten + other.forgotten)
+
 
 class Sweep(Op[Swept], frozen=True):
     limit: int = 100

@@ -18,6 +18,7 @@ FAILED, STORE_UNREACHABLE, INTERRUPTED = 1, 7, 130
 # The name, where its command lives, and its line in --help: the module is not imported to list it.
 COMMANDS = {
     "demo": ("effectonce.cli.demo:demo", "See it hold: lost answers, killed agents, one refund."),
+    "doctor": ("effectonce.cli.doctor:doctor", "Is this store fit to hold effects? If not, what to change."),
 }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from effectonce._core.records import Record
 from effectonce._core.transitions import Step
 from effectonce.errors import StoreUnavailable
 from effectonce.stores import _rows
+from effectonce.stores.base import Finding
 
 POLL_S = 0.0002
 SCHEMA_VERSION = 1
@@ -113,6 +115,23 @@ SELECT {_COLUMNS} FROM effects INDEXED BY effects_due
 """
 
 
+COUNT_DUE = f"SELECT count(*) FROM ({DUE})"
+DUE_SHOWN, LOW_B = 10_000, 100_000_000
+MOUNTS = Path("/proc/mounts")
+_SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
+_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+_OVER_A_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs"})
+
+
+def _filesystem(path: Path) -> str:
+    """The type of the filesystem that a file is on."""
+    try:
+        mounts = [line.split() for line in MOUNTS.read_text().splitlines()]
+    except OSError:
+        return "unknown filesystem"
+    return max((len(at), kind) for _, at, kind, *_ in mounts if path.is_relative_to(at.replace("\\040", " ")))[1]
+
+
 def _all_but_the_end(action: int, *_: Any) -> int:
     return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
 
@@ -194,6 +213,31 @@ class Connection:
             return row
         _, state, outcome, age_s, remaining_s, settled_by = row
         return Recorded(_rows.STATES[state], outcome, age_s, remaining_s, settled_by)
+
+    def examine(self, now: float) -> tuple[Finding, ...]:
+        """What safety and speed rest on."""
+        self.begin()  # is it writable?
+        self.roll_back()
+        kind, free = _filesystem(self.path), shutil.disk_usage(self.path.parent).free
+        forgets, shared = kind in _IN_MEMORY, kind in _OVER_A_NETWORK
+        place = "it is in memory: a reboot forgets it" if forgets else "WAL does not work over a network" if shared else ""
+        journal, synchronous = (self.rows(f"PRAGMA {name}")[0][0] for name in ("journal_mode", "synchronous"))
+        due = self.rows(COUNT_DUE, now, DUE_SHOWN)[0][0]
+        return (
+            Finding("durability", f"journal {journal}, synchronous {_SYNCHRONOUS[synchronous]}"),
+            Finding(
+                "disk", f"{kind}, {place}" if place else kind, "Put the file on a local disk." if place else "", bad=shared
+            ),
+            Finding(
+                "space",
+                f"{free / 1e6:,.0f} MB free",
+                "Make room: a full disk refuses every call." * (free < LOW_B),
+                bad=free < LOW_B,
+            ),
+            Finding("schema", f"version {SCHEMA_VERSION}"),
+            Finding("clock", "this machine's own"),
+            Finding("due", f"{due:,} records", "Sweep: guard.sweeper() or guard.sweep()." * (due >= DUE_SHOWN)),
+        )
 
     # ------------------------------------------------------------ writing
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from msgspec import Struct
 
 from effectonce._core.ops import Applied, Complete, Op, Recorded, Refused, Request
+from effectonce._core.terms import Capability, Kind
 
 R = TypeVar("R")
 
@@ -17,6 +18,26 @@ class Capabilities(Struct, frozen=True, kw_only=True):
 
     durable: bool  # an acknowledged write survives the death of every process and of the machine
     transactions: bool  # a tool's own writes can commit together with its record
+
+    def unfit_for(self, kind: Kind, downstream: Capability) -> str:
+        """Why a store like this cannot keep what such a tool is promised; "" if it can."""
+        if downstream is Capability.TRANSACTION and not self.transactions:
+            return "it has no transactions that a tool could share (sqlite:// and postgresql:// have)"
+        if kind is Kind.IRREVERSIBLE and not self.durable:
+            return (
+                "it can forget, and then the effect could run twice. Use a durable store such as sqlite:///effects.db, "
+                "or say accept_store_loss=True"
+            )
+        return ""
+
+
+class Finding(Struct, frozen=True):
+    """One thing that was looked at in a store: how it is, and what to change if that is bad."""
+
+    subject: str
+    found: str
+    advice: str = ""  # "" = nothing to do
+    bad: bool = False  # effects are not safe, or not possible, until it is changed
 
 
 class Store(Protocol):
@@ -30,6 +51,14 @@ class Store(Protocol):
     async def aapply(self, op: Op[R], /) -> R: ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class ExaminableStore(Protocol):
+    """A store that knows how it is set up."""
+
+    def examine(self) -> tuple[Finding, ...]:
+        """Look at everything that safety and speed rest on: durability, schema, clock, what is due. Raises `StoreUnavailable`."""
 
 
 @runtime_checkable

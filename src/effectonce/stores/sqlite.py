@@ -41,8 +41,9 @@ from effectonce._core.ops import (
 from effectonce._core.records import TERMINAL, Record, Scene, State, latch_of
 from effectonce._core.transitions import Step, transition
 from effectonce.errors import StoreUnavailable
+from effectonce.stores._jobs import MUST_WRITE, Job, finish_all
 from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, DUE, READ, RIVAL, TALLY, Connection
-from effectonce.stores.base import Capabilities
+from effectonce.stores.base import Capabilities, Finding
 
 R = TypeVar("R")
 BATCH_MAX = 256
@@ -50,40 +51,6 @@ FOLLOW_S = 0.1  # how long a follower waits before it looks for itself; it is wo
 
 
 _BEFORE_A_SEND = frozenset({Claim, Dispatch})
-_MUST_WRITE = object()  # no answer yet: this op changes a record
-
-
-class _Job:
-    """One op on its way to the database."""
-
-    __slots__ = ("done", "error", "follower", "future", "looked", "loop", "op", "reply")
-
-    def __init__(self, op: Op[Any]) -> None:
-        self.op, self.done, self.looked = op, False, False
-        self.reply: Any = None
-        self.error: Exception | None = None
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self.future: asyncio.Future[Any] | None = None
-        self.follower: threading.Event | None = None
-
-    def answer(self, reply: Any) -> None:
-        """The op was applied, unless it has to be written first."""
-        if reply is not _MUST_WRITE:
-            self.reply, self.done = reply, True
-
-    def wake(self) -> None:
-        """Tell a sync caller to look again."""
-        if self.follower is not None:
-            self.follower.set()
-
-    def finish(self) -> None:
-        """On the loop of an async caller: hand over what came of it."""
-        if self.future is None or self.future.done():
-            return  # the caller was cancelled meanwhile
-        if self.error is None:
-            self.future.set_result(self.reply)
-        else:
-            self.future.set_exception(self.error)
 
 
 class SqliteStore:
@@ -100,7 +67,7 @@ class SqliteStore:
 
     def _start(self) -> None:
         """Everything that must not cross a fork: connection, lock, jobs, threads."""
-        self._jobs: deque[_Job] = deque()
+        self._jobs: deque[Job] = deque()
         self._lock = threading.RLock()
         self._wake = threading.Event()
         self._writer: threading.Thread | None = None
@@ -124,11 +91,11 @@ class SqliteStore:
     def apply(self, op: Op[R], /) -> R:
         try:
             if self._jobs or not self._lock.acquire(False):  # positional: by name it costs a dict
-                return cast(R, self._together(_Job(op)))
+                return cast(R, self._together(Job(op)))
             # Alone: no job, no waiting, no thread.
             connection = self._connect()
             reply = self._read(connection, op)
-            return cast(R, self._commit(connection, (op,))[0] if reply is _MUST_WRITE else reply)
+            return cast(R, self._commit(connection, (op,))[0] if reply is MUST_WRITE else reply)
         except Exception as error:  # whatever it is, nobody knows what was written
             raise self._unavailable(error) from error
         finally:
@@ -146,7 +113,7 @@ class SqliteStore:
         return known if isinstance(known, Recorded) else None
 
     async def aapply(self, op: Op[R], /) -> R:
-        job = _Job(op)
+        job = Job(op)
         if self._look(job):
             return cast(R, job.reply)
         job.loop = asyncio.get_running_loop()
@@ -157,7 +124,7 @@ class SqliteStore:
         self._wake.set()
         return cast(R, await job.future)
 
-    def _look(self, job: _Job) -> bool:
+    def _look(self, job: Job) -> bool:
         """Answer an async caller on its own loop, if a read is enough and nobody is in the way: a replay needs no thread."""
         try:
             if self._main is None or self._jobs or not self._lock.acquire(False):
@@ -169,6 +136,16 @@ class SqliteStore:
             raise self._unavailable(error) from error
         finally:
             self._hand_over()
+
+    def examine(self) -> tuple[Finding, ...]:
+        """How this file is set up. A file that is not there is not made by looking."""
+        if not self.path.exists():
+            raise StoreUnavailable(f"there is no file {self.path}. The first call makes it; there is nothing to look at yet.")
+        with self._lock:
+            try:
+                return self._connect().examine(self._clock())
+            except (sqlite3.Error, OSError) as error:
+                raise self._unavailable(error) from error
 
     def close(self) -> None:
         """Close every connection. A later call opens new ones."""
@@ -203,7 +180,7 @@ class SqliteStore:
 
     # ------------------------------------------------------------ group commit
 
-    def _together(self, job: _Job) -> Any:
+    def _together(self, job: Job) -> Any:
         """Join those who wait: lead them, or be taken along."""
         self._jobs.append(job)
         while not job.done:
@@ -218,7 +195,7 @@ class SqliteStore:
             raise job.error
         return job.reply
 
-    def _lead(self, job: _Job) -> None:
+    def _lead(self, job: Job) -> None:
         """Work for everybody who waits, until our own job is done."""
         while not job.done:
             self._work()
@@ -237,7 +214,7 @@ class SqliteStore:
             with contextlib.suppress(IndexError):  # somebody else took it
                 self._jobs[0].wake()
 
-    def _follow(self, job: _Job) -> None:
+    def _follow(self, job: Job) -> None:
         """Somebody else holds the lock: it takes our job along, or leaves the lead to us.
 
         Not by waiting for the lock: sixty waiters would pass it from one to the next only to find that their jobs are done, and
@@ -249,7 +226,7 @@ class SqliteStore:
 
     def _work(self) -> None:
         """Work off what waits. The lock is held."""
-        jobs: list[_Job] = []
+        jobs: list[Job] = []
         failure: BaseException = InterruptedError("the caller that wrote for all was interrupted")
         try:
             while self._jobs and len(jobs) < BATCH_MAX:
@@ -276,12 +253,12 @@ class SqliteStore:
             case Claim(request):
                 known = connection.look(request, self._clock())
                 if known is None:
-                    return _MUST_WRITE  # a first call, unless another call of its step is in the air
+                    return MUST_WRITE  # a first call, unless another call of its step is in the air
                 if isinstance(known, Recorded):
                     return known
                 record = connection.record(READ, request.key)
                 step = transition(record, op, self._scene(connection, op, record))
-                return _MUST_WRITE if step.changed else step.reply
+                return MUST_WRITE if step.changed else step.reply
             case Find(key):
                 return connection.record(READ, key)
             case Browse(state, tenant, after, limit):
@@ -290,7 +267,7 @@ class SqliteStore:
             case Tally():
                 return {State(state): count for state, count in connection.rows(TALLY)}
             case _:
-                return _MUST_WRITE
+                return MUST_WRITE
 
     def _commit(self, connection: Connection, ops: Sequence[Op[Any]]) -> list[Any]:
         """Write what these ops change in one transaction; their replies, when it is on the disk."""
@@ -304,13 +281,13 @@ class SqliteStore:
             connection.roll_back()  # nothing, if it was committed
         return replies
 
-    def _deliver(self, jobs: list[_Job]) -> None:
+    def _deliver(self, jobs: list[Job]) -> None:
         for job in jobs:
             job.wake()
         for loop in {job.loop for job in jobs if job.loop is not None}:
             mine = [job for job in jobs if job.loop is loop]
             with contextlib.suppress(RuntimeError):  # the loop was closed: its callers are gone
-                loop.call_soon_threadsafe(_finish_all, mine)
+                loop.call_soon_threadsafe(finish_all, mine)
 
     # ------------------------------------------------------------ ops
 
@@ -450,11 +427,6 @@ class _Handover:
             self._abandoned = True
             for transaction in self._begun:
                 self._store._end(transaction)  # noqa: SLF001
-
-
-def _finish_all(jobs: list[_Job]) -> None:
-    for job in jobs:
-        job.finish()
 
 
 def _write_for_async_callers(store: weakref.ref[SqliteStore], wake: threading.Event) -> None:

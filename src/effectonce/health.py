@@ -1,0 +1,62 @@
+"""How a store is: can it be reached, does it keep its promises, what waits in it, and which tools it may hold."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from statistics import median
+
+from msgspec import Struct
+
+from effectonce._core.ops import Find, Tally
+from effectonce._core.records import State
+from effectonce._core.terms import Capability, Kind
+from effectonce.errors import StoreUnavailable
+from effectonce.policy import Contract
+from effectonce.stores.base import Capabilities, ExaminableStore, Finding, Store
+
+SAMPLES = 5
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    """What was found. `ok` is what a load balancer wants to know."""
+
+    reachable: bool
+    findings: tuple[Finding, ...]
+    latency_s: float | None = None  # of one read, the median of a few
+    capabilities: Capabilities | None = None
+    counts: dict[State, int] = {}  # msgspec copies it
+    error: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.reachable and not any(finding.bad for finding in self.findings)
+
+    def unfit_for(self, kind: Kind, downstream: Capability) -> str:
+        """Why this store may not hold such a tool; "" if it may."""
+        return self.error if self.capabilities is None else self.capabilities.unfit_for(kind, downstream)
+
+
+def examine(store: Store, contracts: Sequence[Contract] = ()) -> Health:
+    """Look at a store. Whatever is wrong with it is told, not raised."""
+    notes = tuple(Finding("contract", note) for contract in contracts for note in contract.notes)
+    try:
+        findings = store.examine() if isinstance(store, ExaminableStore) else ()
+        latency_s = median(_read_s(store) for _ in range(SAMPLES))
+        counts, capabilities = store.apply(Tally()), store.capabilities
+    except StoreUnavailable as error:
+        sick = Finding("store", str(error), "Start it, or correct its URL: until it answers, nothing is sent.", bad=True)
+        return Health(reachable=False, findings=(sick, *notes), error=str(error))
+    return Health(
+        reachable=True,
+        findings=(*findings, *notes),
+        latency_s=latency_s,
+        capabilities=capabilities,
+        counts=counts,
+    )
+
+
+def _read_s(store: Store) -> float:
+    start = time.perf_counter()
+    store.apply(Find("a key that nobody has"))
+    return time.perf_counter() - start

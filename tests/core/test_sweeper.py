@@ -1,0 +1,104 @@
+"""Sweeping in the background."""
+
+from math import inf
+
+import pytest
+
+from effectonce import Guard, State, StoreUnavailable, Swept
+from effectonce._core import ops
+from effectonce.stores.memory import MemoryStore
+from effectonce.stores.sqlite import SqliteStore
+from tests.flaky import FlakyStore
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request, tmp_path, clock):
+    made = MemoryStore(clock=clock) if request.param == "memory" else SqliteStore(tmp_path / "effects.db", clock=clock)
+    yield made
+    made.close()
+
+
+def spend(guard, count, **contract):
+    @guard.tool(kind="write", name="pay", window=60, **contract)
+    def pay(n: int):
+        return n
+
+    for n in range(count):
+        with guard.step("chat", n):
+            pay(n)
+
+
+def test_a_round_goes_on_in_batches_until_nothing_is_due(store, clock):
+    guard = Guard(store, cache=0)
+    spend(guard, 25, tombstone=0)
+    clock.advance(61)
+
+    assert guard.sweeper(batch=10, pause_s=0).round() == Swept(0, 0, 25)
+    assert guard.counts() == {}
+
+
+def test_a_key_is_refused_for_as_long_as_its_tombstone_stands(store, clock):
+    guard = Guard(store, cache=0)
+    spend(guard, 3, tombstone=600)
+    clock.advance(61)
+
+    assert guard.sweep() == Swept(0, 3, 0)
+    assert guard.sweep() == Swept(0, 0, 0)
+    clock.advance(600)
+    assert guard.sweep() == Swept(0, 0, 3)
+
+
+def test_tombstones_that_stay_for_ever_are_not_looked_at_again(tmp_path, clock):
+    store = SqliteStore(tmp_path / "effects.db", clock=clock)
+    guard = Guard(store, cache=0)
+    spend(guard, 5, tombstone=inf)
+    clock.advance(61)
+    guard.sweep()
+
+    assert [
+        row[3]
+        for row in store._main.rows(
+            "EXPLAIN QUERY PLAN SELECT 1 FROM effects INDEXED BY effects_due "
+            "WHERE state IN ('completed', 'failed', 'tombstone') AND due_at < 9e999 AND due_at <= 1"
+        )
+    ]
+    assert store._main.rows(
+        "SELECT count(*) FROM effects WHERE state IN ('completed', 'failed', 'tombstone') AND due_at < 9e999"
+    ) == [(0,)]
+    store.close()
+
+
+def test_a_started_sweeper_sweeps_at_once_and_stops_when_told(store, clock):
+    guard = Guard(store, cache=0)
+    spend(guard, 4)
+    clock.advance(61)
+    with guard.sweeper(every_s=3600) as sweeper:
+        assert sweeper.start() is sweeper  # a second time changes nothing
+    assert sweeper.swept == Swept(0, 4, 0)
+    assert sweeper.failure is None
+    sweeper.stop()
+
+
+def test_a_sweeper_outlives_a_store_that_does_not_answer(clock):
+    store = FlakyStore(clock=clock)
+    guard = Guard(store, cache=0)
+    spend(guard, 1)
+    clock.advance(61)
+    store.fail(ops.Sweep, times=1)
+    with guard.sweeper(every_s=3600) as sweeper:
+        pass
+    assert isinstance(sweeper.failure, StoreUnavailable)
+    with sweeper:
+        pass
+    assert (sweeper.swept, sweeper.failure) == (Swept(0, 1, 0), None)
+
+
+def test_a_sweeper_that_is_stopped_ends_after_its_batch(store, clock):
+    guard = Guard(store, cache=0)
+    spend(guard, 10)
+    clock.advance(61)
+    sweeper = guard.sweeper(batch=4)
+    sweeper.stop()  # before it began: the first batch is the last
+
+    assert sweeper.round() == Swept(0, 4, 0)
+    assert guard.counts() == {State.TOMBSTONE: 4, State.COMPLETED: 6}
