@@ -20,7 +20,7 @@ from types import CodeType, GeneratorType
 from typing import Any, NamedTuple
 
 from effectonce._core.call import Env, GuardedCall, Plan
-from effectonce._core.ops import Interrupted, NotStarted, Op, Raised, Request, Sleep
+from effectonce._core.ops import Interrupted, Keep, NotStarted, Op, Raised, Request, Sleep
 
 IDLE = 0  # the pose of a worker without a call
 SOON, TOO_LATE = 0.0, 2.0
@@ -61,7 +61,8 @@ class LiveCall:
         self.cancelled = self.cancelled or _is_cancellation(answer.reply)
         try:
             self.op = self._flow.send(answer.reply)
-            while isinstance(self.op, Sleep) and not self._sleeps_show:
+            # What is kept is written later: an unanswered write that lands at any time, which the model makes anyway.
+            while isinstance(self.op, Keep) or (isinstance(self.op, Sleep) and not self._sleeps_show):
                 self.op = self._flow.send(None)
         except StopIteration as done:
             self.op, self.ending = None, done.value

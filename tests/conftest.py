@@ -1,3 +1,9 @@
+import os
+import tempfile
+
 import pytest
 
 pytest.register_assert_rewrite("effectonce.testing.conformance")
+
+# What a store could not be told is kept among the user's state; not among this user's.
+os.environ["EFFECTONCE_SPOOL"] = tempfile.mkdtemp(prefix="effectonce-test-spool-")

@@ -16,7 +16,7 @@ LAYERS = (
     ("_core",),
     ("effect", "errors"),
     ("stores", "policy"),
-    ("_boundary", "_cache", "_drive", "_signature", "_sweeper", "health", "outcome"),
+    ("_boundary", "_cache", "_drive", "_signature", "_spool", "_sweeper", "health", "outcome"),
     ("_tool",),
     ("guard",),
     ("__init__",),

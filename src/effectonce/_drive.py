@@ -23,9 +23,11 @@ from effectonce._core.ops import (
     Applied,
     Ask,
     Complete,
+    Fail,
     Flow,
     Interrupted,
     Invoke,
+    Keep,
     NotStarted,
     Ok,
     Op,
@@ -45,7 +47,7 @@ from effectonce.stores.base import Store, TransactionalStore
 T = TypeVar("T")
 BEATS_PER_LEASE = 3
 IDLE_S = 30.0  # how long the heartbeat thread outlives the last lease
-_OURS = frozenset({Invoke, Ask, Transact, Sleep})  # everything else is the store's
+_OURS = frozenset({Invoke, Ask, Transact, Sleep, Keep})  # everything else is the store's
 BEATS_PER_LEASE_AFTER_A_MISS = 10
 
 
@@ -59,6 +61,7 @@ class Setup(Struct, frozen=True):
     function: Callable[..., Any]
     probe: Callable[..., Any] | None
     encode: Callable[[Any], bytes]
+    keep: Callable[[Complete | Fail], None]
 
     def called(self, op: Invoke | Transact | Ask) -> Callable[..., Any]:
         return self.probe if isinstance(op, Ask) and self.probe is not None else self.function
@@ -122,6 +125,8 @@ class Performer:
                 return time.sleep(seconds)
             case Transact():
                 return self._transact(op)
+            case Keep(write):
+                return self.setup.keep(write)
             case _:
                 raise TypeError(f"nobody performs {op}")
 
@@ -289,6 +294,8 @@ class AsyncPerformer:
                 return await self._sleep(seconds)
             case Transact():
                 return await self._transact(op)
+            case Keep(write):
+                return await self._until_done(asyncio.to_thread(self.setup.keep, write))
             case _:
                 raise TypeError(f"nobody performs {op}")
 

@@ -34,7 +34,7 @@ from effectonce._core.keys import (
     effect_key,
     latch_key,
 )
-from effectonce._core.ops import Recorded, Request
+from effectonce._core.ops import Complete, Fail, Recorded, Request
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
 from effectonce._drive import AsyncPerformer, Heart, Performer, Prepared, Setup, adrive, drive
@@ -93,6 +93,7 @@ class House(Struct, frozen=True):
     env: Env
     heart: Heart
     cache: ReplayCache
+    keep: Callable[[Complete | Fail], None]  # what the store could not be told
 
 
 class GuardedTool:
@@ -128,7 +129,14 @@ class GuardedTool:
             encode_partial=_partial,
         )
         self.setup = Setup(
-            house.store, house.heart, house.secret, contract.lease_s, self.function, self.probe_function, self.plan.encode
+            house.store,
+            house.heart,
+            house.secret,
+            contract.lease_s,
+            self.function,
+            self.probe_function,
+            self.plan.encode,
+            house.keep,
         )
 
     # ------------------------------------------------------------ registration

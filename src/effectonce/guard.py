@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from math import inf
+from pathlib import Path
 from types import CellType
 from typing import Any, ParamSpec, TypeVar, cast
 
+import msgspec
 from msgspec import Struct
 
 from effectonce._boundary import Boundary, Delivered, Within, named, place, stable
@@ -24,6 +26,7 @@ from effectonce._core.ops import Applied, Browse, Confirm, Find, Rearm, Refused,
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Kind
 from effectonce._drive import Heart
+from effectonce._spool import Spool, default_folder, no_spool
 from effectonce._sweeper import Sweeper
 from effectonce._tool import GuardedTool, House, Tool, wrap
 from effectonce.errors import ContractViolation, Rejected
@@ -31,6 +34,7 @@ from effectonce.health import Health, examine
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry, TimeWindow, seconds, window_of
 from effectonce.stores import Capabilities, Store, open_store
+from effectonce.stores.base import Finding
 
 P = ParamSpec("P")
 LOG = logging.getLogger("effectonce")
@@ -51,11 +55,23 @@ class Guard:
     """Protects tools: whatever retries, the effect lands once, or you are told that nobody can know.
 
     *store* is a URL (`sqlite:///effects.db`, `memory://`) or a store of your own. *tenant* is whose effects these are, unless a step
-    says otherwise. *secret* makes keys unguessable. *cache* is how many known outcomes this process remembers.
+    says otherwise. *secret* makes keys unguessable. *cache* is how many known outcomes this process remembers. *spool* is a folder for
+    outcomes that the store could not be told in time; a store given by its URL has one among the user's state.
     """
 
-    def __init__(self, store: str | Store, *, tenant: str = "main", secret: bytes = b"", cache: int = 4096) -> None:
+    def __init__(
+        self,
+        store: str | Store,
+        *,
+        tenant: str = "main",
+        secret: bytes = b"",
+        cache: int = 4096,
+        spool: str | os.PathLike[str] | None = None,
+    ) -> None:
         self.store = open_store(store) if isinstance(store, str) else store
+        if spool is None and isinstance(store, str) and not store.startswith("memory:"):
+            spool = default_folder(store, os.environ)
+        self.spool = None if spool is None else Spool(Path(spool), self.store)
         env = Env(now=time.monotonic, new_token=_new_token, rng=random.random)
         self._house = House(
             store=self.store,
@@ -64,6 +80,7 @@ class Guard:
             env=env,
             heart=Heart(self.store),
             cache=ReplayCache(cache, time.monotonic),
+            keep=no_spool if self.spool is None else self.spool.keep,
         )
         self._tools: dict[str, GuardedTool] = {}
 
@@ -306,7 +323,12 @@ class Guard:
 
     def health(self) -> Health:
         """How the store is, and whether it can keep what the tools of this guard promise. Never raises for a sick store."""
-        return examine(self.store, [tool.contract for tool in self._tools.values()])
+        health = examine(self.store, [tool.contract for tool in self._tools.values()])
+        waiting = 0 if self.spool is None else self.spool.waiting()
+        kept = Finding(
+            "spool", f"{waiting:,} outcomes wait for the store", "They are written as soon as it answers." * (waiting > 0)
+        )
+        return msgspec.structs.replace(health, findings=(*health.findings, kept))
 
     def close(self) -> None:
         """Give back connections. The guard can be used again afterwards."""

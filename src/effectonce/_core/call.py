@@ -46,6 +46,7 @@ from effectonce._core.ops import (
     Inquire,
     Interrupted,
     Invoke,
+    Keep,
     Latched,
     NotFound,
     NotStarted,
@@ -260,17 +261,21 @@ class GuardedCall:
                 return _Again()
 
     def _persist(self, op: Op[WriteReply]) -> Flow[WriteReply]:
-        """The effect has happened: keep trying to write it down for as long as the caller's deadline allows."""
+        """The effect has happened: keep trying to write it down for as long as the caller's deadline allows, then keep it here."""
         failures = 0
         while True:
             reply = yield from op
+            if not isinstance(reply, Unavailable):
+                return reply
             left_s = self.give_up_at - self.env.now()  # looked at once: a moment later it may be below zero
-            if not isinstance(reply, Unavailable) or left_s <= 0:
-                return reply
             failures += 1
-            slept = yield from Sleep(min(left_s, full_jitter(failures, 0.05, 2.0, self.env.rng)))
-            if isinstance(slept, Interrupted):
-                return reply
+            if left_s <= 0:
+                break
+            if isinstance((yield from Sleep(min(left_s, full_jitter(failures, 0.05, 2.0, self.env.rng)))), Interrupted):
+                break
+        if isinstance(op, Complete | Fail):
+            yield from Keep(op)
+        return reply
 
     def _too_late(self, outcome: bytes, value: Any) -> Flow[Ending]:
         """We lost the record while the tool ran. Leave what we know, and take the recorded outcome if there is one."""

@@ -350,5 +350,11 @@ class Interrupted(Struct, frozen=True):
     error: BaseException
 
 
+class Keep(Op[None], frozen=True):
+    """The store cannot be told what happened: keep this write here, to repeat it when the store is back."""
+
+    op: Complete | Fail
+
+
 class Sleep(Op["Interrupted | None"], frozen=True):
     seconds: float

@@ -1,0 +1,159 @@
+"""What happened while the store could not be told: kept in a folder of this machine, and written when the store is back.
+
+An entry is one write with its token and epoch, in a file of its own, on the disk before the caller is answered. Settling repeats that
+write: if the record still waits for it, it is completed; if somebody else decided meanwhile, what we know is added as evidence. Either
+way nothing is run again. Writes may be repeated, so several processes may settle one folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import random
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from effectonce._core.backoff import full_jitter
+from effectonce._core.keys import derive
+from effectonce._core.ops import Applied, Attest, Complete, Fail
+from effectonce.errors import StoreUnavailable
+from effectonce.stores.base import Store
+
+LOG = logging.getLogger("effectonce")
+FIRST_S, MAX_S = 1.0, 60.0  # how long to wait for the store between two rounds
+
+
+class Entry(Struct, frozen=True, tag_field="version", tag=1):
+    """One write as a file."""
+
+    write: str
+    key: str
+    token: str
+    epoch: int
+    outcome: bytes
+    by: str = ""
+
+    @classmethod
+    def of(cls, op: Complete | Fail) -> Entry:
+        return cls(type(op).__name__, op.key, op.token, op.epoch, op.outcome, op.by if isinstance(op, Complete) else "")
+
+    def op(self) -> Complete | Fail:
+        if self.write == "Fail":
+            return Fail(self.key, self.token, self.epoch, self.outcome)
+        return Complete(self.key, self.token, self.epoch, self.outcome, self.by)
+
+
+class Settled(Struct, frozen=True):
+    """What a round came to."""
+
+    written: int  # the store has them now, as outcomes
+    attested: int  # somebody else had decided: added as evidence
+    left: int
+
+
+class Spool:
+    """A folder of writes that one store could not be told."""
+
+    def __init__(self, folder: Path, store: Store) -> None:
+        self.folder, self._store = folder, store
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        if self.waiting():
+            self._settle_in_the_background()  # an earlier process left them
+
+    def waiting(self) -> int:
+        """How many writes the store has not been told yet."""
+        return len(self._files())
+
+    def _files(self) -> list[Path]:
+        try:
+            return sorted(Path(entry) for entry in os.scandir(self.folder) if entry.name.endswith(".json"))
+        except OSError:  # it is not there, or not ours: nothing of ours is in it
+            return []
+
+    def keep(self, op: Complete | Fail) -> None:
+        """Put a write on this machine's disk. If even that fails, say so: the caller's answer is all that is left of it."""
+        name = f"{op.key}-{op.token}-{op.epoch}"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with (self.folder / f"{name}.part").open("wb") as file:
+                file.write(msgspec.json.encode(Entry.of(op)))
+                file.flush()
+                os.fsync(file.fileno())
+            (self.folder / f"{name}.part").rename(self.folder / f"{name}.json")
+            _sync_folder(self.folder)
+        except OSError:
+            LOG.exception("the outcome of %s could be written neither to the store nor to %s", op.key, self.folder)
+            return
+        LOG.warning("the store could not be told the outcome of %s; it is kept in %s until it can", op.key, self.folder)
+        self._settle_in_the_background()
+
+    def settle(self) -> Settled:
+        """Tell the store what is kept. Raises `StoreUnavailable` if it still cannot be reached; nothing is lost by that."""
+        written = attested = 0
+        for file in self._files():
+            op = self._read(file)
+            if op is None:
+                continue
+            if isinstance(self._store.apply(op), Applied):
+                written += 1
+            else:
+                self._store.apply(Attest(op.key, "kept while the store could not be reached", op.outcome))
+                attested += 1
+            file.unlink(missing_ok=True)
+        return Settled(written, attested, self.waiting())
+
+    def _read(self, file: Path) -> Complete | Fail | None:
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=Entry).op()
+        except FileNotFoundError:
+            return None  # another process was faster
+        except (OSError, msgspec.MsgspecError):
+            LOG.exception("%s cannot be read, and is left to you as .unreadable", file)
+            with contextlib.suppress(OSError):
+                file.rename(file.with_suffix(".unreadable"))
+            return None
+
+    def _settle_in_the_background(self) -> None:
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._live, name="effectonce-spool", daemon=True)
+                self._thread.start()
+
+    def _live(self) -> None:
+        pause, rounds = threading.Event(), 0
+        while self.waiting():
+            with contextlib.suppress(StoreUnavailable):
+                if self.settle().left == 0:
+                    return
+            rounds += 1
+            pause.wait(full_jitter(rounds, FIRST_S, MAX_S, random.random))
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def no_spool(op: Complete | Fail) -> None:
+    """Where no folder was named."""
+    LOG.warning("the store could not be told the outcome of %s, and this guard keeps no spool (Guard(spool=...))", op.key)
+
+
+def default_folder(url: str, environ: Mapping[str, str]) -> Path:
+    """One folder for each store, among the user's state. Who connects and how does not matter: a new password is the same store."""
+    parts = urlsplit(url)
+    store = derive("spool", parts.scheme, parts.hostname or "", parts.port or 0, parts.path)[:16]
+    chosen, state = environ.get("EFFECTONCE_SPOOL"), environ.get("XDG_STATE_HOME")
+    home = Path(state) if state else Path(environ.get("HOME") or tempfile.gettempdir()) / ".local" / "state"
+    return (Path(chosen) if chosen else home / "effectonce" / "spool") / store

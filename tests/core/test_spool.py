@@ -1,0 +1,215 @@
+"""An outcome that the store could not be told is kept on this machine, and written when the store is back."""
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from effectonce import Guard, Rejected, ReplayedFailure, Retry, State, StoreUnavailable
+from effectonce._core import ops
+from effectonce._spool import Settled, Spool, default_folder
+from tests.core.helpers import named, tool
+from tests.flaky import FlakyStore
+
+SOON = Retry(deadline_s=0.05)
+
+
+@pytest.fixture
+def store(clock):
+    return FlakyStore(clock=clock)
+
+
+@pytest.fixture
+def spool(tmp_path):
+    return tmp_path / "spool"
+
+
+@pytest.fixture(autouse=True)
+def _by_hand(monkeypatch):
+    """Nothing is settled but by the test."""
+    monkeypatch.setattr(Spool, "_settle_in_the_background", lambda _: None)
+
+
+def unwritten(store, spool, function=lambda: "receipt", write=ops.Complete, **contract):
+    """A guard whose call happened and could not be written down."""
+    guard = Guard(store, cache=0, spool=spool)
+    pay = tool(guard, named("pay", function), retry=SOON, **contract)
+    store.fail(write, times=10_000)
+    with guard.step("chat", "pay"):
+        outcome = guard.call(pay, {})
+    store.faults.clear()
+    return guard, pay, outcome
+
+
+def test_it_is_told_and_kept_and_then_written(store, spool):
+    guard, pay, outcome = unwritten(store, spool)
+    assert (outcome.value, outcome.recorded, guard.spool.waiting()) == ("receipt", False, 1)
+    assert "wait for the store" in guard.health().findings[-1].found
+
+    assert guard.spool.settle() == Settled(written=1, attested=0, left=0)
+    with guard.step("chat", "pay"):
+        again = guard.call(pay, {})
+    assert (again.value, again.replayed) == ("receipt", True)
+    assert list(spool.iterdir()) == []
+
+
+def test_it_settles_a_doubt_that_came_meanwhile(store, spool, clock):
+    guard, pay, _ = unwritten(store, spool)
+    clock.advance(31)
+    guard.sweep()
+    assert guard.counts() == {State.IN_DOUBT: 1}
+
+    assert guard.spool.settle().written == 1
+    assert guard.counts() == {State.COMPLETED: 1}
+    with guard.step("chat", "pay"):
+        assert guard.call(pay, {}).settled_by == "late evidence"
+
+
+def test_where_somebody_else_decided_it_is_evidence(store, spool, clock):
+    guard, _, outcome = unwritten(store, spool)
+    clock.advance(31)
+    guard.sweep()
+    guard.refute(outcome.effect.key, by="ann", reason="asked the bank")
+
+    assert guard.spool.settle() == Settled(written=0, attested=1, left=0)
+    record = guard.find(outcome.effect.key)
+    assert (record.state, record.evidence[0].outcome) == (State.FAILED, b'v1 ok "receipt"')
+
+
+def test_a_refusal_is_kept_too(store, spool):
+    def refuse():
+        raise Rejected("card declined")
+
+    guard = Guard(store, cache=0, spool=spool)
+    pay = tool(guard, named("pay", refuse), retry=SOON)
+    store.fail(ops.Fail, times=10_000)
+    with guard.step("chat", "pay"), pytest.raises(Exception, match="could not write that down"):
+        pay()
+    store.faults.clear()
+
+    assert guard.spool.settle().written == 1
+    with guard.step("chat", "pay"), pytest.raises(ReplayedFailure, match="card declined"):
+        pay()
+
+
+def test_async_tools_keep_theirs_as_well(store, spool):
+    async def main():
+        guard = Guard(store, cache=0, spool=spool)
+
+        @guard.tool(kind="write", retry=SOON)
+        async def pay():
+            return "receipt"
+
+        store.fail(ops.Complete, times=10_000)
+        async with guard.step("chat", "pay"):
+            assert await pay() == "receipt"
+        store.faults.clear()
+        return guard
+
+    guard = asyncio.run(main())
+    assert guard.spool.settle().written == 1
+
+
+def test_a_store_that_is_still_gone_loses_nothing(store, spool):
+    guard, _, _ = unwritten(store, spool)
+    store.fail(ops.Complete)
+
+    with pytest.raises(StoreUnavailable):
+        guard.spool.settle()
+    assert guard.spool.waiting() == 1
+    assert guard.spool.settle().written == 1
+
+
+def test_settling_twice_is_settling_once(store, spool):
+    guard, _, _ = unwritten(store, spool)
+    (file,) = spool.iterdir()
+    content = file.read_bytes()
+    guard.spool.settle()
+    file.write_bytes(content)
+
+    assert guard.spool.settle() == Settled(written=1, attested=0, left=0)
+    assert guard.counts() == {State.COMPLETED: 1}
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"version": 2}', "not json"])
+def test_a_file_that_cannot_be_read_is_left_to_a_person(store, spool, content, caplog):
+    guard, _, _ = unwritten(store, spool)
+    (spool / "broken.json").write_text(content)
+
+    assert guard.spool.settle() == Settled(written=1, attested=0, left=0)
+    assert [file.name for file in spool.iterdir()] == ["broken.unreadable"]
+    assert "broken.json cannot be read" in caplog.text
+
+
+def test_a_file_that_another_process_settled_first_is_no_error(store, spool, monkeypatch):
+    guard, _, _ = unwritten(store, spool)
+    monkeypatch.setattr(guard.spool, "_files", lambda: [spool / "gone.json"])
+
+    assert guard.spool.settle().written == 0
+
+
+def test_a_folder_that_cannot_be_written_is_told(store, tmp_path, caplog):
+    (tmp_path / "file").touch()
+    _, _, outcome = unwritten(store, tmp_path / "file" / "spool")
+
+    assert outcome.value == "receipt"
+    assert "could be written neither to the store nor to" in caplog.text
+
+
+def test_without_a_folder_it_is_at_least_told(store, caplog):
+    unwritten(store, None)
+
+    assert "keeps no spool" in caplog.text
+
+
+def test_only_this_user_can_look_into_it(store, spool):
+    unwritten(store, spool)
+
+    assert spool.stat().st_mode & 0o077 == 0
+
+
+def test_a_store_given_by_its_url_has_a_folder_of_its_own():
+    environ = {"HOME": "/home/ann"}
+    folder = default_folder("postgresql://app:secret@db:5432/effects", environ)
+
+    assert folder.is_relative_to("/home/ann/.local/state/effectonce/spool")
+    assert folder == default_folder("postgresql://other@db:5432/effects", environ)
+    assert folder != default_folder("postgresql://app@db:5432/another", environ)
+    assert default_folder("sqlite:///a.db", {"XDG_STATE_HOME": "/state"}).is_relative_to("/state/effectonce/spool")
+    assert default_folder("sqlite:///a.db", {"EFFECTONCE_SPOOL": "/var/spool/eo"}).parent == Path("/var/spool/eo")
+    assert Guard("memory://").spool is None
+
+
+def test_what_is_kept_says_what_it_is(store, spool):
+    unwritten(store, spool)
+    (file,) = spool.iterdir()
+    kept = json.loads(file.read_text())
+
+    assert (kept["version"], kept["write"], kept["epoch"]) == (1, "Complete", 1)
+
+
+def test_an_earlier_process_left_something(store, spool, monkeypatch):
+    unwritten(store, spool)
+    monkeypatch.undo()
+    later = Guard(store, cache=0, spool=spool)
+
+    later.spool._thread.join()
+    assert later.counts() == {State.COMPLETED: 1}
+
+
+def test_the_background_goes_on_until_the_store_answers(store, spool, monkeypatch, caplog):
+    caplog.set_level(logging.WARNING, "effectonce")
+    monkeypatch.undo()
+    monkeypatch.setattr("effectonce._spool.FIRST_S", 0.001)
+    monkeypatch.setattr("effectonce._spool.MAX_S", 0.001)
+    guard = Guard(store, cache=0, spool=spool)
+    pay = tool(guard, named("pay", lambda: "receipt"), retry=SOON)
+    store.fail(ops.Complete, times=100)
+    with guard.step("chat", "pay"):
+        assert pay() == "receipt"
+
+    assert "is kept in" in caplog.text
+    guard.spool._thread.join()
+    assert guard.counts() == {State.COMPLETED: 1}
