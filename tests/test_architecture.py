@@ -90,6 +90,12 @@ def test_no_optional_library_is_imported_at_the_top(path):
     assert not tops & (OPTIONAL - allowed)
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_nothing_stored_can_run(path):
+    tops = {module.split(".")[0] for module in imports(path)}
+    assert not tops & {"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
+
+
 def test_importing_effectonce_imports_no_driver_and_no_optional_library():
     code = f"import effectonce, sys; print(sorted(set(sys.modules) & {OPTIONAL!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
