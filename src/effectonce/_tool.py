@@ -222,7 +222,7 @@ class GuardedTool:
                 pass
         return Request(
             effect_key(tenant, boundary.scope, tool, intent, place, secret),
-            fingerprint(self._prefix + matched),
+            fingerprint(self._prefix + matched, secret),
             self.terms,
             tenant,
             scope,
