@@ -23,6 +23,7 @@ NAMES = [
     "Guard",
     "InDoubt",
     "InFlight",
+    "Keyring",
     "Kind",
     "LeaseLost",
     "NotFound",

@@ -27,6 +27,7 @@ from effectonce.errors import (
 from effectonce.guard import Guard, Reconciled
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry, TimeWindow
+from effectonce.stores._keyring import Keyring
 
 __all__ = [
     "CannotTell",
@@ -46,6 +47,7 @@ __all__ = [
     "Guard",
     "InDoubt",
     "InFlight",
+    "Keyring",
     "Kind",
     "LeaseLost",
     "NotFound",

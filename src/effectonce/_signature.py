@@ -126,10 +126,10 @@ class ToolSignature:
         return encode_or_excuse(arguments, self.types)
 
     def decode(self, stored: bytes) -> Mapping[str, Any]:
-        """Stored arguments again, to ask the probe with; `NotReadable` if they could not be stored."""
+        """Stored arguments again, to ask the probe with; `NotReadable` if they were not stored, or cannot be read."""
         read = decode(stored, self.types)
         if read.status != "ok":
-            raise NotReadable(f"its arguments could not be stored: {read.content['why']}")
+            raise NotReadable(f"its arguments cannot be read: {read.content['why']}")
         arguments: Mapping[str, Any] = read.content
         return arguments
 

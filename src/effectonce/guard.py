@@ -27,6 +27,8 @@ from effectonce.errors import ContractViolation, Rejected
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry, TimeWindow, window_of
 from effectonce.stores import Store, open_store
+from effectonce.stores._keyring import Keyring
+from effectonce.stores._sealed import Sealed
 
 P = ParamSpec("P")
 _NOTHING: frozenset[str] = frozenset()
@@ -46,11 +48,21 @@ class Guard:
     """Protects tools: whatever retries, the effect lands once, or you are told that nobody can know.
 
     *store* is a URL (`sqlite:///effects.db`, `memory://`) or a store of your own. *tenant* is whose effects these are, unless a step
-    says otherwise. *secret* makes keys unguessable. *cache* is how many known outcomes this process remembers.
+    says otherwise. *secret* makes keys and fingerprints unguessable. *keyring* seals arguments and results in the store. *cache* is how
+    many known outcomes this process remembers.
     """
 
-    def __init__(self, store: str | Store, *, tenant: str = "main", secret: bytes = b"", cache: int = 4096) -> None:
-        self.store = open_store(store) if isinstance(store, str) else store
+    def __init__(
+        self,
+        store: str | Store,
+        *,
+        tenant: str = "main",
+        secret: bytes = b"",
+        keyring: Keyring | None = None,
+        cache: int = 4096,
+    ) -> None:
+        self.keyring = keyring
+        self.store: Store = _sealed(open_store(store) if isinstance(store, str) else store, keyring, secret)
         env = Env(now=time.monotonic, new_token=_new_token, rng=random.random)
         self._house = House(
             store=self.store,
@@ -299,6 +311,17 @@ class Guard:
 async def _acall(guarded: GuardedTool, arguments: Mapping[str, Any], key: tuple[Part, ...] | None) -> Outcome[Any]:
     """Prepared when it is awaited: what is keyed is what is sent."""
     return await guarded.acall(guarded.prepare((), arguments, key))
+
+
+def _sealed(store: Store, keyring: Keyring | None, secret: bytes) -> Store:
+    if keyring is None:
+        return store
+    if not secret:
+        raise ContractViolation(
+            "a keyring needs a secret: without one, keys and fingerprints are plain digests, from which sealed arguments can be guessed. "
+            "Give the guard both, Guard(..., keyring=..., secret=...), and keep the secret: keys that are made with another one differ."
+        )
+    return Sealed(store, keyring)
 
 
 class _DidNotHappen(Exception):  # a statement by a person, stored under this name

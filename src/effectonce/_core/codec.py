@@ -4,7 +4,8 @@
     v1 tagged <json>        a result with tuples, bytes, decimals, dates, big integers, models...
     v1 error <json>         a definite failure: {"type", "message"}
     v1 partial <json>       a partial success: {"message", "done", "corrective_action"}
-    v1 unavailable <json>   the effect happened, its result could not be stored: {"why"}
+    v1 unavailable <json>   the effect happened, its result could not be stored or cannot be opened: {"why"}
+    v1 sealed <bytes>       any of the above, encrypted: see stores/_keyring.py
 
 No class name is ever read from the store: a model is stored as its fields and rebuilt by the type that the running tool declares.
 """
@@ -27,7 +28,7 @@ from msgspec import Struct
 from effectonce._core.canonical import NotCanonical, fields_of
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
-_OK, PARTIAL = b"v1 ok ", b"v1 partial "
+_OK, PARTIAL, SEALED = b"v1 ok ", b"v1 partial ", b"v1 sealed "
 _TAG = "$"
 
 
@@ -73,7 +74,12 @@ def encode_or_excuse(value: Any, hint: Any = Any) -> bytes:
     try:
         return encode(value, hint)
     except NotStorable as error:
-        return b"v1 unavailable " + orjson.dumps({"why": printable(error)})
+        return excuse(printable(error))
+
+
+def excuse(why: str) -> bytes:
+    """What stands for a result that cannot be shown."""
+    return b"v1 unavailable " + orjson.dumps({"why": why})
 
 
 def encode_error(error: BaseException) -> bytes:
@@ -117,6 +123,8 @@ def decode(data: bytes, hint: Any = Any) -> Stored:
                 pass
     except Exception as error:  # a model of the tool's is made here, and it may have changed since
         raise NotReadable(f"the stored outcome cannot be read: {printable(error)}") from error
+    if data.startswith(SEALED):
+        raise NotReadable("it is sealed, and this guard has no keyring to open it with")
     raise NotReadable("the stored outcome was not written by a release this one understands")
 
 
