@@ -83,6 +83,7 @@ class Guard:
         downstream: str | Downstream = "none",
         identity: Sequence[str | Stable] | None = None,
         volatile: Sequence[str] = (),
+        redact: Sequence[str] = (),
         name: str | None = None,
         version: str = "1",
         window: float | timedelta | None = None,
@@ -99,8 +100,9 @@ class Guard:
         """Guard a function: it is called as before, and its effect lands once.
 
         *kind* says what running twice would do, *downstream* what help there is. *identity* fields are the key, *volatile* ones are
-        ignored, all others must match. *not_sent* and *rejected* are exception types that tell for certain that nothing happened.
-        *separate_dispatch* costs one more write and lets a crash before the tool starts be re-run instead of going in doubt.
+        ignored, all others must match; *redact* ones count as usual and are never stored. *not_sent* and *rejected* are exception types
+        that tell for certain that nothing happened. *separate_dispatch* costs one more write and lets a crash before the tool starts be
+        re-run instead of going in doubt.
         """
 
         def decorate(function: Callable[P, R]) -> Tool[P, R]:
@@ -111,6 +113,7 @@ class Guard:
                 version=version,
                 identity=None if identity is None else tuple(str(f.value) if isinstance(f, Stable) else f for f in identity),
                 volatile=tuple(volatile),
+                redact=tuple(redact),
                 window_s=window_of(_kind(kind), window),
                 lease_s=lease_s,
                 wait_s=wait_s,
@@ -124,6 +127,7 @@ class Guard:
             )
             self._check_store(contract)
             tool = GuardedTool(self._house, contract, function, None if identity is None else tuple(identity))
+            self._refuse_guessable(tool)
             self._register(tool)
             return cast("Tool[P, R]", wrap(tool))
 
@@ -138,6 +142,15 @@ class Guard:
             raise ContractViolation(
                 f"{contract.name} is irreversible, but this store can forget: the effect could run twice. "
                 f"Use a durable store such as sqlite:///effects.db, or say accept_store_loss=True."
+            )
+
+    def _refuse_guessable(self, tool: GuardedTool) -> None:
+        """A redacted argument still counts, and a plain digest of a card number tells as much as the number itself."""
+        counted = [name for name in tool.signature.redact if name in tool.signature.matched]
+        if counted and not self._house.secret:
+            raise ContractViolation(
+                f"{tool.contract.name}: {', '.join(counted)} would not be stored, but could be guessed from the key and the fingerprint. "
+                f"Give the guard a secret, Guard(..., secret=...), or declare volatile={counted!r} as well."
             )
 
     def _register(self, tool: GuardedTool) -> None:
