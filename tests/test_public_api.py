@@ -25,6 +25,7 @@ NAMES = [
     "Health",
     "InDoubt",
     "InFlight",
+    "Keyring",
     "Kind",
     "LeaseLost",
     "NotFound",

@@ -28,6 +28,7 @@ from effectonce.guard import Guard, Reconciled
 from effectonce.health import Health
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry, TimeWindow
+from effectonce.stores._keyring import Keyring
 from effectonce.stores.base import Finding
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "Health",
     "InDoubt",
     "InFlight",
+    "Keyring",
     "Kind",
     "LeaseLost",
     "NotFound",

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import msgspec
 
-from effectonce._core.codec import NotReadable, decode, encode_or_excuse
+from effectonce._core.codec import NotReadable, decode, encode_or_excuse, encode_redacted
 from effectonce._core.keys import Stable, unstable_name
 from effectonce.errors import ContractViolation
 
@@ -28,7 +28,12 @@ class ToolSignature:
     """The parameters of one tool, compiled once when it is decorated."""
 
     def __init__(
-        self, function: Callable[..., Any], tool: str, identity: tuple[str | Stable, ...] | None, volatile: tuple[str, ...]
+        self,
+        function: Callable[..., Any],
+        tool: str,
+        identity: tuple[str | Stable, ...] | None,
+        volatile: tuple[str, ...],
+        redact: tuple[str, ...] = (),
     ) -> None:
         self.tool = tool
         self._signature = inspect.signature(function)
@@ -41,7 +46,7 @@ class ToolSignature:
         self.returns = hints.get("return", Any)
         self._hints = {n: _checkable(hints.get(n, Any)) for n in self.names if parameters[n].kind not in _VARIABLE}
         self._struct = msgspec.defstruct("Arguments", list(self._hints.items()))
-        self.volatile = volatile
+        self.volatile, self.redact = volatile, redact
         self.matched = tuple(n for n in self.names if n not in volatile)
         self.identity = self._identity(identity)
         self.whole = self.identity == self.matched  # the key says everything that the fingerprint says
@@ -61,7 +66,7 @@ class ToolSignature:
             )
         sure = {str(field.value) for field in declared or () if isinstance(field, Stable)}
         fields = tuple(str(f.value) if isinstance(f, Stable) else f for f in declared) if declared is not None else self.matched
-        for field in (*fields, *self.volatile):
+        for field in (*fields, *self.volatile, *self.redact):
             if field not in self.names:
                 raise ContractViolation(f"{self.tool} has no parameter {field!r}; it has {', '.join(self.names) or 'none'}")
         for field in fields:
@@ -123,13 +128,15 @@ class ToolSignature:
 
     def encode(self, arguments: Mapping[str, Any]) -> bytes:
         """The arguments as stored: for the probe, and for the person who has to settle a doubt."""
-        return encode_or_excuse(arguments, self.types)
+        return encode_redacted(arguments, self.redact, self.types) if self.redact else encode_or_excuse(arguments, self.types)
 
     def decode(self, stored: bytes) -> Mapping[str, Any]:
-        """Stored arguments again, to ask the probe with; `NotReadable` if they could not be stored."""
+        """Stored arguments again, to ask the probe with; `NotReadable` if they were not stored, or cannot be read."""
         read = decode(stored, self.types)
+        if read.status == "redacted":
+            raise NotReadable("its arguments were redacted")
         if read.status != "ok":
-            raise NotReadable(f"its arguments could not be stored: {read.content['why']}")
+            raise NotReadable(f"its arguments cannot be read: {read.content['why']}")
         arguments: Mapping[str, Any] = read.content
         return arguments
 

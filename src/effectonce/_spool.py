@@ -24,6 +24,7 @@ from effectonce._core.backoff import full_jitter
 from effectonce._core.keys import derive
 from effectonce._core.ops import Applied, Attest, Complete, Fail
 from effectonce.errors import StoreUnavailable
+from effectonce.stores._keyring import Keyring, NotOpened
 from effectonce.stores.base import Store
 
 LOG = logging.getLogger("effectonce")
@@ -61,8 +62,8 @@ class Settled(Struct, frozen=True):
 class Spool:
     """A folder of writes that one store could not be told."""
 
-    def __init__(self, folder: Path, store: Store) -> None:
-        self.folder, self._store = folder, store
+    def __init__(self, folder: Path, store: Store, keyring: Keyring | None = None) -> None:
+        self.folder, self._store, self._keyring = folder, store, keyring
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         if self.waiting():
@@ -84,7 +85,7 @@ class Spool:
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with (self.folder / f"{name}.part").open("wb") as file:
-                file.write(msgspec.json.encode(Entry.of(op)))
+                file.write(msgspec.json.encode(self._sealed(Entry.of(op))))
                 file.flush()
                 os.fsync(file.fileno())
             (self.folder / f"{name}.part").rename(self.folder / f"{name}.json")
@@ -112,14 +113,25 @@ class Spool:
 
     def _read(self, file: Path) -> Complete | Fail | None:
         try:
-            return msgspec.json.decode(file.read_bytes(), type=Entry).op()
+            return self._opened(msgspec.json.decode(file.read_bytes(), type=Entry)).op()
         except FileNotFoundError:
             return None  # another process was faster
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, msgspec.MsgspecError, NotOpened):
             LOG.exception("%s cannot be read, and is left to you as .unreadable", file)
             with contextlib.suppress(OSError):
                 file.rename(file.with_suffix(".unreadable"))
             return None
+
+    def _sealed(self, entry: Entry) -> Entry:
+        """A disk of ours is no place for what the store may not read either."""
+        if self._keyring is None:
+            return entry
+        return msgspec.structs.replace(entry, outcome=self._keyring.seal(entry.outcome, entry.key, "outcome"))
+
+    def _opened(self, entry: Entry) -> Entry:
+        if self._keyring is None:
+            return entry
+        return msgspec.structs.replace(entry, outcome=self._keyring.open(entry.outcome, entry.key, "outcome"))
 
     def _settle_in_the_background(self) -> None:
         with self._lock:

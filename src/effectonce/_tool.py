@@ -19,7 +19,7 @@ from effectonce._cache import ReplayCache
 from effectonce._core.call import Env, GuardedCall, Plan, read_call
 from effectonce._core.canonical import NotCanonical, canonical, fingerprint
 from effectonce._core.classify import classifier
-from effectonce._core.codec import encode_or_excuse, encode_partial
+from effectonce._core.codec import REDACTED, encode_or_excuse, encode_partial
 from effectonce._core.endings import Ending, Fresh, Replay
 from effectonce._core.keys import (
     AtOrdinal,
@@ -31,6 +31,7 @@ from effectonce._core.keys import (
     Part,
     Place,
     Stable,
+    derive,
     effect_key,
     latch_key,
 )
@@ -104,7 +105,7 @@ class GuardedTool:
     ) -> None:
         self.house, self.contract, self.function = house, contract, function
         self.is_async = is_async(function)
-        self.signature = ToolSignature(function, contract.name, identity, contract.volatile)
+        self.signature = ToolSignature(function, contract.name, identity, contract.volatile, contract.redact)
         self.terms = contract.terms
         self.probe_function: Callable[..., Any] | None = None
         self.fallback_function: Callable[..., Any] | None = None
@@ -230,7 +231,7 @@ class GuardedTool:
                 pass
         return Request(
             effect_key(tenant, boundary.scope, tool, intent, place, secret),
-            fingerprint(self._prefix + matched),
+            fingerprint(self._prefix + matched, secret),
             self.terms,
             tenant,
             scope,
@@ -263,6 +264,7 @@ class GuardedTool:
         request = self._request(arguments, boundary, None)
         intent = canonical({name: arguments[name] for name in self.signature.identity})
         hashed, matched = self.signature.identity, self.signature.matched
+        arguments |= {name: self._redacted(name, arguments[name]) for name in self.signature.redact}
         return Explanation(
             key=request.key,
             tenant=request.tenant,
@@ -274,6 +276,12 @@ class GuardedTool:
             matched={name: arguments[name] for name in matched if name not in hashed},
             stripped={name: arguments[name] for name in self.signature.volatile},
         )
+
+    def _redacted(self, name: str, value: Any) -> str:
+        """What stands for a value that nobody may see: if it counts, with a few characters that tell two of them apart."""
+        if name not in self.signature.matched:
+            return REDACTED
+        return f"[redacted {derive('redacted', canonical(value), secret=self.house.secret)[:8]}]"
 
     # ------------------------------------------------------------ running a call
 

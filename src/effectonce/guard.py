@@ -34,6 +34,8 @@ from effectonce.health import Health, examine
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry, TimeWindow, seconds, window_of
 from effectonce.stores import Capabilities, Store, open_store
+from effectonce.stores._keyring import Keyring
+from effectonce.stores._sealed import Sealed
 from effectonce.stores.base import Finding
 
 P = ParamSpec("P")
@@ -55,8 +57,9 @@ class Guard:
     """Protects tools: whatever retries, the effect lands once, or you are told that nobody can know.
 
     *store* is a URL (`sqlite:///effects.db`, `memory://`) or a store of your own. *tenant* is whose effects these are, unless a step
-    says otherwise. *secret* makes keys unguessable. *cache* is how many known outcomes this process remembers. *spool* is a folder for
-    outcomes that the store could not be told in time; a store given by its URL has one among the user's state.
+    says otherwise. *secret* makes keys and fingerprints unguessable. *keyring* seals arguments and results in the store. *cache* is how
+    many known outcomes this process remembers. *spool* is a folder for outcomes that the store could not be told in time; a store given
+    by its URL has one among the user's state.
     """
 
     def __init__(
@@ -65,13 +68,15 @@ class Guard:
         *,
         tenant: str = "main",
         secret: bytes = b"",
+        keyring: Keyring | None = None,
         cache: int = 4096,
         spool: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.store = open_store(store) if isinstance(store, str) else store
+        self.keyring = keyring
+        self.store: Store = _sealed(open_store(store) if isinstance(store, str) else store, keyring, secret)
         if spool is None and isinstance(store, str) and not store.startswith("memory:"):
             spool = default_folder(store, os.environ)
-        self.spool = None if spool is None else Spool(Path(spool), self.store)
+        self.spool = None if spool is None else Spool(Path(spool), self.store, keyring)
         env = Env(now=time.monotonic, new_token=_new_token, rng=random.random)
         self._house = House(
             store=self.store,
@@ -93,6 +98,7 @@ class Guard:
         downstream: str | Downstream = "none",
         identity: Sequence[str | Stable] | None = None,
         volatile: Sequence[str] = (),
+        redact: Sequence[str] = (),
         name: str | None = None,
         version: str = "1",
         window: float | timedelta | None = None,
@@ -110,9 +116,10 @@ class Guard:
         """Guard a function: it is called as before, and its effect lands once.
 
         *kind* says what running twice would do, *downstream* what help there is. *identity* fields are the key, *volatile* ones are
-        ignored, all others must match. An outcome is replayed for *window*, and its key refused for *tombstone* after that, both by
-        default for as long as the kind needs. *not_sent* and *rejected* are exception types that tell for certain that nothing happened.
-        *separate_dispatch* costs one more write and lets a crash before the tool starts be re-run instead of going in doubt.
+        ignored, all others must match; *redact* ones count as usual and are never stored. An outcome is replayed for *window*, and its
+        key refused for *tombstone* after that, both by default for as long as the kind needs. *not_sent* and *rejected* are exception
+        types that tell for certain that nothing happened. *separate_dispatch* costs one more write and lets a crash before the tool
+        starts be re-run instead of going in doubt.
         """
 
         def decorate(function: Callable[P, R]) -> Tool[P, R]:
@@ -123,6 +130,7 @@ class Guard:
                 version=version,
                 identity=None if identity is None else tuple(str(f.value) if isinstance(f, Stable) else f for f in identity),
                 volatile=tuple(volatile),
+                redact=tuple(redact),
                 window_s=window_of(_kind(kind), window),
                 tombstone_s=seconds(tombstone),
                 lease_s=lease_s,
@@ -137,6 +145,7 @@ class Guard:
             )
             self._check_store(contract)
             tool = GuardedTool(self._house, contract, function, None if identity is None else tuple(identity))
+            self._refuse_guessable(tool)
             self._register(tool)
             return cast("Tool[P, R]", wrap(tool))
 
@@ -153,6 +162,15 @@ class Guard:
             )
         for note in contract.notes:
             LOG.info(note)
+
+    def _refuse_guessable(self, tool: GuardedTool) -> None:
+        """A redacted argument still counts, and a plain digest of a card number tells as much as the number itself."""
+        counted = [name for name in tool.signature.redact if name in tool.signature.matched]
+        if counted and not self._house.secret:
+            raise ContractViolation(
+                f"{tool.contract.name}: {', '.join(counted)} would not be stored, but could be guessed from the key and the fingerprint. "
+                f"Give the guard a secret, Guard(..., secret=...), or declare volatile={counted!r} as well."
+            )
 
     def _register(self, tool: GuardedTool) -> None:
         """Two functions of one name would share keys and replay each other's results."""
@@ -338,6 +356,17 @@ class Guard:
 async def _acall(guarded: GuardedTool, arguments: Mapping[str, Any], key: tuple[Part, ...] | None) -> Outcome[Any]:
     """Prepared when it is awaited: what is keyed is what is sent."""
     return await guarded.acall(guarded.prepare((), arguments, key))
+
+
+def _sealed(store: Store, keyring: Keyring | None, secret: bytes) -> Store:
+    if keyring is None:
+        return store
+    if not secret:
+        raise ContractViolation(
+            "a keyring needs a secret: without one, keys and fingerprints are plain digests, from which sealed arguments can be guessed. "
+            "Give the guard both, Guard(..., keyring=..., secret=...), and keep the secret: keys that are made with another one differ."
+        )
+    return Sealed(store, keyring)
 
 
 class _DidNotHappen(Exception):  # a statement by a person, stored under this name

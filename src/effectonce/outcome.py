@@ -183,5 +183,5 @@ def _replayed(replay: Replay, effect: EffectRef, stored: Stored) -> Outcome[Any]
             lost.corrective_action = "Treat it as failed, and look downstream before anything else is tried."
             return known(status="failed", error=lost)
         case _:
-            lost = ResultUnavailable(f"{effect} was done; its result could not be stored: {content['why']}.", effect=effect)
+            lost = ResultUnavailable(f"{effect} was done; its result cannot be read: {content['why']}.", effect=effect)
             return known(status="succeeded", error=lost)

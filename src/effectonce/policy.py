@@ -117,6 +117,7 @@ class Contract:
     version: str = "1"
     identity: tuple[str, ...] | None = None  # None: every argument that is not volatile
     volatile: tuple[str, ...] = ()
+    redact: tuple[str, ...] = ()
     window_s: float = inf
     tombstone_s: float = inf
     lease_s: float = 30.0

@@ -1,14 +1,19 @@
-"""Both stores, both colours, one suite."""
+"""Every store, bare and sealed, both colours, one suite."""
 
 import pytest
 
+from effectonce import Keyring
+from effectonce.stores._sealed import Sealed
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.conformance import CHECKS, COLOURS, Bench
 
+RING = Keyring({"2026-11": b"n" * 32})
 OPENERS = {
     "memory": lambda _, clock: MemoryStore(clock=clock),
     "sqlite": lambda path, clock: SqliteStore(path / "effects.db", clock=clock),
+    "sealed memory": lambda _, clock: Sealed(MemoryStore(clock=clock), RING),
+    "sealed sqlite": lambda path, clock: Sealed(SqliteStore(path / "effects.db", clock=clock), RING),
 }
 
 

@@ -237,3 +237,15 @@ def test_a_sequence_lives_in_one_home(guard):
 
     assert request.key[:HOME_LENGTH] == request.after[:HOME_LENGTH]
     assert request.key != request.after
+
+
+def test_a_fingerprint_cannot_be_guessed_without_the_secret():
+    def fingerprint_of(secret):
+        guard = Guard("memory://", secret=secret)
+        pay = tool(guard, named("pay", lambda card_number: None))
+        with guard.step("chat", "pay"):
+            return pay.explain("4242424242424242").fingerprint
+
+    assert fingerprint_of(b"") == fingerprint_of(b"")
+    assert fingerprint_of(b"one") == fingerprint_of(b"one")
+    assert len({fingerprint_of(b""), fingerprint_of(b"one"), fingerprint_of(b"two")}) == 3

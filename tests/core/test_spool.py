@@ -1,13 +1,14 @@
 """An outcome that the store could not be told is kept on this machine, and written when the store is back."""
 
 import asyncio
+import base64
 import json
 import logging
 from pathlib import Path
 
 import pytest
 
-from effectonce import Guard, Rejected, ReplayedFailure, Retry, State, StoreUnavailable
+from effectonce import Guard, Keyring, Rejected, ReplayedFailure, Retry, State, StoreUnavailable
 from effectonce._core import ops
 from effectonce._spool import Settled, Spool, default_folder
 from tests.core.helpers import named, tool
@@ -213,3 +214,27 @@ def test_the_background_goes_on_until_the_store_answers(store, spool, monkeypatc
     assert "is kept in" in caplog.text
     guard.spool._thread.join()
     assert guard.counts() == {State.COMPLETED: 1}
+
+
+def test_what_is_kept_is_sealed_as_in_the_store(store, spool, caplog):
+    def guard_with(keyring):
+        return Guard(store, cache=0, spool=spool, keyring=keyring, secret=b"secret")
+
+    ring = Keyring({"one": bytes(32)})
+    guard = guard_with(ring)
+    pay = tool(guard, named("pay", lambda: "receipt"), retry=SOON)
+    store.fail(ops.Complete, times=10_000)
+    with guard.step("chat", "pay"):
+        pay()
+    store.faults.clear()
+    (file,) = spool.iterdir()
+    content = file.read_bytes()
+    assert b"receipt" not in content
+    assert b"receipt" not in base64.b64decode(json.loads(content)["outcome"])
+
+    assert guard_with(Keyring({"two": bytes(32)})).spool.settle() == Settled(0, 0, 0)
+    assert "cannot be read" in caplog.text
+    file.write_bytes(content)
+    assert guard.spool.settle().written == 1
+    with guard.step("chat", "pay"):
+        assert pay() == "receipt"

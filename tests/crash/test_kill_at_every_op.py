@@ -7,7 +7,9 @@ import itertools
 
 import pytest
 
+from effectonce import Keyring
 from effectonce._core.terms import Capability, Kind, Resend
+from effectonce.stores._sealed import Sealed
 from tests.crash.world import DELAY_S, LEASE_S, World, status
 
 SCENARIOS = (
@@ -25,7 +27,7 @@ KINDS = [kind for kind in Kind if kind is not Kind.READ]
 MAX_OPS = 60
 
 
-def worlds(tmp_path, kind, capability, colour, *, separate_dispatch=False, probe=True, delay_s=None):
+def worlds(tmp_path, kind, capability, colour, *, separate_dispatch=False, probe=True, delay_s=None, keyring=None):
     """Every scenario, dying at every op, before and after it."""
     for scenario, when in itertools.product(SCENARIOS, ("before", "after")):
         for nth in range(MAX_OPS):
@@ -33,6 +35,8 @@ def worlds(tmp_path, kind, capability, colour, *, separate_dispatch=False, probe
             world = World(kind, capability, colour, behaviours, separate_dispatch, delay_s, probe, die_at=(nth, when))
             if capability is Capability.TRANSACTION:
                 world.use_sqlite(tmp_path / f"{'-'.join(scenario)}-{when}-{nth}.db")
+            if keyring is not None:
+                world.store = Sealed(world.store, keyring)
             died = world.crashed_call()
             yield scenario, world
             world.store.close()
@@ -77,6 +81,13 @@ def test_killed_at_every_op_the_guarantee_holds(kind, capability, colour, tmp_pa
         check(world, scenario, resume(world))
         runs += 1
     assert runs > 40
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize("capability", Capability)
+def test_killed_at_every_op_on_a_sealed_store_the_guarantee_holds(capability, colour, tmp_path):
+    for scenario, world in worlds(tmp_path, Kind.WRITE, capability, colour, keyring=Keyring({"2026-11": b"n" * 32})):
+        check(world, scenario, resume(world))
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])

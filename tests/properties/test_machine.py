@@ -2,6 +2,8 @@
 
 from hypothesis import HealthCheck, settings
 
+from effectonce import Keyring
+from effectonce.stores._sealed import Sealed
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.machine import store_machine
@@ -12,6 +14,11 @@ PROGRAMS = settings(
 
 TestSqlite = store_machine(lambda clock, path: SqliteStore(path / "effects.db", clock=clock)).TestCase
 TestSqlite.settings = PROGRAMS
+
+TestSealed = store_machine(
+    lambda clock, path: Sealed(SqliteStore(path / "effects.db", clock=clock), Keyring({"2026-11": b"n" * 32}))
+).TestCase
+TestSealed.settings = PROGRAMS
 
 TestMemory = store_machine(lambda clock, _: MemoryStore(clock=clock)).TestCase
 TestMemory.settings = PROGRAMS

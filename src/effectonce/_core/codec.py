@@ -4,7 +4,9 @@
     v1 tagged <json>        a result with tuples, bytes, decimals, dates, big integers, models...
     v1 error <json>         a definite failure: {"type", "message"}
     v1 partial <json>       a partial success: {"message", "done", "corrective_action"}
-    v1 unavailable <json>   the effect happened, its result could not be stored: {"why"}
+    v1 unavailable <json>   the effect happened, its result could not be stored or cannot be opened: {"why"}
+    v1 redacted <one of the above>      arguments, some of which were never stored: what stands for them is REDACTED
+    v1 sealed <bytes>       any of the above, encrypted: see stores/_keyring.py
 
 No class name is ever read from the store: a model is stored as its fields and rebuilt by the type that the running tool declares.
 """
@@ -12,7 +14,7 @@ No class name is ever read from the store: a model is stored as its fields and r
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -27,7 +29,8 @@ from msgspec import Struct
 from effectonce._core.canonical import NotCanonical, fields_of
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
-_OK, PARTIAL = b"v1 ok ", b"v1 partial "
+_OK, PARTIAL, SEALED = b"v1 ok ", b"v1 partial ", b"v1 sealed "
+REDACTED = "[redacted]"
 _TAG = "$"
 
 
@@ -73,7 +76,17 @@ def encode_or_excuse(value: Any, hint: Any = Any) -> bytes:
     try:
         return encode(value, hint)
     except NotStorable as error:
-        return b"v1 unavailable " + orjson.dumps({"why": printable(error)})
+        return excuse(printable(error))
+
+
+def excuse(why: str) -> bytes:
+    """What stands for a result that cannot be shown."""
+    return b"v1 unavailable " + orjson.dumps({"why": why})
+
+
+def encode_redacted(arguments: Mapping[str, Any], redacted: Iterable[str], hint: Any = Any) -> bytes:
+    """Store arguments without those that nobody may see, and mark it: a probe cannot be asked with these."""
+    return b"v1 redacted " + encode_or_excuse({**arguments, **dict.fromkeys(redacted, REDACTED)}, hint)
 
 
 def encode_error(error: BaseException) -> bytes:
@@ -92,7 +105,7 @@ def encode_partial(message: str, done: Any, corrective_action: str) -> bytes:
 
 
 class Stored(Struct, frozen=True):
-    """What stored bytes say: one of `ok`, `error`, `partial`, `unavailable`, and its content."""
+    """What stored bytes say: one of `ok`, `error`, `partial`, `unavailable`, `redacted`, and its content."""
 
     status: str
     content: Any
@@ -113,10 +126,15 @@ def decode(data: bytes, hint: Any = Any) -> Stored:
                 return Stored("ok", _rebuild(orjson.loads(body), hint))
             case b"v1", (b"error" | b"partial" | b"unavailable"):
                 return Stored(status.decode(), _rebuild(orjson.loads(body), Any))
+            case b"v1", b"redacted":
+                kept = decode(body, hint)
+                return Stored("redacted", kept.content) if kept.status == "ok" else kept
             case _:
                 pass
     except Exception as error:  # a model of the tool's is made here, and it may have changed since
         raise NotReadable(f"the stored outcome cannot be read: {printable(error)}") from error
+    if data.startswith(SEALED):
+        raise NotReadable("it is sealed, and this guard has no keyring to open it with")
     raise NotReadable("the stored outcome was not written by a release this one understands")
 
 

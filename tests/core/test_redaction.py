@@ -1,0 +1,180 @@
+"""Arguments that count and are never stored."""
+
+import asyncio
+
+import pytest
+
+from effectonce import CannotTell, Conflict, ContractViolation, Found, Guard, InDoubt, Keyring
+from effectonce._core.codec import NotReadable, Stored, decode
+from effectonce.stores.memory import MemoryStore
+from effectonce.stores.sqlite import SqliteStore
+from tests.core.helpers import QUICK, Ledger
+
+CARD, SECRET = "4242424242424242", b"s" * 32
+
+
+def charger(guard, ledger, **contract):
+    """A tool that charges a card, and a call of it in its step."""
+
+    @guard.tool(**({"kind": "write", "retry": QUICK, "redact": ["card_number"]} | contract))
+    def charge(order: str, card_number: str, amount_minor: int = 5) -> dict:
+        return ledger.pay()
+
+    def call(card_number=CARD, step="charge"):
+        with guard.step("chat", step):
+            return guard.call(charge, {"order": "o_1", "card_number": card_number})
+
+    return charge, call
+
+
+@pytest.mark.parametrize("keyring", [None, Keyring({"a": b"n" * 32})], ids=["in the clear", "sealed"])
+def test_a_redacted_argument_is_nowhere_in_the_store(tmp_path, keyring):
+    guard = Guard(SqliteStore(tmp_path / "effects.db"), secret=SECRET, keyring=keyring)
+    charge, call = charger(guard, Ledger(("ok", None), ("after", TimeoutError("no answer"))))
+    control, control_call = charger(guard, Ledger(), redact=[], name="control")
+
+    shown = [guard.find(call(step=step).effect.key).request.arguments for step in ("one", "two")]
+    stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    control_call()
+    compared = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+
+    assert CARD.encode() not in stored
+    assert (CARD.encode() in compared) is (keyring is None), "this test can tell"
+    assert all(
+        decode(arguments) == Stored("redacted", {"order": "o_1", "card_number": "[redacted]", "amount_minor": 5})
+        for arguments in shown
+    )
+
+
+def test_a_redacted_argument_still_counts():
+    guard, ledger = Guard("memory://", secret=SECRET), Ledger()
+    _, call = charger(guard, ledger, identity=["order"])
+
+    assert call().value == call().value == {"receipt": 1}
+    with pytest.raises(Conflict):
+        call("4000000000000002")
+    assert ledger.effects == 1
+
+
+def test_a_redacted_argument_that_is_identity_makes_another_effect():
+    guard, ledger = Guard("memory://", secret=SECRET), Ledger()
+    _, call = charger(guard, ledger)
+
+    assert call().effect.key != call("4000000000000002").effect.key
+    assert ledger.effects == 2
+
+
+def test_a_redacted_volatile_argument_does_not_count_and_needs_no_secret():
+    guard, ledger = Guard("memory://"), Ledger()
+    charge, call = charger(guard, ledger, volatile=["card_number"])
+
+    assert call().value == call("4000000000000002").value
+    with guard.step("chat", "charge"):
+        one, two = charge.explain("o_1", CARD), charge.explain("o_1", "4000000000000002")
+    assert one.stripped == {"card_number": "[redacted]"}
+    assert one.differences(two) == ("nothing differs: this is the same call",)
+
+
+def test_a_redacted_argument_that_counts_needs_a_secret():
+    with pytest.raises(ContractViolation, match=r"card_number would not be stored, but could be guessed .* secret="):
+        charger(Guard("memory://"), Ledger())
+
+
+def test_a_redacted_argument_that_the_tool_does_not_have_is_refused():
+    with pytest.raises(ContractViolation, match=r"charge has no parameter 'card'; it has order, card_number, amount_minor"):
+        charger(Guard("memory://", secret=SECRET), Ledger(), redact=["card"])
+
+
+def test_an_explanation_hides_redacted_arguments_and_still_tells_them_apart():
+    guard = Guard("memory://", secret=SECRET)
+    charge, _ = charger(guard, Ledger(), identity=["order"])
+
+    with guard.step("chat", "charge"):
+        one, same, two = (charge.explain("o_1", card) for card in (CARD, CARD, "4000000000000002"))
+
+    assert CARD not in str(one)
+    assert "card_number='[redacted " in str(one)
+    assert one.differences(same) == ("nothing differs: this is the same call",)
+    (difference,) = one.differences(two)
+    assert difference.startswith("card_number differs: '[redacted ")
+    assert CARD not in difference
+
+
+def test_the_contract_says_what_is_redacted():
+    charge, _ = charger(Guard("memory://", secret=SECRET), Ledger())
+
+    assert charge.contract.redact == ("card_number",)
+
+
+def test_a_probe_in_the_same_call_or_a_retry_gets_the_real_argument():
+    guard, asked = Guard("memory://", secret=SECRET), []
+    charge, call = charger(guard, Ledger(("after", TimeoutError())), downstream="probe")
+    answers = [CannotTell(), Found({"receipt": 1})]
+
+    @charge.probe
+    def find(order, card_number, amount_minor=5):
+        asked.append(card_number)
+        return answers.pop(0)
+
+    assert (call().status, call().value) == ("in_doubt", {"receipt": 1})
+    assert asked == [CARD, CARD]
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_doubt_whose_arguments_were_redacted_is_skipped_when_reconciling(colour):
+    guard = Guard(MemoryStore(), secret=SECRET)
+
+    def lose(card_number: str):
+        raise TimeoutError
+
+    async def alose(card_number: str):
+        raise TimeoutError
+
+    async def afind(card_number):
+        return CannotTell()
+
+    charge = guard.tool(kind="write", downstream="probe", retry=QUICK, redact=["card_number"])(
+        lose if colour == "sync" else alose
+    )
+    charge.probe(afind if colour == "async" else lambda card_number: CannotTell())
+
+    async def call():
+        async with guard.step("chat", "charge"):
+            await charge(CARD)
+
+    with pytest.raises(InDoubt), guard.step("chat", "charge"):
+        charge(CARD) if colour == "sync" else asyncio.run(call())
+
+    asked = guard.reconcile() if colour == "sync" else asyncio.run(guard.areconcile())
+    assert (asked.settled, asked.in_doubt, asked.skipped) == (0, 0, 1)
+    (record,) = guard.in_doubt()
+    with pytest.raises(NotReadable, match="its arguments were redacted"):
+        guard._tool(charge).signature.decode(record.request.arguments)
+
+
+def test_a_tool_with_redacted_arguments_may_have_others_that_cannot_be_stored():
+    guard = Guard("memory://", secret=SECRET)
+
+    @guard.tool(kind="write", volatile=["thing"], redact=["card_number"])
+    def charge(thing, card_number: str):
+        return 1
+
+    with guard.step("chat", "charge"):
+        key = guard.call(charge, {"thing": object(), "card_number": CARD}).effect.key
+
+    stored = decode(guard.find(key).request.arguments)
+    assert stored.status == "unavailable"
+    assert CARD not in str(stored)
+
+
+def test_an_argument_that_only_says_redacted_is_an_argument():
+    guard = Guard("memory://")
+
+    @guard.tool(kind="write")
+    def note(text: str):
+        return 1
+
+    with guard.step("chat", "note"):
+        key = guard.call(note, {"text": "[redacted]"}).effect.key
+
+    assert guard._tool(note).signature.decode(guard.find(key).request.arguments) == {"text": "[redacted]"}
