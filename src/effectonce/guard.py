@@ -118,11 +118,10 @@ class Guard:
         return decorate
 
     def _check_store(self, contract: Contract) -> None:
-        """Can this store keep what this contract promises?"""
-        capability, store = contract.downstream.capability, self.store.capabilities
-        if capability is Capability.TRANSACTION and not store.transactions:
+        """Can this store keep what this contract promises? Asked only where it matters: a store may have to ask its server."""
+        if contract.downstream.capability is Capability.TRANSACTION and not self.store.capabilities.transactions:
             raise ContractViolation(f"{contract.name}: this store has no transactions that a tool could share")
-        if contract.kind is Kind.IRREVERSIBLE and not store.durable and not contract.accept_store_loss:
+        if contract.kind is Kind.IRREVERSIBLE and not contract.accept_store_loss and not self.store.capabilities.durable:
             raise ContractViolation(
                 f"{contract.name} is irreversible, but this store can forget: the effect could run twice. "
                 f"Use a durable store such as sqlite:///effects.db, or say accept_store_loss=True."
