@@ -1,14 +1,18 @@
-"""Both stores, both colours, one suite."""
+"""All stores, both colours, one suite."""
 
 import pytest
+from tests.servers import redis
 
 from effectonce.stores.memory import MemoryStore
+from effectonce.stores.redis import RedisStore
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.conformance import CHECKS, COLOURS, Bench
 
 OPENERS = {
     "memory": lambda _, clock: MemoryStore(clock=clock),
     "sqlite": lambda path, clock: SqliteStore(path / "effects.db", clock=clock),
+    "redis": lambda _, clock: RedisStore(redis.emptied(redis.server()).url, clock=clock),
+    "redis cluster": lambda _, clock: RedisStore(redis.emptied(redis.cluster()).url, clock=clock),
 }
 
 
