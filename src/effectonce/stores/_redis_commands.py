@@ -21,7 +21,7 @@ from effectonce._core.ops import Browse
 from effectonce._core.records import Record, State, due_at
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores import _redis_records as records
-from effectonce.stores._exchange import Bear, Counted, Due, Exchange, Finish, Listed, See, Seen, Swap, SwapAll
+from effectonce.stores._exchange import Bear, Due, Exchange, Finish, Listed, See, Seen, Swap, SwapAll
 from effectonce.stores._redis_url import Address, Target
 from effectonce.stores._redis_wire import Batch, ReplyError, pack
 
@@ -122,10 +122,8 @@ class Talk:
                 return self._due(limit)
             case Listed(op):
                 return self._listed(op)
-            case Counted():
+            case _:  # Counted: there is no other
                 return self._counted()
-            case _:
-                raise AssertionError(exchange)  # there is no other
 
     def _bear(self, record: Record) -> Conversing:
         request, revision = record.request, records.first_revision()

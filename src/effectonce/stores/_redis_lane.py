@@ -10,7 +10,7 @@ from typing import Any
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._redis_wire import MORE, Connection, lost
 
-_CHUNK = 1 << 18
+_CHUNK = 1 << 18  # more than a record of TLS: nothing stays behind, decrypted, that the loop would not tell us about
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -57,7 +57,7 @@ class Lane:
         self._connection.close()
         waiting, self._asked = self._asked, deque()
         for future, _, _ in waiting:
-            if not future.done() and not self._loop.is_closed():
+            if not future.done() and not self._loop.is_closed():  # otherwise there is nobody left to tell
                 future.set_exception(error or lost(self.target, ConnectionError("the store was closed"), 0))
 
     # ------------------------------------------------------------ what the loop calls
@@ -98,14 +98,14 @@ class Lane:
             self.close(lost(self.target, ConnectionError("it closed the connection before it answered"), 0))
             return
         self._reader.feed(data)
-        if isinstance(self._socket, ssl.SSLSocket):
-            while self._socket.pending():  # decrypted already, so the loop will not tell
-                self._reader.feed(self._socket.recv(_CHUNK))
         self._deliver()
 
     def _deliver(self) -> None:
         gets, got, asked = self._reader.gets, self._got, self._asked
         while (reply := gets()) is not MORE:
+            if not asked:
+                self.close()  # nobody asked: it is taking its leave
+                return
             got.append(reply)
             future, replies, _ = asked[0]
             if len(got) == replies:

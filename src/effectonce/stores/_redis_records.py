@@ -65,10 +65,6 @@ def member(created_at: float, key: str) -> bytes:
     return _MEMBER.pack(created_at) + key.encode()
 
 
-def key_of(placed: bytes) -> tuple[float, str]:
-    return _MEMBER.unpack_from(placed)[0], placed[8:].decode()
-
-
 def first_revision() -> int:
     """Not 1: a key that was forgotten and is used again must not look like the revision that somebody saw before."""
     return random.getrandbits(48) | 1  # it need not be unguessable, only another one

@@ -137,16 +137,21 @@ class Connection:
 
 def _connect(target: Target, timeout_s: float) -> socket.socket:
     host, port = target.address
-    if port == 0:
-        plain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        plain.settimeout(timeout_s)
-        plain.connect(host)
-    else:
+    if port:
         plain = socket.create_connection((host, port), timeout_s)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if target.tls is not None:
-        return target.tls.wrap_socket(plain, server_hostname=host)
+    else:
+        plain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        plain.settimeout(timeout_s)
+        if not port:
+            plain.connect(host)
+        if target.tls is not None:
+            return target.tls.wrap_socket(plain, server_hostname=host)
+    except OSError:
+        plain.close()
+        raise
     # The kernel watches the time. A timeout of Python's costs a poll() before every read and write.
     limit = struct.pack("ll", int(timeout_s), int(timeout_s % 1 * 1e6))
     plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)

@@ -16,7 +16,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from effectonce._core.ops import Op
 from effectonce.errors import ContractViolation, StoreUnavailable
@@ -28,6 +28,7 @@ from effectonce.stores._redis_wire import Batch, Connection, Pool
 from effectonce.stores.base import Capabilities
 
 R = TypeVar("R")
+Place: TypeAlias = tuple[asyncio.AbstractEventLoop, Address]
 
 
 class RedisStore:
@@ -74,7 +75,8 @@ class RedisStore:
     def _start(self) -> None:
         """Everything that must not cross a fork: sockets, and who waits for them."""
         self._pools: dict[Address, Pool] = {}
-        self._lanes: dict[tuple[asyncio.AbstractEventLoop, Address], Lane | asyncio.Future[Lane]] = {}
+        self._lanes: dict[Place, Lane] = {}
+        self._opening: dict[Place, asyncio.Task[Lane]] = {}
 
     @property
     def capabilities(self) -> Capabilities:
@@ -96,16 +98,15 @@ class RedisStore:
             pool.close()
         lanes, self._lanes = self._lanes, {}
         for (loop, _), lane in lanes.items():
-            if isinstance(lane, Lane):
-                _close(loop, lane)
+            _close(loop, lane)
 
     def _hang_up(self, address: Address) -> None:
         """Forget the connections to one node: those that rest, and the one of the loop that is running."""
         if address in self._pools:
             self._pools[address].close()
-        for (loop, node), lane in list(self._lanes.items()):
-            if node == address and isinstance(lane, Lane) and loop is asyncio._get_running_loop():  # noqa: SLF001  # documented, for libraries
-                lane.close()
+        loop = asyncio._get_running_loop()  # noqa: SLF001  # documented, for libraries; None in a thread without one
+        if loop is not None and (loop, address) in self._lanes:
+            self._lanes[loop, address].close()
 
     # ------------------------------------------------------------ threads
 
@@ -166,36 +167,28 @@ class RedisStore:
         loop = asyncio.get_running_loop()
         lane = self._lanes.get((loop, batch.address))
         try:
-            if not isinstance(lane, Lane) or lane.closed:
-                lane = await self._lane(loop, batch.address)
+            if lane is None or lane.closed:
+                lane = await self._lane((loop, batch.address))
             return await lane.ask(batch.payload, batch.replies)
         except StoreUnavailable as error:
             return error
 
-    async def _lane(self, loop: asyncio.AbstractEventLoop, address: Address) -> Lane:
+    async def _lane(self, place: Place) -> Lane:
         """The connection of this loop, opened in a thread by whoever comes first."""
-        place = (loop, address)
-        opening = self._lanes.get(place)
-        if opening is None or isinstance(opening, Lane):
-            self._drop_closed_loops()
-            opening = self._lanes[place] = asyncio.ensure_future(self._open_lane(loop, address))
+        opening = self._opening.get(place)
+        if opening is None:
+            opening = self._opening[place] = asyncio.ensure_future(self._open_lane(place))
         return await asyncio.shield(opening)  # one caller that gives up must not spoil it for the others
 
-    async def _open_lane(self, loop: asyncio.AbstractEventLoop, address: Address) -> Lane:
-        place, lanes = (loop, address), self._lanes
+    async def _open_lane(self, place: Place) -> Lane:
+        loop, address = place
         try:
-            lanes[place] = lane = Lane(loop, await loop.run_in_executor(None, self._open, address))
-        except BaseException:
-            lanes.pop(place, None)
-            raise
-        return lane
-
-    def _drop_closed_loops(self) -> None:
-        for (loop, address), lane in list(self._lanes.items()):
-            if loop.is_closed():
-                if isinstance(lane, Lane):
-                    lane.close()
-                self._lanes.pop((loop, address), None)
+            for gone in [known for known in self._lanes if known[0].is_closed()]:
+                self._lanes.pop(gone).close()
+            lane = self._lanes[place] = Lane(loop, await loop.run_in_executor(None, self._open, address))
+            return lane
+        finally:
+            self._opening.pop(place, None)
 
 
 def _close(loop: asyncio.AbstractEventLoop, lane: Lane) -> None:
@@ -215,7 +208,7 @@ _INHERITED: list[Any] = []
 def _after_fork() -> None:
     """Give the child its own connections. Its parent's are not even closed here: their loop would stop watching them for the parent."""
     for store in _STORES:
-        _INHERITED.append((store._pools, store._lanes))  # noqa: SLF001  # the same module's
+        _INHERITED.append((store._pools, store._lanes, store._opening))  # noqa: SLF001  # the same module's
         store._start()  # noqa: SLF001
 
 
