@@ -18,7 +18,7 @@ from effectonce.stores._redis_commands import BEAR, FINISH, SWAP
 from effectonce.stores.redis import RedisStore
 from effectonce.testing.conformance.bench import KEYED, request
 from tests.servers import redis
-from tests.servers.proxy import Proxy
+from tests.servers.counting_proxy import Proxy
 
 COLOURS = ["sync", "async"]
 
