@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import functools
 import os
 import shutil
@@ -34,6 +35,12 @@ def until(true, what):
         time.sleep(0.005)
 
 
+def _end_with_the_tests():
+    """However they end: the kernel kills the server when the process that started it is gone."""
+    os.setsid()
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
 class Server:
     """One redis-server process. *fsync* is always, everysec or no; None is a server without an append-only file."""
 
@@ -57,7 +64,7 @@ class Server:
     def start(self):
         with suppress(FileNotFoundError):
             Path(self.socket).unlink()
-        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, start_new_session=True)
+        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, preexec_fn=_end_with_the_tests)  # noqa: PLW1509
         until(self.answers, f"a redis-server that answers, see {self.folder / 'log'}")
 
     def answers(self):
