@@ -11,6 +11,7 @@ from binascii import crc_hqx
 from collections.abc import Callable, Generator, Sequence
 from hashlib import sha1
 from heapq import nsmallest
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -28,6 +29,8 @@ from effectonce.stores._redis_wire import Batch, ReplyError, pack
 Conversing: TypeAlias = Generator[Batch, "list[Any] | StoreUnavailable", Any]
 REDIRECTS = 5
 _SLOTS = 16384
+_NEVER_DUE = frozenset({State.CLAIMED, State.IN_DOUBT})
+_first = itemgetter(0)
 _ELSEWHERE = "other"  # the bucket of keys that are not ours
 _ADVICE = {  # nothing was written when a server answers with one of these
     "OOM": "Its memory is full: give it more, or sweep more often.",
@@ -100,6 +103,7 @@ class Talk:
         self._wait_ms = str(int(timeout_s * 500))  # half of the time: the other half is for the way
         self._buckets = {tag: Bucket.of(prefix, tag) for tag in (*(f"{n:02x}" for n in range(256)), _ELSEWHERE)}
         self._nodes: dict[int, Address] = {}  # by slot; in a cluster, once it is known
+        self._elaborate = target.cluster or replicas > 0  # one command is not one batch
         self.seeds: list[Address] = [target.address]
 
     # ------------------------------------------------------------ exchanges
@@ -129,7 +133,7 @@ class Talk:
         request, revision = record.request, records.first_revision()
         written, due = records.write(record, revision), records.double(due_at(record))
         bucket = self._bucket(request.key, request.latch)
-        reply = yield from self._one(Command(bucket, BEAR, (self._now(), request.key, written, due)))
+        reply = yield from self._one(Command(bucket, BEAR, (self._now(), request.key, written, request.latch, due)))
         if reply == 1:
             return None
         known = None if reply[1] is None else records.recorded(reply[1], request.fingerprint, records.number(reply[0]))
@@ -147,34 +151,43 @@ class Talk:
         buckets, now = list(self._buckets.values()), self._now()
         asked = yield from self._ask([Command(bucket, DUE, (now, str(limit))) for bucket in buckets])
         time = min(records.number(reply[0]) for reply in asked)
-        keys = [(bucket, key) for bucket, reply in zip(buckets, asked, strict=True) for key in reply[1]][:limit]
-        found = yield from self._ask([Command(bucket, None, ("GET", bucket.prefix + b"r:" + key)) for bucket, key in keys])
-        pairs = zip(keys, found, strict=True)
-        return time, tuple(records.read(key.decode(), written) for (_, key), written in pairs if written is not None)
+        due = [(m, b) for b, reply in zip(buckets, asked, strict=True) for members in reply[1:] for m in members]
+        return time, tuple((yield from self._records(due[:limit])))
 
     def _listed(self, op: Browse) -> Conversing:
-        """Pages of keys, oldest first, until enough of their records are what was asked for: a state may change in between."""
-        after, found = records.member(*op.after), list[Record]()
-        buckets = list(self._buckets.values())
-        page = str(max(op.limit, 100)).encode()
-        index = b"s:%d" % records.CODES[op.state]
+        """Pages of members, oldest first, until enough of their records are what was asked for: a state may change in between."""
+        after, found, page = records.member(*op.after), list[Record](), max(op.limit, 100)
         while len(found) < op.limit:
-            asked = [
-                Command(b, None, ("ZRANGEBYLEX", b.prefix + index, b"(" + after, b"+", "LIMIT", "0", page)) for b in buckets
-            ]
-            pages = yield from self._ask(asked)
-            placed = nsmallest(
-                int(page), ((m, b) for b, members in zip(buckets, pages, strict=True) for m in members), lambda p: p[0]
-            )
-            if not placed:
-                break
-            gets = [Command(bucket, None, ("GET", bucket.prefix + b"r:" + m[8:])) for m, bucket in placed]
-            for (m, _), written in zip(placed, (yield from self._ask(gets)), strict=True):
-                record = None if written is None else records.read(m[8:].decode(), written)[0]
-                if record is not None and record.state is op.state and op.tenant in (None, record.request.tenant):
+            members = yield from (self._page if op.state in _NEVER_DUE else self._sorted_page)(op.state, after, page)
+            for record, _ in (yield from self._records(members)):
+                if record.state is op.state and op.tenant in (None, record.request.tenant):
                     found.append(record)
-            after = placed[-1][0]
+            if len(members) < page:
+                break
+            after = members[-1][0]
         return tuple(found[: op.limit])
+
+    def _page(self, state: State, after: bytes, page: int) -> Conversing:
+        """These have one score, and so are in order already."""
+        index, buckets = b"s:%d" % records.CODES[state], list(self._buckets.values())
+        asked = [
+            Command(b, None, ("ZRANGEBYLEX", b.prefix + index, b"(" + after, b"+", "LIMIT", "0", str(page))) for b in buckets
+        ]
+        pages = yield from self._ask(asked)
+        return nsmallest(page, ((m, b) for b, members in zip(buckets, pages, strict=True) for m in members), _first)
+
+    def _sorted_page(self, state: State, after: bytes, page: int) -> Conversing:
+        """These are in the order of their sweep. To keep them in two orders would cost every caller; to look at all costs who browses."""
+        index, found = b"s:%d" % records.CODES[state], list[tuple[bytes, Bucket]]()
+        for bucket in self._buckets.values():
+            (members,) = yield from self._ask([Command(bucket, None, ("ZRANGE", bucket.prefix + index, "0", "-1"))])
+            found = nsmallest(page, (*found, *((m, bucket) for m in members if m > after)), _first)
+        return found
+
+    def _records(self, members: Sequence[tuple[bytes, Bucket]]) -> Conversing:
+        found = yield from self._ask([Command(b, None, ("GET", b.prefix + b"r:" + m[8:])) for m, b in members])
+        pairs = zip(members, found, strict=True)
+        return [records.read(m[8:].decode(), written) for (m, _), written in pairs if written is not None]
 
     def _counted(self) -> Conversing:
         places = [(state, bucket) for bucket in self._buckets.values() for state in records.CODES]
@@ -189,7 +202,7 @@ class Talk:
 
     def _one(self, command: Command, read: Callable[[Any], Any] | None = None) -> Conversing:
         """The usual case: one script, known to its server, on the node where we believe it to be."""
-        if self._target.cluster or self._replicas:
+        if self._elaborate:
             (reply,) = yield from self._ask([command], written=True)
         else:
             got = yield Batch(self._target.address, command.pack(), 1)

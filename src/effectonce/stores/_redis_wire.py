@@ -105,21 +105,22 @@ class Connection:
 
     def exchange(self, payload: bytes, replies: int) -> list[Any]:
         """Send commands and wait for their replies."""
+        got, until, reader, sock = list[Any](), 0.0, self.reader, self.socket
         try:
-            until, got = time.monotonic() + self.timeout_s, list[Any]()
-            self.socket.sendall(payload)
-            while len(got) < replies:
-                reply = self.reader.gets()
-                if reply is not MORE:
-                    got.append(reply)
-                    continue
-                data = self.socket.recv(_CHUNK)
+            sock.sendall(payload)
+            while True:
+                data = sock.recv(_CHUNK)
                 if not data:
                     raise ConnectionError("it closed the connection before it answered")
-                self.reader.feed(data)
-                if time.monotonic() > until:
+                reader.feed(data)
+                while (reply := reader.gets()) is not MORE:
+                    got.append(reply)
+                if len(got) >= replies:
+                    return got
+                now = time.monotonic()  # only now: nearly always all of it is there at once
+                until = until or now + self.timeout_s
+                if now > until:
                     raise TimeoutError  # it answers, but a byte at a time
-            return got
         except OSError as error:
             raise lost(self.target, error, self.timeout_s) from error
 

@@ -10,7 +10,6 @@ if record:sub(99, 98 + token) ~= ARGV[3] or epoch ~= tonumber(ARGV[4]) then retu
 local due = now + struct.unpack('<d', record, 71)
 local kept = 98 + token + fingerprint + latch
 leave(record, key)
-if due == math.huge then redis.call('ZREM', base .. 'd', key) end
 enter(
   record:sub(1, 1) .. string.char(COMPLETED) .. struct.pack('<I8', revision + 1) .. record:sub(11, 30)
     .. struct.pack('<d', now) .. record:sub(39, 54) .. struct.pack('<dd', now, due) .. record:sub(71, 90)

@@ -1,8 +1,8 @@
 -- What every script shares: where things lie, and how a record reads. `_redis_records.py` writes and reads the same layout.
 --
 --   KEYS[1]   the prefix of the bucket, such as eo:{3f}:      KEYS[2]   the same with a ?
---   r:<key>   a record          l:<latch>   the key of the effect of this latch that is in the air
---   d         keys by when a sweep is due          s:<state>   records of one state, oldest first
+--   r:<key>     a record          l:<latch>   the key of the effect of this latch that is in the air
+--   s:<state>   the records of one state by when a sweep is due; a member is its time of birth and its key
 --
 -- Neither of KEYS is ever stored. While a cluster moves the slot, half of a bucket lies here and half there: a script would see a record
 -- and miss its latch. Redis refuses a command with two keys, one of them missing, for exactly as long (TRYAGAIN), and so nothing is decided then.
@@ -37,26 +37,23 @@ local function rival_of(latch, key)
   return holder, redis.call('GET', base .. 'r:' .. holder)
 end
 
-local function place_of(record, key)  -- within its state, by age: a big-endian time sorts as the number it is
-  local created_at = struct.unpack('<d', record, 23)
-  return base .. 's:' .. record:byte(2), struct.pack('>d', created_at) .. key
+local function member_of(record, key)  -- among those of one state and score, oldest first: a big-endian time sorts as the number it is
+  return struct.pack('>d', (struct.unpack('<d', record, 23))) .. key
 end
 
+-- An effect that is in the air holds its latch, so nobody else's is taken away here.
 local function leave(record, key)
-  redis.call('ZREM', place_of(record, key))
-  if in_the_air(record) then
-    local latch = latch_of(record)
-    if latch ~= '' and redis.call('GET', base .. 'l:' .. latch) == key then redis.call('DEL', base .. 'l:' .. latch) end
-  end
+  redis.call('ZREM', base .. 's:' .. record:byte(2), member_of(record, key))
+  local latch = in_the_air(record) and latch_of(record) or ''
+  if latch ~= '' then redis.call('DEL', base .. 'l:' .. latch) end
 end
 
 local function enter(record, key, due)
-  local state, member = place_of(record, key)
-  redis.call('SET', base .. 'r:' .. key, record)
-  redis.call('ZADD', state, 0, member)
-  if due < math.huge then redis.call('ZADD', base .. 'd', string.format('%.17g', due), key) end
-  if in_the_air(record) then
-    local latch = latch_of(record)
-    if latch ~= '' then redis.call('SET', base .. 'l:' .. latch, key) end
+  local latch = in_the_air(record) and latch_of(record) or ''
+  if latch == '' then
+    redis.call('SET', base .. 'r:' .. key, record)
+  else
+    redis.call('MSET', base .. 'r:' .. key, record, base .. 'l:' .. latch, key)
   end
+  redis.call('ZADD', base .. 's:' .. record:byte(2), due, member_of(record, key))
 end

@@ -8,10 +8,6 @@ if record ~= '' and in_the_air(record) then
   if rival then return 0 end
 end
 
-local due = struct.unpack('<d', ARGV[4])
-if old then
-  leave(old, key)
-  if record == '' or due == math.huge then redis.call('ZREM', base .. 'd', key) end
-end
-if record == '' then redis.call('DEL', base .. 'r:' .. key) else enter(record, key, due) end
+if old then leave(old, key) end
+if record == '' then redis.call('DEL', base .. 'r:' .. key) else enter(record, key, (struct.unpack('<d', ARGV[4]))) end
 return 1
