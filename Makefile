@@ -53,8 +53,8 @@ $(VENV)/bin/python:
 	  else echo "python3-venv is missing. As root: apt-get install python3-venv"; exit 1; fi; }
 	@$(BIN)/python -m pip install --quiet --upgrade pip
 
-# The servers that the stores are tested against: private ones on free ports, never the system's own.
-servers:
+# Tests start private ones, in temporary folders and on free ports; the system's own is not used and not left running.
+servers:  ## Install the servers that the stores are tested against (as root, on Debian)
 	@for package in redis-server; do \
 	  command -v $$package >/dev/null && continue; \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

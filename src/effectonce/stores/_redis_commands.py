@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from binascii import crc_hqx
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from hashlib import sha1
 from heapq import nsmallest
 from operator import itemgetter
@@ -18,11 +19,11 @@ from typing import Any, TypeAlias, cast
 from msgspec import Struct
 
 from effectonce._core.keys import KEY_LENGTH
-from effectonce._core.ops import Browse
+from effectonce._core.ops import Browse, Recorded, Request
 from effectonce._core.records import Record, State, due_at
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores import _redis_records as records
-from effectonce.stores._exchange import Bear, Due, Exchange, Finish, Listed, See, Seen, Swap, SwapAll
+from effectonce.stores._exchange import Bear, Counted, Due, Exchange, Finish, Listed, See, Seen, Swap, SwapAll
 from effectonce.stores._redis_url import Address, Target
 from effectonce.stores._redis_wire import Batch, ReplyError, pack
 
@@ -103,41 +104,53 @@ class Talk:
         self._wait_ms = str(int(timeout_s * 500))  # half of the time: the other half is for the way
         self._buckets = {tag: Bucket.of(prefix, tag) for tag in (*(f"{n:02x}" for n in range(256)), _ELSEWHERE)}
         self._nodes: dict[int, Address] = {}  # by slot; in a cluster, once it is known
-        self._elaborate = target.cluster or replicas > 0  # one command is not one batch
+        self.simple = not (target.cluster or replicas)  # one node and nothing to wait for: a script is all there is to send
         self.seeds: list[Address] = [target.address]
 
     # ------------------------------------------------------------ exchanges
 
-    def converse(self, exchange: Exchange[Any]) -> Conversing:
+    def single(self, exchange: Exchange[Any]) -> tuple[Command, Callable[[Any], Any]] | None:
+        """The one script that performs this exchange, and how its reply reads. None: it takes more than one."""
         match exchange:
             case Bear(record):
-                return self._bear(record)
+                request = record.request
+                written, due = records.write(record, records.first_revision()), records.double(due_at(record))
+                arguments = (self._now(), request.key, written, request.latch, due)
+                return Command(self._bucket(request.key, request.latch), BEAR, arguments), partial(_born, request)
             case Finish(op):
-                arguments = (self._now(), op.key, op.token, str(op.epoch), op.outcome, op.by)
-                return self._one(Command(self._bucket(op.key), FINISH, arguments), bool)
+                fenced = (self._now(), op.key, op.token, str(op.epoch), op.outcome, op.by)
+                return Command(self._bucket(op.key), FINISH, fenced), bool
             case See(key, latch, after):
                 command = Command(self._bucket(key, latch, after), SEE, (self._now(), key, latch, after))
-                return self._one(command, lambda reply: _seen(key, after, reply))
+                return command, partial(_seen, key, after)
             case Swap():
-                return self._one(self._swap(exchange), bool)
+                return self._swap(exchange), bool
+            case _:
+                return None
+
+    def converse(self, exchange: Exchange[Any]) -> Conversing:
+        """Perform any exchange."""
+        match exchange:
             case SwapAll(swaps):
                 return self._ask([self._swap(swap) for swap in swaps], written=True)
             case Due(limit):
                 return self._due(limit)
             case Listed(op):
                 return self._listed(op)
-            case _:  # Counted: there is no other
+            case Counted():
                 return self._counted()
+            case _:
+                return self._one(exchange)
 
-    def _bear(self, record: Record) -> Conversing:
-        request, revision = record.request, records.first_revision()
-        written, due = records.write(record, revision), records.double(due_at(record))
-        bucket = self._bucket(request.key, request.latch)
-        reply = yield from self._one(Command(bucket, BEAR, (self._now(), request.key, written, request.latch, due)))
-        if reply == 1:
-            return None
-        known = None if reply[1] is None else records.recorded(reply[1], request.fingerprint, records.number(reply[0]))
-        return known or _seen(request.key, "", reply)
+    def _one(self, exchange: Exchange[Any]) -> Conversing:
+        command, read = cast(tuple[Command, Callable[[Any], Any]], self.single(exchange))
+        (reply,) = yield from self._ask([command], written=True)
+        return read(reply)
+
+    def again(self, command: Command, refusal: Exception) -> Conversing:
+        """What was refused did nothing. Ask in another way, if there is one."""
+        (reply,) = yield from self._again([(command, refusal)])
+        return reply
 
     def _swap(self, swap: Swap) -> Command:
         key, after = swap.key, swap.after
@@ -157,15 +170,14 @@ class Talk:
     def _listed(self, op: Browse) -> Conversing:
         """Pages of members, oldest first, until enough of their records are what was asked for: a state may change in between."""
         after, found, page = records.member(*op.after), list[Record](), max(op.limit, 100)
-        while len(found) < op.limit:
+        while True:
             members = yield from (self._page if op.state in _NEVER_DUE else self._sorted_page)(op.state, after, page)
             for record, _ in (yield from self._records(members)):
                 if record.state is op.state and op.tenant in (None, record.request.tenant):
                     found.append(record)
-            if len(members) < page:
-                break
+            if len(members) < page or len(found) >= op.limit:
+                return tuple(found[: op.limit])
             after = members[-1][0]
-        return tuple(found[: op.limit])
 
     def _page(self, state: State, after: bytes, page: int) -> Conversing:
         """These have one score, and so are in order already."""
@@ -199,19 +211,6 @@ class Talk:
         return counts
 
     # ------------------------------------------------------------ batches
-
-    def _one(self, command: Command, read: Callable[[Any], Any] | None = None) -> Conversing:
-        """The usual case: one script, known to its server, on the node where we believe it to be."""
-        if self._elaborate:
-            (reply,) = yield from self._ask([command], written=True)
-        else:
-            got = yield Batch(self._target.address, command.pack(), 1)
-            if isinstance(got, StoreUnavailable):
-                raise got
-            (reply,) = got
-            if isinstance(reply, ReplyError):
-                (reply,) = yield from self._again([(command, reply)])
-        return reply if read is None else read(reply)
 
     def _ask(self, commands: Sequence[Command], *, written: bool = False) -> Conversing:
         """Send each command to its node, together with the others for that node; the replies in the order of the commands."""
@@ -344,6 +343,13 @@ class Talk:
 
 def _where(node: Sequence[Any], seed: Address) -> Address:
     return (node[0].decode() if node[0] else seed[0], node[1])
+
+
+def _born(request: Request, reply: Any) -> Recorded | Seen | None:
+    if reply == 1:
+        return None
+    known = None if reply[1] is None else records.recorded(reply[1], request.fingerprint, records.number(reply[0]))
+    return known or _seen(request.key, "", reply)
 
 
 def _seen(key: str, after: str, reply: Sequence[Any]) -> Seen:

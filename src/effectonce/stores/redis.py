@@ -24,7 +24,7 @@ from effectonce.stores._exchange import Exchange, answer, arun, run
 from effectonce.stores._redis_commands import Conversing, Talk
 from effectonce.stores._redis_lane import Lane
 from effectonce.stores._redis_url import Address, parse
-from effectonce.stores._redis_wire import Batch, Connection, Pool
+from effectonce.stores._redis_wire import Batch, Connection, Pool, ReplyError
 from effectonce.stores.base import Capabilities
 
 R = TypeVar("R")
@@ -111,7 +111,12 @@ class RedisStore:
     # ------------------------------------------------------------ threads
 
     def _perform(self, exchange: Exchange[Any]) -> Any:
-        return self._drive(self._talk.converse(exchange))
+        single = self._talk.single(exchange) if self._talk.simple else None
+        if single is None:
+            return self._drive(self._talk.converse(exchange))
+        command, read = single
+        (reply,) = self._pool(self._target.address).exchange(command.pack(), 1)
+        return read(self._drive(self._talk.again(command, reply)) if isinstance(reply, ReplyError) else reply)
 
     def _drive(self, talking: Conversing) -> Any:
         try:
@@ -155,7 +160,18 @@ class RedisStore:
     # ------------------------------------------------------------ event loops
 
     async def _aperform(self, exchange: Exchange[Any]) -> Any:
-        talking = self._talk.converse(exchange)
+        single = self._talk.single(exchange) if self._talk.simple else None
+        if single is None:
+            return await self._adrive(self._talk.converse(exchange))
+        command, read = single
+        place = (asyncio.get_running_loop(), self._target.address)
+        lane = self._lanes.get(place)
+        if lane is None or lane.closed:
+            lane = await self._lane(place)
+        (reply,) = await lane.ask(command.pack(), 1)
+        return read(await self._adrive(self._talk.again(command, reply)) if isinstance(reply, ReplyError) else reply)
+
+    async def _adrive(self, talking: Conversing) -> Any:
         try:
             batch = next(talking)
             while True:
@@ -164,11 +180,11 @@ class RedisStore:
             return done.value
 
     async def _asend(self, batch: Batch) -> list[Any] | StoreUnavailable:
-        loop = asyncio.get_running_loop()
-        lane = self._lanes.get((loop, batch.address))
+        place = (asyncio.get_running_loop(), batch.address)
+        lane = self._lanes.get(place)
         try:
             if lane is None or lane.closed:
-                lane = await self._lane((loop, batch.address))
+                lane = await self._lane(place)
             return await lane.ask(batch.payload, batch.replies)
         except StoreUnavailable as error:
             return error
