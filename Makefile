@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench soak model clean
+.PHONY: help demo test check bench soak model clean servers
 
 help:  ## Show this help
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-7s %s\n", $$1, $$2}'
@@ -12,7 +12,7 @@ help:  ## Show this help
 demo: $(VENV)/.base  ## The story in ten seconds: refunded four times without us, once with us
 	$(BIN)/effectonce demo
 
-test: check  ## Everything: lint, types, the whole suite with coverage of the core and the stores
+test: check servers  ## Everything: lint, types, the whole suite with coverage of the core and the stores
 	@echo "== the core, the stores and the house, with branch coverage"
 	$(BIN)/pytest -n 2 -q tests/core tests/conformance tests/properties tests/test_*.py --cov --cov-report=term:skip-covered
 	@echo "== crashes, crowds, the command line, the benchmarks"
@@ -52,6 +52,15 @@ $(VENV)/bin/python:
 	    echo "== installing python3-venv"; apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); \
 	  else echo "python3-venv is missing. As root: apt-get install python3-venv"; exit 1; fi; }
 	@$(BIN)/python -m pip install --quiet --upgrade pip
+
+# Tests start private ones, in temporary folders and on free ports; the system's own is not used and not left running.
+servers:  ## Install the servers that the stores are tested against (as root, on Debian)
+	@for package in redis-server; do \
+	  command -v $$package >/dev/null && continue; \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "== installing $$package"; apt-get update -q && apt-get install -qy $$package; \
+	    systemctl disable --now $$package >/dev/null 2>&1 || true; \
+	  else echo "$$package is missing. As root: apt-get install $$package"; exit 1; fi; done
 
 $(VENV)/.base: pyproject.toml | $(VENV)/bin/python
 	@echo "== installing effectonce"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from _paired import Goal, Row, Slice, filesystem, fsync_s, machine, options, ratio, report, speedup, take_turns, timed
+from _redis_calls import redis_rows
 from _stores import (
     CLAIM,
     COMPLETE,
@@ -234,6 +235,7 @@ def main() -> None:
         for store in ("memory", "sqlite"):
             rows += sync_calls(store, folder, slices)
             rows += async_calls(store, folder, slices)
+        rows += redis_rows(folder, slices, CALLERS, by_threads, by_tasks)
         rows += many_processes(folder, calls, rounds)
     report(rows, chosen, machine() | disk)
 

@@ -24,7 +24,7 @@ from effectonce._core.codec import NotReadable, encode, encode_error
 from effectonce._core.keys import Part, Stable
 from effectonce._core.ops import Applied, Browse, Confirm, Find, Rearm, Refused, Refute, Sweep, Swept, Tally, WriteReply
 from effectonce._core.records import Record, State
-from effectonce._core.terms import Kind
+from effectonce._core.terms import Capability, Kind
 from effectonce._drive import Heart
 from effectonce._spool import Spool, default_folder, no_spool
 from effectonce._sweeper import Sweeper
@@ -152,10 +152,15 @@ class Guard:
         return decorate
 
     def _check_store(self, contract: Contract) -> None:
-        """Can this store keep what this contract promises?"""
-        capability, store = contract.downstream.capability, self.store.capabilities
-        promised = Capabilities(durable=store.durable or contract.accept_store_loss, transactions=store.transactions)
-        why = promised.unfit_for(contract.kind, capability)
+        """Can this store keep what this contract promises? Asked only where it matters: a store may have to ask its server."""
+        capability = contract.downstream.capability
+        relies = contract.kind is Kind.IRREVERSIBLE and not contract.accept_store_loss
+        if capability is Capability.TRANSACTION or relies:
+            store = self.store.capabilities
+            promised = Capabilities(durable=store.durable or contract.accept_store_loss, transactions=store.transactions)
+            why = promised.unfit_for(contract.kind, capability)
+        else:
+            why = ""
         if why:
             raise ContractViolation(
                 f"{contract.name} is {contract.kind} with downstream={str(capability)!r}, which this store cannot hold: {why}."

@@ -22,6 +22,15 @@ EXPECTED = {
             for callers in (1, 16, 64)
             for what in ("first", "replay", "cached")
         ),
+        "redis round trips of a first call",
+        "redis round trips of a replay",
+        *(f"redis sync x1 {what}, beside a raw socket" for what in ("first", "replay")),
+        *(
+            f"redis {colour} x{callers} {what}, beside redis-py"
+            for colour in ("sync", "async")
+            for callers in (1, 16, 64)
+            for what in ("first", "replay")
+        ),
         *(f"8 processes, {what}" for what in ("median", "p99", "p99.9", "worst")),
     },
     "canonical.py": {

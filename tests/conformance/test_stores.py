@@ -1,10 +1,12 @@
 """Every store, bare and sealed, both colours, one suite."""
 
 import pytest
+from tests.servers import redis
 
 from effectonce import Keyring
 from effectonce.stores._sealed import Sealed
 from effectonce.stores.memory import MemoryStore
+from effectonce.stores.redis import RedisStore
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.conformance import CHECKS, COLOURS, Bench
 
@@ -14,6 +16,8 @@ OPENERS = {
     "sqlite": lambda path, clock: SqliteStore(path / "effects.db", clock=clock),
     "sealed memory": lambda _, clock: Sealed(MemoryStore(clock=clock), RING),
     "sealed sqlite": lambda path, clock: Sealed(SqliteStore(path / "effects.db", clock=clock), RING),
+    "redis": lambda _, clock: RedisStore(redis.emptied(redis.server()).url, clock=clock),
+    "redis cluster": lambda _, clock: RedisStore(redis.emptied(redis.cluster()).url, clock=clock),
 }
 
 

@@ -1,6 +1,6 @@
 """Kill and stop real processes at every named point, thousands of times, and count what happened downstream.
 
-    python -m tests.crash.soak --kills 2000 --stops 200
+    python -m tests.crash.soak --kills 2000 --stops 200 [--store redis]
 
 Each round is one effect. Worker processes call it and die at a named point, once or twice, or are stopped past their lease and continued
 after somebody else has called; a last worker, which does not die, asks for the outcome. What was promised is judged at the end from the
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -23,9 +24,11 @@ from collections import Counter
 from pathlib import Path
 
 from effectonce import Downstream, EffectOnceError, Found, Guard, NotFound, Outcome, current_effect
+from effectonce.stores import open_store
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.bank import Bank, Teller
 from effectonce.testing.crash import TOOL_POINTS, CrashingStore, die
+from tests.servers import redis
 
 LEASE_S = 0.3
 RUNNERS = 3
@@ -44,7 +47,7 @@ EXACTLY_ONCE = ("key", "transaction")
 
 def work(round_, point, how):
     """One process, one call. Returns what it was told."""
-    store = SqliteStore(round_["db"], busy_s=30.0)
+    store = opened(round_["store"])
     guard = Guard(store if point is None else CrashingStore(store, at=point, how=how), cache=0)
     downstream = round_["downstream"]
     decorate = guard.tool(
@@ -67,6 +70,11 @@ def work(round_, point, how):
         if round_["colour"] == "sync":
             return told(lambda: guard.call(guarded(decorate(pay), find, downstream), {"payment_id": round_["id"]}))
         return told(lambda: asyncio.run(_call_async(guard, decorate, pay, find, round_)))
+
+
+def opened(where):
+    """A store by its URL, or SQLite by the path of its file."""
+    return open_store(where) if "://" in where else SqliteStore(where, busy_s=30.0)
 
 
 def guarded(tool, find, downstream):
@@ -182,23 +190,24 @@ def runner(rounds, progress):
 # ---------------------------------------------------------------- the soak
 
 
-def plan(kills, stops, db, ports, seed):
+def plan(kills, stops, store, ports, seed):
     """Rounds that visit every downstream, colour and point, twice-killed ones among them."""
     rng, rounds, planned = random.Random(seed), [], 0
+    setups = {name: setup for name, setup in SETUPS.items() if name != "transaction" or "://" not in store}
 
     def add(downstream, points, *, stop):
         number = len(rounds)
-        common = {"db": str(db), "port": ports[downstream == "key"], "colour": ("sync", "async")[number // 2 % 2]}
+        common = {"store": store, "port": ports[downstream == "key"], "colour": ("sync", "async")[number // 2 % 2]}
         rounds.append(common | {"id": f"pay_{number}", "downstream": downstream, "points": points, "stop": stop})
 
     while planned < kills:
-        for downstream, (_, points) in SETUPS.items():
-            point = points[planned // len(SETUPS) % len(points)]
+        for downstream, (_, points) in setups.items():
+            point = points[planned // len(setups) % len(points)]
             add(downstream, [point, rng.choice(points)] if rng.random() < 0.3 else [point], stop=False)
             planned += 1
     for number in range(stops):
-        downstream = list(SETUPS)[number % len(SETUPS)]
-        point = "claimed" if downstream == "transaction" else STOP_POINTS[number // len(SETUPS) % 2]
+        downstream = list(setups)[number % len(setups)]
+        point = "claimed" if downstream == "transaction" else STOP_POINTS[number // len(setups) % 2]
         add(downstream, [point], stop=True)
     return rounds
 
@@ -232,29 +241,46 @@ def table(reports, effects):
     return [{"downstream": d, "point": p, **row} for (d, p), row in sorted(rows.items())]
 
 
-def count_effects(db, ledgers):
+def count_effects(store, ledgers):
     effects = Counter()
     for ledger in ledgers:
         effects.update(entry["payment_id"] for entry in ledger)
-    with SqliteStore(db).transaction() as transaction:
+    if "://" in store:
+        return effects
+    with SqliteStore(store).transaction() as transaction:
         exists = transaction.connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'payments'").fetchone()[0]
         rows = transaction.connection.execute("SELECT payment_id FROM payments").fetchall() if exists else []
     effects.update(payment_id for (payment_id,) in rows)
     return effects
 
 
-def soak(kills, stops, seed, on_progress):
-    with tempfile.TemporaryDirectory(prefix="effectonce-soak-") as folder:
-        db = Path(folder, "effects.db")
-        with Bank(Path(folder, "plain"), honours_keys=False) as plain, Bank(Path(folder, "keyed"), honours_keys=True) as keyed:
-            rounds = plan(kills, stops, db, (plain.port, keyed.port), seed)
-            began = time.monotonic()
-            reports = run_all(rounds, on_progress)
-            effects = count_effects(db, (plain.ledger(), keyed.ledger()))
+@contextlib.contextmanager
+def served(store, folder):
+    """A SQLite file, or a private server that syncs each write to its disk."""
+    if store == "sqlite":
+        yield str(Path(folder, "effects.db"))
+    else:
+        server = redis.Server(Path(folder, "redis"), fsync="always")
+        yield server.url
+        server.stop()
+
+
+def soak(kills, stops, seed, on_progress, store="sqlite"):
+    with (
+        tempfile.TemporaryDirectory(prefix="effectonce-soak-") as folder,
+        served(store, folder) as where,
+        Bank(Path(folder, "plain"), honours_keys=False) as plain,
+        Bank(Path(folder, "keyed"), honours_keys=True) as keyed,
+    ):
+        rounds = plan(kills, stops, where, (plain.port, keyed.port), seed)
+        began = time.monotonic()
+        reports = run_all(rounds, on_progress)
+        effects = count_effects(where, (plain.ledger(), keyed.ledger()))
     return {
         "kills": sum(len(report.get("killed", ())) for report in reports),
         "stops": sum(len(report.get("stopped", ())) for report in reports),
         "effects_asked_for": len(reports),
+        "downstreams": sorted({report["downstream"] for report in reports}),
         "seconds": round(time.monotonic() - began, 1),
         **judge(reports, effects),
         "table": table(reports, effects),
@@ -305,17 +331,19 @@ def main():
     parser.add_argument("--kills", type=int, default=2000)
     parser.add_argument("--stops", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--store", choices=("sqlite", "redis"), default="sqlite")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.json:
-        result = soak(options.kills, options.stops, options.seed, lambda _: None)
+        result = soak(options.kills, options.stops, options.seed, lambda _: None, options.store)
         print(json.dumps(result))
     else:
         from rich.progress import Progress
 
         with Progress(auto_refresh=False) as bar:  # no thread beside us: we fork
             task = bar.add_task("killing and stopping", total=options.kills + options.stops)
-            result = soak(options.kills, options.stops, options.seed, lambda n: (bar.advance(task, n), bar.refresh()))
+            tell = lambda n: (bar.advance(task, n), bar.refresh())
+            result = soak(options.kills, options.stops, options.seed, tell, options.store)
         show(result)
     bad = sum(result[name] for name in ("duplicates", "lost_outcomes", "false_failures", "phantom_successes", "worker_errors"))
     sys.exit(1 if bad else 0)

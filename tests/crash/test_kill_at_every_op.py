@@ -27,7 +27,9 @@ KINDS = [kind for kind in Kind if kind is not Kind.READ]
 MAX_OPS = 60
 
 
-def worlds(tmp_path, kind, capability, colour, *, separate_dispatch=False, probe=True, delay_s=None, keyring=None):
+def worlds(
+    tmp_path, kind, capability, colour, *, separate_dispatch=False, probe=True, delay_s=None, keyring=None, open_store=None
+):
     """Every scenario, dying at every op, before and after it."""
     for scenario, when in itertools.product(SCENARIOS, ("before", "after")):
         for nth in range(MAX_OPS):
@@ -35,6 +37,8 @@ def worlds(tmp_path, kind, capability, colour, *, separate_dispatch=False, probe
             world = World(kind, capability, colour, behaviours, separate_dispatch, delay_s, probe, die_at=(nth, when))
             if capability is Capability.TRANSACTION:
                 world.use_sqlite(tmp_path / f"{'-'.join(scenario)}-{when}-{nth}.db")
+            elif open_store is not None:
+                world.store = open_store(world.clock)
             if keyring is not None:
                 world.store = Sealed(world.store, keyring)
             died = world.crashed_call()

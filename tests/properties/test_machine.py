@@ -1,10 +1,12 @@
 """Random histories: each store against the reference, and the reference against what a record may never do."""
 
 from hypothesis import HealthCheck, settings
+from tests.servers import redis
 
 from effectonce import Keyring
 from effectonce.stores._sealed import Sealed
 from effectonce.stores.memory import MemoryStore
+from effectonce.stores.redis import RedisStore
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.machine import store_machine
 
@@ -22,3 +24,6 @@ TestSealed.settings = PROGRAMS
 
 TestMemory = store_machine(lambda clock, _: MemoryStore(clock=clock)).TestCase
 TestMemory.settings = PROGRAMS
+
+TestRedis = store_machine(lambda clock, _: RedisStore(redis.emptied(redis.server()).url, clock=clock)).TestCase
+TestRedis.settings = PROGRAMS

@@ -110,7 +110,9 @@ def answer(op: Op[R], table: Table = TABLE) -> Answering[R]:
         case Claim():
             reply = yield from _claim(op, table)
         case Complete():
-            reply = Applied(op.epoch) if (yield from Finish(op)) else (yield from _decide(op, table))
+            reply = (
+                Applied(op.epoch) if (yield Finish(op)) else (yield from _decide(op, table))
+            )  # `yield from` costs a generator
         case Find(key):
             reply = (yield from See(key)).record
         case Browse():
@@ -129,7 +131,7 @@ def _claim(op: Claim, table: Table) -> Answering[Any]:
         return (yield from _decide(op, table))  # whether it is its turn has to be seen first
     born = transition(None, op, Scene(0.0), table)
     assert born.after is not None
-    found = yield from Bear(born.after)
+    found = yield Bear(born.after)
     if found is None:
         return born.reply
     return found if isinstance(found, Recorded) else (yield from _decide(op, table, found))

@@ -1,0 +1,364 @@
+"""Exchanges as Redis commands, and their replies back. One generator for both colours: it yields batches and is sent their replies.
+
+Everything of one conversation or stream lies in one bucket, which is one slot of a cluster: a record, its latch, its predecessor and the
+indexes that they stand in. So each exchange about one record is one script on one node. A script that a server does not know did nothing
+and is sent again as text; a slot that has moved did nothing either, and is followed. Nothing else is ever sent twice.
+"""
+
+from __future__ import annotations
+
+from binascii import crc_hqx
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from hashlib import sha1
+from heapq import nsmallest
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+from msgspec import Struct
+
+from effectonce._core.keys import KEY_LENGTH
+from effectonce._core.ops import Browse, Recorded, Request
+from effectonce._core.records import Record, State, due_at
+from effectonce.errors import ContractViolation, StoreUnavailable
+from effectonce.stores import _redis_records as records
+from effectonce.stores._exchange import Bear, Counted, Due, Exchange, Finish, Listed, See, Seen, Swap, SwapAll
+from effectonce.stores._redis_url import Address, Target
+from effectonce.stores._redis_wire import Batch, ReplyError, pack
+
+Conversing: TypeAlias = Generator[Batch, "list[Any] | StoreUnavailable", Any]
+REDIRECTS = 5
+_SLOTS = 16384
+_NEVER_DUE = frozenset({State.CLAIMED, State.IN_DOUBT})
+_first = itemgetter(0)
+_ELSEWHERE = "other"  # the bucket of keys that are not ours
+_ADVICE = {  # nothing was written when a server answers with one of these
+    "OOM": "Its memory is full: give it more, or sweep more often.",
+    "READONLY": "It is a replica by now: connect to its primary.",
+    "LOADING": "It is reading its data and will answer soon.",
+    "MASTERDOWN": "It has lost its primary.",
+    "MISCONF": "It cannot write to its disk: see its log.",
+    "NOREPLICAS": "It has too few replicas for its min-replicas-to-write.",
+    "CLUSTERDOWN": "The cluster has lost a part of its slots: see CLUSTER INFO.",
+    "ASK": "The slot is on its way to another node; while it moves nothing can be decided.",
+    "TRYAGAIN": "The slot is on its way to another node; while it moves nothing can be decided.",
+    "NOAUTH": "Give the URL a user and a password.",
+    "NOPERM": "Its user needs evalsha, eval, get, set, del, mget, zadd, zrem, zcard, zrange*, time, info, and wait for replicas=.",
+    "BUSY": "A script of somebody else's does not end.",
+}
+
+
+class Script:
+    """One Lua file behind the shared part."""
+
+    def __init__(self, name: str) -> None:
+        folder = Path(__file__).parent / "lua"
+        self.source = (folder / "record.lua").read_bytes() + (folder / f"{name}.lua").read_bytes()
+        self.sha = sha1(self.source, usedforsecurity=False).hexdigest().encode()
+
+
+BEAR, FINISH, SEE, SWAP, DUE = (Script(name) for name in ("bear", "finish", "see", "swap", "due"))
+
+
+class Bucket(Struct, frozen=True):
+    """One part of all records."""
+
+    prefix: bytes
+    slot: int
+
+    @classmethod
+    def of(cls, prefix: str, tag: str) -> Bucket:
+        return cls(f"{prefix}:{{{tag}}}:".encode(), crc_hqx(tag.encode(), 0) % _SLOTS)
+
+
+class Command(Struct, frozen=True):
+    """One command about one bucket."""
+
+    bucket: Bucket
+    script: Script | None
+    arguments: tuple[bytes | str, ...]
+
+    def pack(self, *, known: bool = True) -> bytes:
+        if self.script is None:
+            return pack(self.arguments)
+        call = ("EVALSHA", self.script.sha) if known else ("EVAL", self.script.source)
+        prefix = self.bucket.prefix
+        return pack((*call, "2", prefix, prefix + b"?", *self.arguments))
+
+
+class Talk:
+    """What one store says to its servers."""
+
+    def __init__(
+        self,
+        target: Target,
+        prefix: str,
+        *,
+        clock: Callable[[], float] | None,
+        replicas: int,
+        timeout_s: float,
+        hang_up: Callable[[Address], None],
+    ) -> None:
+        self._target, self._clock, self._replicas, self._hang_up = target, clock, replicas, hang_up
+        self._wait_ms = str(int(timeout_s * 500))  # half of the time: the other half is for the way
+        self._buckets = {tag: Bucket.of(prefix, tag) for tag in (*(f"{n:02x}" for n in range(256)), _ELSEWHERE)}
+        self._nodes: dict[int, Address] = {}  # by slot; in a cluster, once it is known
+        self.simple = not (target.cluster or replicas)  # one node and nothing to wait for: a script is all there is to send
+        self.seeds: list[Address] = [target.address]
+
+    # ------------------------------------------------------------ exchanges
+
+    def single(self, exchange: Exchange[Any]) -> tuple[Command, Callable[[Any], Any]] | None:
+        """The one script that performs this exchange, and how its reply reads. None: it takes more than one."""
+        match exchange:
+            case Bear(record):
+                request = record.request
+                written, due = records.write(record, records.first_revision()), records.double(due_at(record))
+                arguments = (self._now(), request.key, written, request.latch, due)
+                return Command(self._bucket(request.key, request.latch), BEAR, arguments), partial(_born, request)
+            case Finish(op):
+                fenced = (self._now(), op.key, op.token, str(op.epoch), op.outcome, op.by)
+                return Command(self._bucket(op.key), FINISH, fenced), bool
+            case See(key, latch, after):
+                command = Command(self._bucket(key, latch, after), SEE, (self._now(), key, latch, after))
+                return command, partial(_seen, key, after)
+            case Swap():
+                return self._swap(exchange), bool
+            case _:
+                return None
+
+    def converse(self, exchange: Exchange[Any]) -> Conversing:
+        """Perform any exchange."""
+        match exchange:
+            case SwapAll(swaps):
+                return self._ask([self._swap(swap) for swap in swaps], written=True)
+            case Due(limit):
+                return self._due(limit)
+            case Listed(op):
+                return self._listed(op)
+            case Counted():
+                return self._counted()
+            case _:
+                return self._one(exchange)
+
+    def _one(self, exchange: Exchange[Any]) -> Conversing:
+        command, read = cast(tuple[Command, Callable[[Any], Any]], self.single(exchange))
+        (reply,) = yield from self._ask([command], written=True)
+        return read(reply)
+
+    def again(self, command: Command, refusal: Exception) -> Conversing:
+        """What was refused did nothing. Ask in another way, if there is one."""
+        (reply,) = yield from self._again([(command, refusal)])
+        return reply
+
+    def _swap(self, swap: Swap) -> Command:
+        key, after = swap.key, swap.after
+        if after is None:
+            return Command(self._bucket(key), SWAP, (key, str(swap.revision), b"", records.double(0.0)))
+        written = records.write(after, swap.revision + 1 if swap.revision else records.first_revision())
+        due = records.double(due_at(after))
+        return Command(self._bucket(key, after.request.latch), SWAP, (key, str(swap.revision), written, due))
+
+    def _due(self, limit: int) -> Conversing:
+        buckets, now = list(self._buckets.values()), self._now()
+        asked = yield from self._ask([Command(bucket, DUE, (now, str(limit))) for bucket in buckets])
+        time = min(records.number(reply[0]) for reply in asked)
+        due = [(m, b) for b, reply in zip(buckets, asked, strict=True) for members in reply[1:] for m in members]
+        return time, tuple((yield from self._records(due[:limit])))
+
+    def _listed(self, op: Browse) -> Conversing:
+        """Pages of members, oldest first, until enough of their records are what was asked for: a state may change in between."""
+        after, found, page = records.member(*op.after), list[Record](), max(op.limit, 100)
+        while True:
+            members = yield from (self._page if op.state in _NEVER_DUE else self._sorted_page)(op.state, after, page)
+            for record, _ in (yield from self._records(members)):
+                if record.state is op.state and op.tenant in (None, record.request.tenant):
+                    found.append(record)
+            if len(members) < page or len(found) >= op.limit:
+                return tuple(found[: op.limit])
+            after = members[-1][0]
+
+    def _page(self, state: State, after: bytes, page: int) -> Conversing:
+        """These have one score, and so are in order already."""
+        index, buckets = b"s:%d" % records.CODES[state], list(self._buckets.values())
+        asked = [
+            Command(b, None, ("ZRANGEBYLEX", b.prefix + index, b"(" + after, b"+", "LIMIT", "0", str(page))) for b in buckets
+        ]
+        pages = yield from self._ask(asked)
+        return nsmallest(page, ((m, b) for b, members in zip(buckets, pages, strict=True) for m in members), _first)
+
+    def _sorted_page(self, state: State, after: bytes, page: int) -> Conversing:
+        """These are in the order of their sweep. To keep them in two orders would cost every caller; to look at all costs who browses."""
+        index, found = b"s:%d" % records.CODES[state], list[tuple[bytes, Bucket]]()
+        for bucket in self._buckets.values():
+            (members,) = yield from self._ask([Command(bucket, None, ("ZRANGE", bucket.prefix + index, "0", "-1"))])
+            found = nsmallest(page, (*found, *((m, bucket) for m in members if m > after)), _first)
+        return found
+
+    def _records(self, members: Sequence[tuple[bytes, Bucket]]) -> Conversing:
+        found = yield from self._ask([Command(b, None, ("GET", b.prefix + b"r:" + m[8:])) for m, b in members])
+        pairs = zip(members, found, strict=True)
+        return [records.read(m[8:].decode(), written) for (m, _), written in pairs if written is not None]
+
+    def _counted(self) -> Conversing:
+        places = [(state, bucket) for bucket in self._buckets.values() for state in records.CODES]
+        asked = [Command(b, None, ("ZCARD", b.prefix + b"s:%d" % records.CODES[state])) for state, b in places]
+        counts: dict[State, int] = {}
+        for (state, _), count in zip(places, (yield from self._ask(asked)), strict=True):
+            if count:
+                counts[state] = counts.get(state, 0) + count
+        return counts
+
+    # ------------------------------------------------------------ batches
+
+    def _ask(self, commands: Sequence[Command], *, written: bool = False) -> Conversing:
+        """Send each command to its node, together with the others for that node; the replies in the order of the commands."""
+        if self._target.cluster and not self._nodes:
+            yield from self._discover()
+        by_node: dict[Address, list[int]] = {}
+        for n, command in enumerate(commands):
+            by_node.setdefault(self._address(command.bucket), []).append(n)
+        replies: list[Any] = [None] * len(commands)
+        for address, numbers in by_node.items():
+            asked = [commands[n] for n in numbers]
+            got = yield from self._send(address, asked, written=written)
+            failed = [n for n in range(len(asked)) if isinstance(got[n], ReplyError)]
+            again = yield from self._again([(asked[n], got[n]) for n in failed], written=written)
+            for n, reply in zip(failed, again, strict=True):
+                got[n] = reply
+            for n, reply in zip(numbers, got, strict=True):
+                replies[n] = reply
+        return replies
+
+    def _again(self, refused: Sequence[tuple[Command, Any]], *, written: bool = False) -> Conversing:
+        """What was refused did nothing. What can be asked in another way is."""
+        replies = []
+        for command, reply in refused:
+            known = True
+            for _ in range(REDIRECTS):
+                if not isinstance(reply, ReplyError):
+                    break
+                known = self._remedy(command, reply) and known
+                (reply,) = yield from self._send(self._address(command.bucket), [command], known=known, written=written)  # noqa: PLW2901
+            else:
+                raise StoreUnavailable(f"{self._target} sent us from node to node {REDIRECTS} times. Nothing was written.")
+            replies.append(reply)
+        return replies
+
+    def _remedy(self, command: Command, refusal: Exception) -> bool:
+        """Do what the refusal asks for. False: send the script as text."""
+        code, _, rest = str(refusal).partition(" ")
+        if code == "NOSCRIPT":
+            return False
+        if code == "MOVED":
+            host, _, port = rest.split(" ")[1].rpartition(":")
+            self._nodes[command.bucket.slot] = (host or self._address(command.bucket)[0], int(port))
+            return True
+        raise self._unavailable(command.bucket, str(refusal))
+
+    def _send(self, address: Address, commands: Sequence[Command], *, known: bool = True, written: bool = False) -> Conversing:
+        payload = b"".join(command.pack(known=known) for command in commands)
+        if not (written and self._replicas and commands):
+            got = yield Batch(address, payload, len(commands))
+        else:
+            # Without a write of its own, WAIT would not wait for what a lost acknowledgement was about.
+            mark = pack(("SET", commands[0].bucket.prefix + b"mark", ""))
+            wait = pack(("WAIT", str(self._replicas), self._wait_ms))
+            got = yield Batch(address, payload + mark + wait, len(commands) + 2)
+        if isinstance(got, StoreUnavailable):
+            self._nodes = {}  # its slots may be somebody else's by now
+            raise got
+        replies, confirmed = got[: len(commands)], got[len(commands) :]
+        if confirmed and not any(isinstance(reply, ReplyError) for reply in replies):
+            self._check_replicas(commands[0].bucket, *confirmed)
+        return replies
+
+    def _check_replicas(self, bucket: Bucket, marked: Any, confirmed: Any) -> None:
+        for reply in (marked, confirmed):
+            if isinstance(reply, ReplyError):
+                raise self._unavailable(bucket, str(reply))
+        if confirmed < self._replicas:
+            raise StoreUnavailable(
+                f"{self._target} wrote it, but only {confirmed} of {self._replicas} replicas confirmed that within {self._wait_ms} ms. "
+                f"Repeating it is safe."
+            )
+
+    # ------------------------------------------------------------ where things lie
+
+    def _now(self) -> bytes:
+        return b"" if self._clock is None else records.double(self._clock())
+
+    def _bucket(self, key: str, *beside: str) -> Bucket:
+        """The bucket of a key, and of what must lie beside it."""
+        tag = self._tag(key)
+        for other in beside:
+            if other and self._tag(other) != tag:
+                raise ContractViolation(
+                    f"{other} and {key} must lie together, but do not begin with the same home. Nothing was written."
+                )
+        return self._buckets[tag]
+
+    def _tag(self, key: str) -> str:
+        return key[:2] if len(key) == KEY_LENGTH and key[:2] in self._buckets else _ELSEWHERE
+
+    def _address(self, bucket: Bucket) -> Address:
+        if not self._target.cluster:
+            return self._target.address
+        address = self._nodes.get(bucket.slot)
+        if address is None:
+            raise StoreUnavailable(f"{self._target}: no node of the cluster has slot {bucket.slot}. Nothing was written.")
+        return address
+
+    def discover(self) -> Conversing:
+        """Where the slots of a cluster are; the addresses of all nodes that have some."""
+        if self._target.cluster:
+            yield from self._discover()
+        return list(dict.fromkeys(self._nodes.values())) or [self._target.address]
+
+    def _discover(self) -> Conversing:
+        trouble: StoreUnavailable | None = None
+        for seed in list(self.seeds):
+            got = yield Batch(seed, pack(("CLUSTER", "SLOTS")), 1)
+            if isinstance(got, StoreUnavailable):
+                trouble = got
+            elif isinstance(got[0], ReplyError):
+                raise StoreUnavailable(f"{self._target} is no cluster: {got[0]}. Nothing was written. Use redis:// for it.")
+            else:
+                self._nodes = {
+                    slot: a for first, last, node, *_ in got[0] for a in [_where(node, seed)] for slot in range(first, last + 1)
+                }
+                self.seeds = list(dict.fromkeys((*self._nodes.values(), *self.seeds)))
+                return
+        raise cast(StoreUnavailable, trouble)
+
+    def _unavailable(self, bucket: Bucket, said: str) -> StoreUnavailable:
+        code = said.partition(" ")[0]
+        at = self._target.at(self._address(bucket))
+        if code == "READONLY":
+            self._hang_up(at.address)  # whoever connects again may find the new primary there, or is told whom it found
+        known = f"Nothing was written. {_ADVICE[code]}" if code in _ADVICE else "Whether anything was written is not known."
+        return StoreUnavailable(f"{at} answered {said.rstrip('.')}. {known}")
+
+
+def _where(node: Sequence[Any], seed: Address) -> Address:
+    return (node[0].decode() if node[0] else seed[0], node[1])
+
+
+def _born(request: Request, reply: Any) -> Recorded | Seen | None:
+    if reply == 1:
+        return None
+    known = None if reply[1] is None else records.recorded(reply[1], request.fingerprint, records.number(reply[0]))
+    return known or _seen(request.key, "", reply)
+
+
+def _seen(key: str, after: str, reply: Sequence[Any]) -> Seen:
+    now, written, holder, rival, *predecessor = reply
+    record, revision = (None, 0) if written is None else records.read(key, written)
+    return Seen(
+        records.number(now),
+        record,
+        revision,
+        None if rival is None else records.read(holder.decode(), rival)[0],
+        records.read(after, predecessor[0])[0] if predecessor and predecessor[0] is not None else None,
+    )

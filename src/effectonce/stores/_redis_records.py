@@ -1,0 +1,163 @@
+"""A record as one string and back. Pure.
+
+A fixed head that the scripts read and write (`lua/record.lua` has the same layout), five fields that they need, and the rest as MessagePack.
+Times are IEEE doubles, so that nothing is rounded and infinity is infinity; the key is in the string's name and not in the string.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from functools import lru_cache
+
+import msgspec
+from msgspec import Struct
+
+from effectonce._core.ops import Recorded, Request
+from effectonce._core.records import Evidence, Record, State
+from effectonce._core.terms import Terms
+
+VERSION = 1
+CODES = {
+    State.CLAIMED: 1,
+    State.DISPATCHED: 2,
+    State.COMPLETED: 3,
+    State.FAILED: 4,
+    State.IN_DOUBT: 5,
+    State.TOMBSTONE: 6,
+}
+_STATES = (State.ABSENT, *CODES)
+_DECIDED = (CODES[State.COMPLETED], CODES[State.FAILED])
+_HEAD = struct.Struct("<BBQQIdddddddIIIII")
+_DOUBLE = struct.Struct("<d")
+_MEMBER = struct.Struct(">d")
+
+
+class _Rest(Struct, array_like=True, frozen=True):
+    """What no script looks at."""
+
+    terms: msgspec.Raw
+    tenant: str
+    scope: str
+    step: str
+    arguments: bytes
+    after: str
+    dtoken: str | None  # None: the same as the token
+    reason: str
+    evidence: tuple[Evidence, ...]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Rest).decode
+
+
+def double(number: float) -> bytes:
+    return _DOUBLE.pack(number)
+
+
+def number(eight_bytes: bytes) -> float:
+    value: float = _DOUBLE.unpack(eight_bytes)[0]
+    return value
+
+
+def member(created_at: float, key: str) -> bytes:
+    """Where a record stands among those of its state: oldest first, as `lua/record.lua` writes it."""
+    return _MEMBER.pack(created_at) + key.encode()
+
+
+def first_revision() -> int:
+    """Not 1: a key that was forgotten and is used again must not look like the revision that somebody saw before."""
+    return random.getrandbits(48) | 1  # it need not be unguessable, only another one
+
+
+def write(record: Record, revision: int) -> bytes:
+    """The string of a record."""
+    r = record.request
+    token, fingerprint, latch = record.token.encode(), r.fingerprint.encode(), r.latch.encode()
+    by, outcome = record.settled_by.encode(), record.outcome
+    dtoken = None if record.dtoken == record.token else record.dtoken
+    rest = _Rest(_write_terms(r.terms), r.tenant, r.scope, r.step, r.arguments, r.after, dtoken, record.reason, record.evidence)
+    head = _HEAD.pack(
+        VERSION,
+        CODES[record.state],
+        revision,
+        record.epoch,
+        record.sends,
+        record.created_at,
+        record.lease_until,
+        record.first_dispatch_at,
+        record.sent_until,
+        record.decided_at,
+        record.dedup_until,
+        r.terms.window_s,
+        len(token),
+        len(fingerprint),
+        len(latch),
+        len(by),
+        len(outcome),
+    )
+    return b"".join((head, token, fingerprint, latch, by, outcome, _encode(rest)))
+
+
+def read(key: str, written: bytes) -> tuple[Record, int]:
+    """The record of a string, and its revision."""
+    _, state, revision, epoch, sends, created, lease, first, sent, decided, dedup, _, *lengths = _HEAD.unpack_from(written)
+    at, parts = _HEAD.size, []
+    for length in lengths:
+        parts.append(written[at : at + length])
+        at += length
+    rest = _decode(written[at:])
+    token, outcome = parts[0].decode(), parts[4]
+    request = Request(
+        key,
+        parts[1].decode(),
+        _read_terms(bytes(rest.terms)),
+        rest.tenant,
+        rest.scope,
+        rest.step,
+        rest.arguments,
+        parts[2].decode(),
+        rest.after,
+    )
+    record = Record(
+        request,
+        _STATES[state],
+        epoch,
+        token,
+        lease,
+        created,
+        sends,
+        token if rest.dtoken is None else rest.dtoken,
+        first,
+        sent,
+        outcome,
+        decided,
+        dedup,
+        parts[3].decode(),
+        rest.reason,
+        rest.evidence,
+    )
+    return record, revision
+
+
+def recorded(written: bytes, fingerprint: str, now: float) -> Recorded | None:
+    """The outcome in this string, if it answers this request: a replay reads no more of it than that."""
+    _, state, _, _, _, _, _, _, _, decided_at, dedup_until, _, token_n, print_n, latch_n, by_n, outcome_n = _HEAD.unpack_from(
+        written
+    )
+    at = _HEAD.size + token_n
+    if state not in _DECIDED or dedup_until <= now or written[at : at + print_n] != fingerprint.encode():
+        return None
+    at += print_n + latch_n
+    by, at = written[at : at + by_n].decode(), at + by_n
+    return Recorded(_STATES[state], written[at : at + outcome_n], now - decided_at, dedup_until - now, by)
+
+
+@lru_cache(maxsize=1024)  # a process has a few dozen tools
+def _write_terms(terms: Terms) -> msgspec.Raw:
+    return msgspec.Raw(_encode(terms))
+
+
+@lru_cache(maxsize=1024)
+def _read_terms(written: bytes) -> Terms:
+    return msgspec.msgpack.decode(written, type=Terms)

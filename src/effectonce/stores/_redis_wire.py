@@ -1,0 +1,273 @@
+"""Connections of our own: a socket, hiredis, and nothing that retries behind our back.
+
+A connection is opened by blocking code in either colour (a loop lends it a thread), because that happens once. It is checked before it is
+used: a server that may drop records, or that somebody else writes to, is refused there. What breaks is thrown away, never repaired: a reply
+that did not come may still come, and would be taken for the answer to another question.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from effectonce.errors import StoreUnavailable
+from effectonce.stores._redis_url import Target
+
+try:
+    from hiredis import Reader, pack_command
+    from hiredis import ReplyError as ReplyError  # noqa: PLC0414  # for our neighbours
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError("Redis and Valkey stores need hiredis: pip install 'effectonce[redis]'") from missing
+
+IDLE_S = 1.0  # a connection that rested longer is looked at before it is used: the server may have hung up
+_CHUNK = 1 << 16
+_OLDEST = (6, 2)
+MORE = object()
+
+
+def pack(words: tuple[bytes | str, ...]) -> bytes:
+    """One command as it goes over the wire."""
+    packed: bytes = pack_command(words)  # type: ignore[arg-type]  # its stub knows tuples of one
+    return packed
+
+
+class Batch(Struct, frozen=True):
+    """Commands for one node, and how many replies they get."""
+
+    address: tuple[str, int]
+    payload: bytes
+    replies: int
+
+
+class Facts(Struct, frozen=True):
+    """What a server says about itself."""
+
+    version: str
+    role: str
+    policy: str  # what it does when its memory is full
+    synced: bool  # every acknowledged write is on the disk
+    replicas: int  # may take over, without the last writes
+
+    def complaint(self) -> str:
+        """Why no record may be kept there; "" if there is no reason."""
+        if tuple(int(part) for part in self.version.split(".")[:2]) < _OLDEST:
+            return f"is version {self.version}; 6.2 is the oldest that works"
+        if self.role != "master":
+            return f"is a {self.role}, which takes no writes. Connect to its primary"
+        if self.policy != "noeviction":
+            return (
+                f"has maxmemory-policy {self.policy}: it would drop records when its memory is full, and an effect could run twice. "
+                f"CONFIG SET maxmemory-policy noeviction, there and in its configuration file"
+            )
+        return ""
+
+
+class Connection:
+    """One socket to one node. Not shared: whoever holds it waits for its replies."""
+
+    def __init__(self, target: Target, timeout_s: float) -> None:
+        self.target, self.timeout_s, self.used_at = target, timeout_s, 0.0
+        self.reader = Reader(notEnoughData=MORE)
+        try:
+            self.socket = _connect(target, timeout_s)
+        except OSError as error:
+            raise StoreUnavailable(f"{target} cannot be reached: {error}. Nothing was written.") from error
+        try:
+            self.facts = self._introduce()
+        except BaseException:
+            self.close()
+            raise
+
+    def _introduce(self) -> Facts:
+        target = self.target
+        login = [("AUTH", *([target.username] if target.username else []), target.password)] if target.password else []
+        choose = [("SELECT", str(target.db))] if target.db else []
+        commands: list[tuple[bytes | str, ...]] = [*login, *choose, ("INFO",), ("CONFIG", "GET", "appendfsync")]
+        *done, info, fsync = self.exchange(b"".join(pack(command) for command in commands), len(commands))
+        refusals = [str(reply) for reply in (*done, info) if isinstance(reply, ReplyError)]
+        if refusals:
+            raise StoreUnavailable(
+                f"{target} refused us: {refusals[0]}. Nothing was written. Check user, password and database."
+            )
+        facts = _facts(info.decode(), fsync)
+        if facts.complaint():
+            raise StoreUnavailable(f"{target} {facts.complaint()}. Nothing was written.")
+        return facts
+
+    def exchange(self, payload: bytes, replies: int) -> list[Any]:
+        """Send commands and wait for their replies."""
+        got, until, reader, sock = list[Any](), 0.0, self.reader, self.socket
+        try:
+            sock.sendall(payload)
+            while True:
+                data = sock.recv(_CHUNK)
+                if not data:
+                    raise ConnectionError("it closed the connection before it answered")
+                reader.feed(data)
+                while (reply := reader.gets()) is not MORE:
+                    got.append(reply)
+                if len(got) >= replies:
+                    return got
+                now = time.monotonic()  # only now: nearly always all of it is there at once
+                until = until or now + self.timeout_s
+                if now > until:
+                    raise TimeoutError  # it answers, but a byte at a time
+        except OSError as error:
+            raise lost(self.target, error, self.timeout_s) from error
+
+    def stale(self) -> bool:
+        """Did the server hang up while nobody looked? Nothing is due, so whatever can be read is an end."""
+        return time.monotonic() - self.used_at > IDLE_S and bool(_readable(self.socket))
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the interpreter may be half gone
+            self.close()
+
+
+def _connect(target: Target, timeout_s: float) -> socket.socket:
+    host, port = target.address
+    if port:
+        plain = socket.create_connection((host, port), timeout_s)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    else:
+        plain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        plain.settimeout(timeout_s)
+        if not port:
+            plain.connect(host)
+        if target.tls is not None:
+            return target.tls.wrap_socket(plain, server_hostname=host)
+    except OSError:
+        plain.close()
+        raise
+    # The kernel watches the time. A timeout of Python's costs a poll() before every read and write.
+    limit = struct.pack("ll", int(timeout_s), int(timeout_s % 1 * 1e6))
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+    plain.settimeout(None)
+    return plain
+
+
+def _readable(sock: socket.socket) -> list[Any]:
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return poll.poll(0)
+
+
+def _facts(info: str, fsync: Any) -> Facts:
+    said = dict(line.split(":", 1) for line in info.split("\r\n") if ":" in line)
+    # Where CONFIG is forbidden nobody knows how often it syncs, and what is not known is not promised.
+    always = isinstance(fsync, list) and fsync[1:] == [b"always"]
+    return Facts(
+        said["redis_version"],
+        said["role"],
+        said["maxmemory_policy"],
+        said["aof_enabled"] == "1" and always,
+        int(said.get("connected_slaves", "0")),
+    )
+
+
+def lost(target: Target, error: OSError, timeout_s: float) -> StoreUnavailable:
+    """What is known when a reply does not come: nothing."""
+    slow = isinstance(error, BlockingIOError | TimeoutError)
+    what = f"did not answer within {timeout_s:g} s" if slow else f"is gone: {error}"
+    return StoreUnavailable(f"{target} {what}. Whether the write was applied is not known; repeating it is safe.")
+
+
+# ---------------------------------------------------------------- threads
+
+
+class Pool:
+    """Connections of one process to one node, the last used first. As many as it may have, then callers wait for each other."""
+
+    def __init__(self, connect: Callable[[], Connection], timeout_s: float, size: int) -> None:
+        self._connect, self._timeout_s = connect, timeout_s
+        self._idle: deque[Connection] = deque()
+        self._room, self._waiting = size, 0
+        self._changed = threading.Condition()
+
+    def exchange(self, payload: bytes, replies: int) -> list[Any]:
+        """Borrow a connection for one batch. One that failed is not given back, and neither are those that rest beside it."""
+        connection = self.take()
+        got = None
+        try:
+            got = connection.exchange(payload, replies)
+            return got
+        finally:
+            if got is None:
+                self.discard(connection)
+            else:
+                self.give(connection)
+
+    def take(self) -> Connection:
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            return self._open()
+        if connection.stale():
+            self.discard(connection)
+            return self._open()
+        return connection
+
+    def give(self, connection: Connection) -> None:
+        connection.used_at = time.monotonic()
+        self._idle.append(connection)
+        if self._waiting:
+            with self._changed:
+                self._changed.notify()
+
+    def discard(self, connection: Connection) -> None:
+        """It is broken, so its neighbours probably are: the next caller gets a new one."""
+        connection.close()
+        with self._changed:
+            self._room += 1
+            self._changed.notify()
+        self.close()
+
+    def close(self) -> None:
+        """Close those that rest."""
+        while self._idle:
+            with contextlib.suppress(IndexError):  # somebody else took it
+                self._idle.pop().close()
+                with self._changed:
+                    self._room += 1
+
+    def _open(self) -> Connection:
+        until = time.monotonic() + self._timeout_s
+        with self._changed:
+            self._waiting += 1
+            try:
+                while self._room == 0:
+                    if self._idle:
+                        with contextlib.suppress(IndexError):  # somebody else took it
+                            return self._idle.pop()
+                    left_s = until - time.monotonic()
+                    if left_s <= 0:
+                        raise StoreUnavailable(
+                            f"all connections were in use for {self._timeout_s:g} s. Nothing was written. "
+                            f"Allow more of them with connections=."
+                        )
+                    self._changed.wait(left_s)
+                self._room -= 1
+            finally:
+                self._waiting -= 1
+        try:
+            return self._connect()
+        except BaseException:
+            with self._changed:
+                self._room += 1
+                self._changed.notify()
+            raise
