@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from effectonce import Guard, InDoubt, Rejected, Retry, StoreUnavailable, current_effect
+from effectonce import Guard, InDoubt, InFlight, Rejected, Retry, StoreUnavailable, current_effect
 from effectonce._core import ops
 from effectonce.stores import sqlite
 from effectonce.stores.sqlite import SqliteStore
@@ -687,3 +687,41 @@ def test_a_look_never_waits_and_none_says_nothing(store):
         assert store.look(request) is None  # whatever it is, the claim will tell
         with pytest.raises(StoreUnavailable):
             store.apply(ops.Tally())
+
+
+def test_a_call_whose_transaction_cannot_begin_sends_nothing(path):
+    store, other = SqliteStore(path, busy_s=0.05), SqliteStore(path)
+    guard, book = booking(store)
+    begin = store._begin
+
+    def behind_another_writer():
+        with other.transaction():
+            return begin()
+
+    store._begin = behind_another_writer
+    with guard.step("chat", "book"), pytest.raises(StoreUnavailable, match="locked by another writer"):
+        book(2)
+    store.close()
+    other.close()
+
+
+def test_a_commit_that_was_lost_while_somebody_else_took_over_starts_from_the_claim(path):
+    clock = FakeClock()
+    store = SqliteStore(path, clock=clock)
+    guard, book = booking(store, wait_s=0)
+    with guard.step("chat", "book"):
+        book(1)
+        commits(store, "lost")
+
+        def then_stolen(transaction):
+            end(transaction)
+            store._end = end
+            clock.advance(31)
+            record = store.apply(ops.Browse("claimed"))[0]
+            assert isinstance(store.apply(ops.Claim(record.request, "thief", 30, dispatch=False)), ops.Held)
+
+        end, store._end = store._end, then_stolen
+        with pytest.raises(InFlight):
+            book(2)
+    assert ledger(store) == [1]
+    store.close()
