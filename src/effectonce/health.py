@@ -45,7 +45,7 @@ def examine(store: Store, contracts: Sequence[Contract] = ()) -> Health:
         latency_s = median(_read_s(store) for _ in range(SAMPLES))
         counts, capabilities = store.apply(Tally()), store.capabilities
     except StoreUnavailable as error:
-        sick = Finding("store", str(error), "Start it, or correct its URL: until it answers, nothing is sent.", bad=True)
+        sick = Finding("store", str(error), "Until this is put right, nothing is sent.", bad=True)
         return Health(reachable=False, findings=(sick, *notes), error=str(error))
     return Health(
         reachable=True,

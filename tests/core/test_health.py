@@ -5,10 +5,12 @@ from math import inf
 
 import pytest
 
-from effectonce import Capability, Contract, Downstream, Guard, Kind, State
+from effectonce import Capability, Contract, Downstream, Finding, Guard, Kind, State
 from effectonce.policy import span
-from effectonce.stores import _sqlite_file
+from effectonce.stores import _sqlite_file, base
+from effectonce.stores._redis_wire import Facts
 from effectonce.stores.sqlite import SqliteStore
+from tests.servers import redis
 
 
 @pytest.fixture
@@ -107,7 +109,7 @@ def test_what_waits_to_be_swept_is_counted(path, clock, monkeypatch):
             pay(n)
     clock.advance(2)
     assert found(guard.health(), "due").found == "3 records"
-    monkeypatch.setattr(_sqlite_file, "DUE_SHOWN", 3)
+    monkeypatch.setattr(base, "DUE_SHOWN", 3)
     assert "Sweep" in found(guard.health(), "due").advice
 
 
@@ -150,3 +152,51 @@ def test_nothing_is_reported_where_nothing_is_shorter(downstream):
 )
 def test_spans_are_said_as_people_say_them(value_s, said):
     assert span(value_s) == said
+
+
+# ---------------------------------------------------------------- Redis
+
+
+def test_a_redis_that_can_forget_says_so_and_what_to_change():
+    health = Guard(redis.emptied(redis.server()).url).health()
+
+    assert health.ok
+    assert found(health, "durability").found == "the last writes can be lost"
+    assert "appendfsync always" in found(health, "durability").advice
+    assert found(health, "clock").advice == ""
+    assert "can forget" in health.unfit_for(Kind.IRREVERSIBLE, Capability.KEY)
+
+
+def test_a_redis_that_syncs_may_hold_everything_but_transactions():
+    health = Guard(redis.emptied(redis.durable_server()).url).health()
+
+    assert found(health, "durability").advice == ""
+    assert health.unfit_for(Kind.IRREVERSIBLE, Capability.NONE) == ""
+    assert "no transactions" in health.unfit_for(Kind.WRITE, Capability.TRANSACTION)
+
+
+def test_every_node_of_a_cluster_is_looked_at():
+    health = Guard(redis.emptied(redis.cluster()).url).health()
+
+    assert len([finding for finding in health.findings if finding.subject == "server"]) == 3
+
+
+def test_a_redis_that_would_drop_records_is_not_healthy(tmp_path):
+    server = redis.Server(tmp_path / "evicting", maxmemory_policy="allkeys-lru")
+    health = Guard(server.url).health()
+    server.stop()
+
+    assert (health.ok, health.reachable) == (False, False)
+    assert "CONFIG SET maxmemory-policy noeviction" in health.findings[0].found
+
+
+def test_replicas_that_nobody_waits_for_are_told():
+    facts = Facts("7.0", "master", "noeviction", synced=True, replicas=2)
+
+    assert "replicas=2" in facts.findings("redis://db", 0)[2].advice
+    assert facts.findings("redis://db", 2)[2].advice == ""
+
+
+def test_a_clock_that_is_far_off_is_told():
+    assert "follow the store's clock" in base.clock_finding(-86_400).advice
+    assert base.clock_finding(0.2) == Finding("clock", "+0.2 s from this machine's")

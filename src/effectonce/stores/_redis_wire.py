@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._redis_url import Target
+from effectonce.stores.base import Finding
 
 try:
     from hiredis import Reader, pack_command
@@ -69,6 +70,17 @@ class Facts(Struct, frozen=True):
                 f"CONFIG SET maxmemory-policy noeviction, there and in its configuration file"
             )
         return ""
+
+    def findings(self, node: str, waits_for: int) -> tuple[Finding, ...]:
+        """What a node promises. That it can forget is no fault, as long as nobody relies on it: irreversible tools are refused."""
+        forgets = "" if self.synced else "For irreversible tools: appendonly yes and appendfsync always."
+        lags = f"For irreversible tools: RedisStore(url, replicas={self.replicas})." if self.replicas > waits_for else ""
+        synced = "every write is on the disk before it is acknowledged" if self.synced else "the last writes can be lost"
+        return (
+            Finding("server", f"{node}, version {self.version}, {self.policy}"),
+            Finding("durability", synced, forgets),
+            Finding("replicas", f"{self.replicas} connected, each write waits for {waits_for}", lags),
+        )
 
 
 class Connection:

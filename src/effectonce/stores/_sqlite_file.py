@@ -23,7 +23,7 @@ from effectonce._core.records import Record
 from effectonce._core.transitions import Step
 from effectonce.errors import StoreUnavailable
 from effectonce.stores import _rows
-from effectonce.stores.base import Finding
+from effectonce.stores.base import DUE_SHOWN, Finding, due_finding
 
 POLL_S = 0.0002
 SCHEMA_VERSION = 1
@@ -116,7 +116,7 @@ SELECT {_COLUMNS} FROM effects INDEXED BY effects_due
 
 
 COUNT_DUE = f"SELECT count(*) FROM ({DUE})"
-DUE_SHOWN, LOW_B = 10_000, 100_000_000
+LOW_B = 100_000_000
 MOUNTS = Path("/proc/mounts")
 _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
@@ -236,7 +236,7 @@ class Connection:
             ),
             Finding("schema", f"version {SCHEMA_VERSION}"),
             Finding("clock", "this machine's own"),
-            Finding("due", f"{due:,} records", "Sweep: guard.sweeper() or guard.sweep()." * (due >= DUE_SHOWN)),
+            due_finding(due),
         )
 
     # ------------------------------------------------------------ writing

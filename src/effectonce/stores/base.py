@@ -40,6 +40,24 @@ class Finding(Struct, frozen=True):
     bad: bool = False  # effects are not safe, or not possible, until it is changed
 
 
+DUE_SHOWN = 1000  # more than that is "many"
+SKEW_S = 5.0  # a clock that is further off is told; leases and windows follow the store's
+
+
+def clock_finding(ahead_s: float) -> Finding:
+    """How far a server's clock is from this machine's."""
+    advice = (
+        "Leases and windows follow the store's clock; set the other one right all the same." if abs(ahead_s) > SKEW_S else ""
+    )
+    return Finding("clock", f"{ahead_s:+.1f} s from this machine's", advice)
+
+
+def due_finding(count: int) -> Finding:
+    """How much waits to be swept."""
+    many = count >= DUE_SHOWN
+    return Finding("due", f"{count:,} records" + " or more" * many, "Sweep: guard.sweeper() or guard.sweep()." * many)
+
+
 class Store(Protocol):
     """Applies one op atomically and replies. Raises `StoreUnavailable` when it cannot say."""
 

@@ -14,18 +14,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
 from effectonce._core.ops import Op
 from effectonce.errors import ContractViolation, StoreUnavailable
-from effectonce.stores._exchange import Exchange, answer, arun, run
+from effectonce.stores._exchange import Due, Exchange, See, answer, arun, run
 from effectonce.stores._redis_commands import Conversing, Talk
 from effectonce.stores._redis_lane import Lane
 from effectonce.stores._redis_url import Address, parse
 from effectonce.stores._redis_wire import Batch, Connection, Pool, ReplyError
-from effectonce.stores.base import Capabilities
+from effectonce.stores.base import DUE_SHOWN, Capabilities, Finding, clock_finding, due_finding
 
 R = TypeVar("R")
 Place: TypeAlias = tuple[asyncio.AbstractEventLoop, Address]
@@ -91,6 +92,15 @@ class RedisStore:
 
     async def aapply(self, op: Op[R], /) -> R:
         return await arun(answer(op), self._aperform)
+
+    def examine(self) -> tuple[Finding, ...]:
+        """What each node promises, how far its clock is from ours, and what is due."""
+        nodes = [self._look(address) for address in self._drive(self._talk.discover())]
+        about = [finding for node in nodes for finding in node.facts.findings(str(node.target), self._replicas)]
+        before_s = time.time()
+        its_s = self._perform(See("a key that nobody has")).now
+        _, due = self._perform(Due(DUE_SHOWN))
+        return (*about, clock_finding(its_s - (before_s + time.time()) / 2), due_finding(len(due)))
 
     def close(self) -> None:
         """Close every connection. A later call opens new ones."""
