@@ -1,8 +1,10 @@
 """Random histories: each store against the reference, and the reference against what a record may never do."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from effectonce.stores.memory import MemoryStore
+from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.machine import store_machine
 
@@ -15,3 +17,15 @@ TestSqlite.settings = PROGRAMS
 
 TestMemory = store_machine(lambda clock, _: MemoryStore(clock=clock)).TestCase
 TestMemory.settings = PROGRAMS
+
+
+SERVER = []
+TestPostgres = store_machine(lambda clock, _: PostgresStore(SERVER[0].emptied(), clock=clock)).TestCase
+TestPostgres.settings = PROGRAMS
+pytest.mark.usefixtures("the_server")(TestPostgres)
+
+
+@pytest.fixture(scope="module")
+def the_server(postgres):
+    """Hypothesis makes its own instances, so they find the server here."""
+    SERVER[:] = [postgres]

@@ -9,7 +9,7 @@ __all__ = ["Capabilities", "Store", "open_store"]
 
 
 def open_store(url: str) -> Store:
-    """Open the store that *url* names: `sqlite:///effects.db`, `sqlite:////var/lib/effects.db` or `memory://`."""
+    """Open the store that *url* names: `sqlite:///effects.db`, `postgresql://user@host/database` or `memory://`."""
     scheme, separator, rest = url.partition("://")
     match scheme:
         case "memory" if separator and not rest:
@@ -20,8 +20,13 @@ def open_store(url: str) -> Store:
             from effectonce.stores.sqlite import SqliteStore
 
             return SqliteStore(rest[1:])
+        case "postgresql" | "postgres" if separator:
+            from effectonce.stores.postgres import PostgresStore
+
+            return PostgresStore(url)
         case _:
             raise ContractViolation(
                 f"{url!r} is not the URL of a store. Use sqlite:///effects.db (relative), "
-                f"sqlite:////var/lib/effects.db (absolute) or memory:// (tests)."
+                f"sqlite:////var/lib/effects.db (absolute), "
+                f"postgresql://user@host/database or memory:// (tests)."
             )
