@@ -110,10 +110,9 @@ class Pooler:
         self.folder = private_folder("bouncer")
         config = self.folder / "pgbouncer.ini"
         config.write_text(
-            f"[databases]\n* = host={server.folder} port={PORT}\n[pgbouncer]\nlisten_port={PORT}\nunix_socket_dir={self.folder}\n"
+            f"[databases]\n* = user=test host={server.folder} port={PORT}\n[pgbouncer]\nlisten_port={PORT}\nunix_socket_dir={self.folder}\n"
             f"auth_type=any\npool_mode=transaction\ndefault_pool_size={sessions}\nserver_round_robin=1\nlogfile={self.folder}/log\n"
         )
-        config.write_text(config.read_text().replace("[databases]\n* =", f"[databases]\n* = user=test"))
         config.chmod(0o644)
         self.process = Process([tool("pgbouncer", "pgbouncer"), config], self.folder / "output")
         self.process.wait_until((self.folder / f".s.PGSQL.{PORT}").exists)
@@ -129,3 +128,18 @@ class Pooler:
         """The same database through the pooler."""
         name = database_url.partition("@/")[2].partition("?")[0]
         return f"postgresql://test@/{name}?host={self.folder}&port={PORT}"
+
+
+def through(proxy, database_url):
+    """The same database through a proxy in front of the server."""
+    name = database_url.partition("@/")[2].partition("?")[0]
+    return f"postgresql://test@127.0.0.1:{proxy.port}/{name}?sslmode=disable&gssencmode=disable"
+
+
+def round_trips(sent):
+    """How often a client waited for the server: messages that end in an answer (Sync and simple Query)."""
+    at, counted = int.from_bytes(sent[:4], "big"), 0  # the first message has no type
+    while at < len(sent):
+        counted += sent[at : at + 1] in (b"S", b"Q")
+        at += 1 + int.from_bytes(sent[at + 1 : at + 5], "big")
+    return counted

@@ -12,7 +12,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from effectonce.stores._postgres_jobs import BATCH_MAX, Habits, Job, Talk, talk
 from effectonce.stores._postgres_schema import Unfit
@@ -117,7 +116,8 @@ class Crew:
         failure: Exception = Lost("the caller that asked for all was interrupted")
         try:
             if wire is not None and wire.stale():
-                wire = self._dropped(wire)
+                wire.close()
+                wire = None
             if wire is None:
                 wire = self._open(min(job.give_up_at for job in jobs))
             converse(talk(wire, jobs, self._habits), wire)
@@ -126,12 +126,10 @@ class Crew:
             failure = error
         finally:
             if not well and wire is not None:
-                wire = self._dropped(wire)
+                wire.close()
+                wire = None
             self._hand_over(wire)
             fail(jobs, failure)
-
-    def _dropped(self, wire: Wire) -> None:
-        wire.close()
 
     def _hand_over(self, wire: Wire | None) -> None:
         with self._lock:
@@ -148,7 +146,7 @@ class Crew:
         """Close what nobody is using."""
         with self._lock:
             while self._idle:
-                self._dropped(self._idle.pop())
+                self._idle.pop().close()
 
 
 def converse(talking: Talk, wire: Wire) -> None:
@@ -326,4 +324,3 @@ class Lanes:
         for lane in self._lanes:
             if not lane.busy or self.loop.is_closed():
                 lane.drop()
-

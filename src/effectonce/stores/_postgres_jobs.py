@@ -17,7 +17,7 @@ from effectonce._core.ops import Recorded
 from effectonce._core.records import State
 from effectonce.stores import _postgres_sql as sql
 from effectonce.stores import _rows
-from effectonce.stores._exchange import Bear, Counted, Due, Exchange, Finish, Listed, See, Seen, Swap
+from effectonce.stores._exchange import Bear, Due, Exchange, Finish, Listed, See, Seen, Swap
 from effectonce.stores._postgres_wire import ServerError, Wire
 
 BATCH_MAX = 256

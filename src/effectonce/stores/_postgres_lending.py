@@ -72,7 +72,7 @@ def _check_status(wire: Wire) -> None:
 
 def _over() -> NoReturn:
     raise ContractViolation(
-        "the tool ended the transaction that was lent to it (COMMIT or ROLLBACK in its SQL). What it had committed stays, but its record does "
+        "the tool ended the transaction that was lent to it (COMMIT or ROLLBACK in its SQL). What it committed stays, but its record does "
         "not say so, and a repeated call runs it again. Take the COMMIT out of the tool: its record is written in the same one."
     )
 
@@ -118,7 +118,8 @@ class Lending:
             raise self._crowded()
         wire = self._take()
         try:
-            wire = wire or self._open(give_up_at)
+            if wire is None:
+                wire = self._open(give_up_at)
             wire.ask_simple(sql.BEGIN, give_up_at)
         except BaseException:
             self._places.release()
@@ -150,7 +151,8 @@ class Lending:
             raise self._crowded() from None
         wire = self._take()
         try:
-            wire = wire or await asyncio.to_thread(self._open, give_up_at)
+            if wire is None:
+                wire = await asyncio.to_thread(self._open, give_up_at)
             wire.send_simple(sql.BEGIN)
             await areceive(wire, give_up_at)
         except BaseException:

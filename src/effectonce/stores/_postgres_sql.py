@@ -153,7 +153,9 @@ UPDATE effectonce.effects
 # the step at the same time waits for this transaction, or this one fails. The leap keeps the second write from meeting anybody else's.
 LEAP = 10**12
 LIFT = statement(
-    f"UPDATE effectonce.effects SET state = 'dispatched', revision = revision + {LEAP} WHERE key = $1 AND revision = $2", TEXT, INT
+    f"UPDATE effectonce.effects SET state = 'dispatched', revision = revision + {LEAP} WHERE key = $1 AND revision = $2",
+    TEXT,
+    INT,
 )
 DELETE = statement(f"DELETE FROM effectonce.effects WHERE key = $1 AND revision = $2 AND {_DURABLE}", TEXT, INT)
 
