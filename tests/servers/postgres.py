@@ -90,11 +90,11 @@ class Postgres:
         return self.url(name)
 
     def emptied(self):
-        """The URL of one database that is used again and again, without records: quicker than a new one."""
+        """The URL of one database that is used again and again, without records or a ledger: quicker than a new one."""
         if self._shared is None:
             self._shared = self.database()
         if self.execute("SELECT to_regclass('effectonce.effects')", self._shared) != [(None,)]:
-            self.execute("TRUNCATE effectonce.effects", self._shared)
+            self.execute("TRUNCATE effectonce.effects; DROP TABLE IF EXISTS ledger", self._shared)
         return self._shared
 
     def execute(self, sql, database="postgres"):

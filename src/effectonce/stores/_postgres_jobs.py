@@ -6,6 +6,7 @@ and event loops share it, like the engine's flows.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeAlias
@@ -69,6 +70,10 @@ class Job:
         else:
             self.error = error
         self._tell()
+
+    def may_look_again(self, error: ServerError) -> bool:
+        """Was it a read that a stricter isolation level than ours did not allow just now? It changed nothing."""
+        return error.sqlstate in RACED and type(self.exchange) not in _LOSES and time.monotonic() < self.give_up_at
 
     def _tell(self) -> None:
         self.done = True
@@ -196,6 +201,8 @@ def talk(wire: Wire, jobs: Iterable[Job], habits: Habits) -> Talk:
                 groups.appendleft(group)
             elif len(group) > 1:  # nothing of it was written, and nobody knows whose fault it was
                 groups.extendleft([job] for job in reversed(group))
+            elif group[0].may_look_again(error):
+                groups.appendleft(group)
             else:
                 group[0].refuse(error)
             continue

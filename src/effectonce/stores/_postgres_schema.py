@@ -26,7 +26,7 @@ SELECT pg_is_in_recovery()::text, current_setting('transaction_read_only'), curr
 )
 VERSION = statement("SELECT coalesce(max(version), 0)::text FROM effectonce.migrations")
 BEGIN = f"""
-BEGIN;
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 SELECT pg_advisory_xact_lock({LOCK});
 CREATE SCHEMA IF NOT EXISTS effectonce;
 CREATE TABLE IF NOT EXISTS effectonce.migrations (version int PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now());
