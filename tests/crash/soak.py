@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import inspect
 import json
 import os
 import random
@@ -23,9 +25,12 @@ from collections import Counter
 from pathlib import Path
 
 from effectonce import Downstream, EffectOnceError, Found, Guard, NotFound, Outcome, current_effect
+from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.bank import Bank, Teller
 from effectonce.testing.crash import TOOL_POINTS, CrashingStore, die
+from tests.crash.world import SQLITE
+from tests.servers.postgres import Postgres
 
 LEASE_S = 0.3
 RUNNERS = 3
@@ -44,7 +49,7 @@ EXACTLY_ONCE = ("key", "transaction")
 
 def work(round_, point, how):
     """One process, one call. Returns what it was told."""
-    store = SqliteStore(round_["db"], busy_s=30.0)
+    store = PostgresStore(round_["db"], timeout_s=30.0) if "://" in round_["db"] else SqliteStore(round_["db"], busy_s=30.0)
     guard = Guard(store if point is None else CrashingStore(store, at=point, how=how), cache=0)
     downstream = round_["downstream"]
     decorate = guard.tool(
@@ -77,7 +82,8 @@ def guarded(tool, find, downstream):
 
 async def _call_async(guard, decorate, pay, find, round_):
     async def apay(payment_id: str) -> str:
-        return pay(payment_id)
+        paid = pay(payment_id)
+        return await paid if inspect.isawaitable(paid) else paid
 
     async def afind(payment_id: str):
         return find(payment_id)
@@ -101,11 +107,30 @@ def _pay(payment_id, round_, point, how):
 
 def _insert(payment_id, round_, point, how):
     connection = current_effect().connection
+    if "://" in round_["db"]:
+        return (_insert_into_postgres if round_["colour"] == "sync" else _ainsert_into_postgres)(connection, payment_id, point, how)
     connection.execute("CREATE TABLE IF NOT EXISTS payments (payment_id TEXT)")
     row = connection.execute("INSERT INTO payments VALUES (?)", (payment_id,))
     if point in TOOL_POINTS:
         die(how)
     return f"row {row.lastrowid}"
+
+
+INSERT = "INSERT INTO payments (payment_id) VALUES (%s) RETURNING n"
+
+
+def _insert_into_postgres(connection, payment_id, point, how):
+    row = connection.execute(INSERT, (payment_id,)).fetchone()
+    if point in TOOL_POINTS:
+        die(how)
+    return f"row {row[0]}"
+
+
+async def _ainsert_into_postgres(connection, payment_id, point, how):
+    row = await (await connection.execute(INSERT, (payment_id,))).fetchone()
+    if point in TOOL_POINTS:
+        die(how)
+    return f"row {row[0]}"
 
 
 def told(call):
@@ -236,16 +261,29 @@ def count_effects(db, ledgers):
     effects = Counter()
     for ledger in ledgers:
         effects.update(entry["payment_id"] for entry in ledger)
-    with SqliteStore(db).transaction() as transaction:
-        exists = transaction.connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'payments'").fetchone()[0]
+    store = PostgresStore(str(db)) if "://" in str(db) else SqliteStore(db)
+    with store.transaction() as transaction:
+        exists = "://" in str(db) or transaction.connection.execute(SQLITE.exists.replace("ledger", "payments")).fetchone()[0]
         rows = transaction.connection.execute("SELECT payment_id FROM payments").fetchall() if exists else []
+    store.close()
     effects.update(payment_id for (payment_id,) in rows)
     return effects
 
 
-def soak(kills, stops, seed, on_progress):
-    with tempfile.TemporaryDirectory(prefix="effectonce-soak-") as folder:
-        db = Path(folder, "effects.db")
+@contextlib.contextmanager
+def database(store, folder):
+    """Where the records are kept: a file, or a server of our own."""
+    if store == "sqlite":
+        yield Path(folder, "effects.db")
+        return
+    with Postgres() as server:
+        url = server.database()
+        server.execute("CREATE TABLE payments (n serial, payment_id text)", url)
+        yield url
+
+
+def soak(kills, stops, seed, on_progress, store="sqlite"):
+    with tempfile.TemporaryDirectory(prefix="effectonce-soak-") as folder, database(store, folder) as db:
         with Bank(Path(folder, "plain"), honours_keys=False) as plain, Bank(Path(folder, "keyed"), honours_keys=True) as keyed:
             rounds = plan(kills, stops, db, (plain.port, keyed.port), seed)
             began = time.monotonic()
@@ -305,17 +343,19 @@ def main():
     parser.add_argument("--kills", type=int, default=2000)
     parser.add_argument("--stops", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.json:
-        result = soak(options.kills, options.stops, options.seed, lambda _: None)
+        result = soak(options.kills, options.stops, options.seed, lambda _: None, options.store)
         print(json.dumps(result))
     else:
         from rich.progress import Progress
 
         with Progress(auto_refresh=False) as bar:  # no thread beside us: we fork
             task = bar.add_task("killing and stopping", total=options.kills + options.stops)
-            result = soak(options.kills, options.stops, options.seed, lambda n: (bar.advance(task, n), bar.refresh()))
+            advance = lambda n: (bar.advance(task, n), bar.refresh())
+            result = soak(options.kills, options.stops, options.seed, advance, options.store)
         show(result)
     bad = sum(result[name] for name in ("duplicates", "lost_outcomes", "false_failures", "phantom_successes", "worker_errors"))
     sys.exit(1 if bad else 0)

@@ -9,9 +9,9 @@ import pytest
 from tests.crash.soak import SETUPS, STOP_POINTS
 
 
-@pytest.fixture(scope="module")
-def soaked():
-    command = [sys.executable, "-m", "tests.crash.soak", "--kills", "100", "--stops", "16", "--json"]
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def soaked(request):
+    command = [sys.executable, "-m", "tests.crash.soak", "--kills", "100", "--stops", "16", "--json", "--store", request.param]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     return json.loads(done.stdout)

@@ -310,7 +310,7 @@ def test_a_transaction_that_breaks_before_its_commit_leaves_nothing(database, po
         async def acut(connection):
             cut(connection)
 
-        _, book = make(store, says(make, cut, acut))
+        _, book = make(store, says(make, cut, acut), lease_s=0.2)
         with pytest.raises(StoreUnavailable, match="Nothing of this transaction stays"):
             book(5)
         assert ledger() == []
