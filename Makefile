@@ -12,11 +12,11 @@ help:  ## Show this help
 demo: $(VENV)/.base  ## The story in ten seconds: refunded four times without us, once with us
 	$(BIN)/effectonce demo
 
-test: check  ## Everything: lint, types, the whole suite with coverage of the core and the stores
+test: check $(VENV)/.servers  ## Everything: lint, types, the whole suite with coverage of the core and the stores
 	@echo "== the core, the stores and the house, with branch coverage"
-	$(BIN)/pytest -n 2 -q tests/core tests/conformance tests/properties tests/test_*.py --cov --cov-report=term:skip-covered
+	$(BIN)/pytest -n 2 -q tests/core tests/stores tests/conformance tests/properties tests/test_*.py --cov --cov-report=term:skip-covered
 	@echo "== crashes, crowds, the command line, the benchmarks"
-	$(BIN)/pytest -n 2 -q tests --ignore=tests/core --ignore=tests/conformance --ignore=tests/properties --ignore-glob='tests/test_*.py'
+	$(BIN)/pytest -n 2 -q tests --ignore=tests/core --ignore=tests/stores --ignore=tests/conformance --ignore=tests/properties --ignore-glob='tests/test_*.py'
 
 check: $(VENV)/.dev  ## Seconds: lint, formatting, types, architecture, public names
 	@echo "== lint and formatting"
@@ -34,6 +34,7 @@ bench: $(VENV)/.dev  ## Figures beside the bare floor and the goals
 
 soak: $(VENV)/.dev  ## Kill 2,000 processes and stop 200 at every named point; count what happened
 	$(BIN)/python -m tests.crash.soak --kills 2000 --stops 200
+	$(BIN)/python -m tests.crash.soak --kills 2000 --stops 200 --store postgres
 
 model: $(VENV)/.dev  ## Explore the transition table exhaustively; find the known counterexamples again
 	$(BIN)/python model/run.py
@@ -62,3 +63,11 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	@echo "== installing effectonce and what its tests need"
 	@$(BIN)/python -m pip install --quiet --editable . --group dev
 	@touch $@ $(VENV)/.base
+
+# PostgreSQL itself comes with the test group; what no wheel brings comes from Debian. The tests start their own, on private sockets.
+$(VENV)/.servers: | $(VENV)/.dev
+	@if ! PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "== installing pgbouncer"; apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy pgbouncer; \
+	  else echo "pgbouncer is missing. As root: apt-get install pgbouncer"; exit 1; fi; fi
+	@touch $@

@@ -108,7 +108,9 @@ def _pay(payment_id, round_, point, how):
 def _insert(payment_id, round_, point, how):
     connection = current_effect().connection
     if "://" in round_["db"]:
-        return (_insert_into_postgres if round_["colour"] == "sync" else _ainsert_into_postgres)(connection, payment_id, point, how)
+        return (_insert_into_postgres if round_["colour"] == "sync" else _ainsert_into_postgres)(
+            connection, payment_id, point, how
+        )
     connection.execute("CREATE TABLE IF NOT EXISTS payments (payment_id TEXT)")
     row = connection.execute("INSERT INTO payments VALUES (?)", (payment_id,))
     if point in TOOL_POINTS:
@@ -283,12 +285,16 @@ def database(store, folder):
 
 
 def soak(kills, stops, seed, on_progress, store="sqlite"):
-    with tempfile.TemporaryDirectory(prefix="effectonce-soak-") as folder, database(store, folder) as db:
-        with Bank(Path(folder, "plain"), honours_keys=False) as plain, Bank(Path(folder, "keyed"), honours_keys=True) as keyed:
-            rounds = plan(kills, stops, db, (plain.port, keyed.port), seed)
-            began = time.monotonic()
-            reports = run_all(rounds, on_progress)
-            effects = count_effects(db, (plain.ledger(), keyed.ledger()))
+    with (
+        tempfile.TemporaryDirectory(prefix="effectonce-soak-") as folder,
+        database(store, folder) as db,
+        Bank(Path(folder, "plain"), honours_keys=False) as plain,
+        Bank(Path(folder, "keyed"), honours_keys=True) as keyed,
+    ):
+        rounds = plan(kills, stops, db, (plain.port, keyed.port), seed)
+        began = time.monotonic()
+        reports = run_all(rounds, on_progress)
+        effects = count_effects(db, (plain.ledger(), keyed.ledger()))
     return {
         "kills": sum(len(report.get("killed", ())) for report in reports),
         "stops": sum(len(report.get("stopped", ())) for report in reports),

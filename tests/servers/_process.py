@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import socket
@@ -16,10 +17,10 @@ NOBODY = 65534
 START_S = 30.0
 
 
-def private_folder(name):
+def private_folder(name, under=None):
     """A short path (a socket's name has to fit 107 characters), in memory where there is some: fsync is cheap there."""
-    memory = Path("/dev/shm")
-    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=memory if os.access(memory, os.W_OK) else None))
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=under or memory))
     if os.getuid() == 0:
         os.chown(folder, NOBODY, NOBODY)
     return folder
@@ -68,6 +69,18 @@ class Process:
         """Send the signal and wait until it is gone."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, how)
+        self._popen.wait(START_S)
+
+    def kill_all(self):
+        """SIGKILL to every process of this server, at once; returns when they are all gone."""
+        os.kill(self.pid, signal.SIGSTOP)  # it must not fork another one meanwhile
+        handles = [os.pidfd_open(pid) for pid in (*descendants(self.pid), self.pid)]
+        for handle in handles:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        for handle in handles:
+            select.select([handle], [], [])
+            os.close(handle)
         self._popen.wait(START_S)
 
     def signal_all(self, how):

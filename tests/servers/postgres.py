@@ -33,8 +33,8 @@ def binaries():
 class Postgres:
     """One server, stopped when the block ends. Every test gets a database of its own."""
 
-    def __init__(self, **settings):
-        self.folder = private_folder("pg")
+    def __init__(self, under=None, **settings):
+        self.folder = private_folder("pg", under)
         self.data = self.folder / "data"
         self._settings = {name: value for name, value in (SETTINGS | settings).items() if value is not None}
         self._names, self._shared = itertools.count(), None
@@ -60,8 +60,7 @@ class Postgres:
 
     def kill(self):
         """SIGKILL, all its processes at once: nothing is flushed."""
-        self.process.signal_all(signal.SIGKILL)
-        self.process.end(signal.SIGKILL)
+        self.process.kill_all()
 
     def freeze(self):
         self.process.signal_all(signal.SIGSTOP)

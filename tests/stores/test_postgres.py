@@ -1,6 +1,7 @@
 """What only a server can do: be away, hang, restart, stand by, be newer, or forget to sync."""
 
 import asyncio
+import itertools
 import os
 import subprocess
 import sys
@@ -16,8 +17,8 @@ from effectonce._core import ops
 from effectonce.stores import _postgres_schema as schema
 from effectonce.stores import open_store
 from effectonce.stores.postgres import PostgresStore
-from effectonce.testing.conformance.bench import KEYED, LEASE_S, request, terms
-from tests.servers.postgres import Pooler, Postgres, round_trips, through
+from effectonce.testing.conformance.bench import KEYED, LEASE_S, request
+from tests.servers.postgres import Postgres, round_trips, through
 from tests.servers.proxy import Proxy
 from tests.stores.helpers import aguarded, guarded
 
@@ -99,7 +100,7 @@ def test_a_first_call_is_two_round_trips_and_a_replay_is_one(database, proxy):
         pay()
         counts.append(round_trips(proxy.sent[0]))
 
-    assert [after - before for before, after in zip(counts, counts[1:], strict=False)] == [2, 1]
+    assert [after - before for before, after in itertools.pairwise(counts)] == [2, 1]
     assert len(proxy.sent) == 1
     store.close()
 
@@ -114,7 +115,7 @@ def test_an_async_first_call_is_two_round_trips_and_a_replay_is_one(database, pr
             counts.append(round_trips(proxy.sent[0]))
 
     asyncio.run(main())
-    assert [after - before for before, after in zip(counts, counts[1:], strict=False)] == [2, 1]
+    assert [after - before for before, after in itertools.pairwise(counts)] == [2, 1]
     store.close()
 
 
@@ -247,7 +248,7 @@ def test_a_full_disk_sends_nothing(postgres, database, tmp_path):
         "CREATE TRIGGER full_disk BEFORE INSERT ON effectonce.effects FOR EACH ROW EXECUTE FUNCTION full_disk()", database
     )
 
-    with pytest.raises(StoreUnavailable, match="No space left on device. Nothing was sent"):
+    with pytest.raises(StoreUnavailable, match=r"No space left on device\. Nothing was sent"):
         pay("inv_2")
     assert calls == ["inv_1"]
     store.close()
@@ -322,7 +323,7 @@ def test_a_role_that_may_not_create_the_schema_is_told_what_to_do(postgres, data
 def test_a_state_that_this_release_does_not_know_is_refused_not_guessed(postgres, database, store):
     store.apply(claim("k"))
     postgres.execute("UPDATE effectonce.effects SET state = 'paused'", database)
-    with pytest.raises(StoreUnavailable, match="cannot read.*paused"):
+    with pytest.raises(StoreUnavailable, match=r"cannot read.*paused"):
         store.apply(claim("k"))
 
 

@@ -295,8 +295,7 @@ class Lanes:
 
     async def do(self, jobs: list[Job]) -> None:
         """Return when these jobs are done. A caller that is cancelled meanwhile leaves them to themselves."""
-        done = self.loop.create_future()
-        left = len(jobs)
+        done, left = self.loop.create_future(), len(jobs)
 
         def notify() -> None:
             nonlocal left

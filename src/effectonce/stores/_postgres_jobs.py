@@ -22,7 +22,7 @@ from effectonce.stores._exchange import Bear, Due, Exchange, Finish, Listed, See
 from effectonce.stores._postgres_wire import ServerError, Wire
 
 BATCH_MAX = 256
-LOOK_AGAIN = object()  # neither born nor seen: somebody was faster, and this statement could not see it
+LOOK_AGAIN = object()  # neither born nor a known outcome: the whole picture is needed
 
 # Somebody else was faster: a unique index, a serialisation failure or a deadlock decided so, and nothing was written.
 RACED = frozenset({"23505", "40001", "40P01"})
@@ -31,12 +31,7 @@ UNPREPARED = frozenset({"26000", "42P05", "0A000"})
 _LOSES: dict[type, Any] = {Bear: LOOK_AGAIN, Finish: False, Swap: False}
 _ORDER: dict[type, int] = {Bear: 0, Swap: 1, Finish: 2, See: 3}
 
-_FINGERPRINT, _LATCH, _STATE, _OUTCOME, _DECIDED_AT, _DEDUP_UNTIL, _SETTLED_BY = (
-    3 + _rows.COLUMNS.index(name)
-    for name in ("fingerprint", "latch", "state", "outcome", "decided_at", "dedup_until", "settled_by")
-)
 _OUTCOMES = {str(state).encode(): state for state in (State.COMPLETED, State.FAILED)}
-_NEEDS_NO_RIVAL = frozenset({b"dispatched", b"in_doubt"})
 
 
 class Unreadable(Exception):
@@ -125,7 +120,7 @@ def reply_of(exchange: Exchange[Any], results: list[PGresult]) -> Any:
     result: Any = results[-1]
     match exchange:
         case Bear(record):
-            return _born_or_seen(result, record.request.fingerprint)
+            return _born_or_recorded(result, record.request.fingerprint)
         case Finish() | Swap():
             return result.command_tuples == 1
         case See():
@@ -140,22 +135,16 @@ def reply_of(exchange: Exchange[Any], results: list[PGresult]) -> Any:
             return {_rows.STATES[get(n, 0).decode()]: sql.unpack_int(get(n, 1)) for n in range(result.ntuples)}
 
 
-def _born_or_seen(result: Any, fingerprint: str) -> Any:
+def _born_or_recorded(result: Any, fingerprint: str) -> Any:
     get = result.get_value
     if get(0, 0) == b"\x01":
         return None
-    if get(0, 2) is None:
-        return LOOK_AGAIN
-    now, name = sql.unpack_float(get(0, 1)), get(0, _STATE)
-    state = _OUTCOMES.get(name)
-    if state is not None and get(0, _FINGERPRINT).decode() == fingerprint:
-        remaining_s = sql.unpack_float(get(0, _DEDUP_UNTIL)) - now
+    state = _OUTCOMES.get(get(0, 3))
+    if state is not None and get(0, 2).decode() == fingerprint:
+        now = sql.unpack_float(get(0, 1))
+        remaining_s = sql.unpack_float(get(0, 6)) - now
         if remaining_s > 0:
-            age_s = now - sql.unpack_float(get(0, _DECIDED_AT))
-            return Recorded(state, get(0, _OUTCOME), age_s, remaining_s, sql.unpack_text(get(0, _SETTLED_BY)))
-    if name in _NEEDS_NO_RIVAL or get(0, _LATCH) == b"":
-        record, revision = sql.record(result, 0, 2)
-        return Seen(now, record, revision)
+            return Recorded(state, get(0, 4), now - sql.unpack_float(get(0, 5)), remaining_s, sql.unpack_text(get(0, 7)))
     return LOOK_AGAIN
 
 
@@ -182,19 +171,24 @@ class Habits:
         self.named = named
 
 
+_TOGETHER = sql.Query(sql.TOGETHER, ())
 Talk: TypeAlias = Generator[float, list[PGresult], None]
 
 
-def talk(wire: Wire, jobs: Iterable[Job], habits: Habits) -> Talk:
+def talk(wire: Wire, jobs: list[Job], habits: Habits) -> Talk:
     """Do these jobs, as many as possible in one transaction. Yields until when the results must be there."""
-    groups = deque(_groups(jobs))
+    groups = deque([jobs] if len(jobs) == 1 else _groups(jobs))
     while groups:
         group = groups.popleft()
         named = habits.named
-        queries = [query for job in group for query in job.queries]
-        wire.send([sql.Query(sql.TOGETHER, ()), *queries] if len(group) > 1 else queries, named=named)
+        if len(group) == 1:
+            queries, give_up_at = group[0].queries, group[0].give_up_at
+            wire.send(queries, named=named)
+        else:
+            queries, give_up_at = [query for job in group for query in job.queries], min(job.give_up_at for job in group)
+            wire.send([_TOGETHER, *queries], named=named)
         try:
-            results = yield min(job.give_up_at for job in group)
+            results = yield give_up_at
         except ServerError as error:
             if named and error.sqlstate in UNPREPARED:
                 habits.named = False

@@ -18,9 +18,11 @@ from typing import Any, NamedTuple
 
 from effectonce._core.ops import Browse, Complete
 from effectonce._core.records import Record, State, due_at
+from effectonce._core.terms import Terms
 from effectonce.stores import _rows
 
 TEXT, FLOAT, INT, BYTES = 25, 701, 20, 17  # the type numbers of text, float8, int8 and bytea
+TERMS_MAX = 1024
 Parameters = Sequence["bytes | None"]
 
 
@@ -92,7 +94,7 @@ _BORN_AT = _BORN | {
 BEAR = statement(
     f"""
 WITH seen AS MATERIALIZED (
-  SELECT {_READ} FROM effectonce.effects WHERE key = $2
+  SELECT fingerprint, state, outcome, decided_at, dedup_until, settled_by FROM effectonce.effects WHERE key = $2
 ), born AS (
   INSERT INTO effectonce.effects ({", ".join(_AT_BIRTH)})
   SELECT {", ".join(_BORN_AT[name] for name in _AT_BIRTH)}
@@ -218,12 +220,53 @@ _UNPACK: dict[int, Any] = {TEXT: unpack_text, FLOAT: unpack_float, INT: unpack_i
 _PACKERS = tuple(_PACK[_TYPES[name]] for name in _WRITTEN)
 _UNPACKERS = tuple(_UNPACK[_TYPES[name]] for name in _rows.COLUMNS)
 _WIDTH = len(_rows.COLUMNS)
-_BORN_PACKERS = tuple(_PACK[_TYPES[name]] for name in _AT_BIRTH)
 
 
 def bear(record: Record, now: bytes | None) -> Query:
-    values = (*_rows.birth(record), *_rows.life(record)[:8], record.request.terms.window_s, due_at(record))
-    return Query(BEAR, [now, *(pack(value) for pack, value in zip(_BORN_PACKERS, values, strict=True))])
+    r = record.request
+    terms, tool, window_s = _pack_terms(r.terms)
+    return Query(
+        BEAR,
+        (
+            now,
+            pack_text(r.key),
+            pack_text(r.fingerprint),
+            terms,
+            pack_text(r.tenant),
+            pack_text(r.scope),
+            pack_text(r.step),
+            r.arguments,
+            pack_text(r.latch),
+            pack_text(r.after),
+            pack_float(record.created_at),
+            tool,
+            str.encode(record.state),
+            pack_int(record.epoch),
+            pack_text(record.token),
+            pack_float(record.lease_until),
+            pack_int(record.sends),
+            pack_text(record.dtoken),
+            pack_float(record.first_dispatch_at),
+            pack_float(record.sent_until),
+            window_s,
+            pack_float(due_at(record)),
+        ),
+    )
+
+
+_terms_seen: dict[int, tuple[Terms, tuple[bytes, bytes, bytes]]] = {}
+
+
+def _pack_terms(terms: Terms) -> tuple[bytes, bytes, bytes]:
+    """Every call of a tool has the same terms. Remembered by identity: to hash them costs more than to pack them."""
+    known = _terms_seen.get(id(terms))
+    if known is not None and known[0] is terms:
+        return known[1]
+    packed = (pack_text(_rows.write_terms(terms)), pack_text(terms.tool), pack_float(terms.window_s))
+    if len(_terms_seen) >= TERMS_MAX:
+        _terms_seen.clear()
+    _terms_seen[id(terms)] = (terms, packed)  # held, so that nothing else gets its identity
+    return packed
 
 
 def finish(op: Complete, now: bytes | None) -> Query:

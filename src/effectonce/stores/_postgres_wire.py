@@ -21,6 +21,8 @@ from effectonce.stores._postgres_sql import Query
 
 READING, WRITING = pq.PollingStatus.READING, pq.PollingStatus.WRITING
 _FAILED, _SYNC, _ABORTED = pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.PIPELINE_SYNC, pq.ExecStatus.PIPELINE_ABORTED
+_FINE = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK})
+FRESH_S = 0.1
 
 
 class Lost(Exception):
@@ -48,6 +50,7 @@ class Wire:
         self._preparing: list[bytes | None] = []  # for each result that is still to come: the name that it prepares
         self._results: list[PGresult] = []
         self._pipeline = False
+        self._answered_at = -FRESH_S
         self._poller = select.poll()
         self._poller.register(self.fd, select.POLLIN)
 
@@ -113,6 +116,9 @@ class Wire:
 
     def _received(self) -> list[PGresult]:
         results, self._results = self._results, []
+        self._answered_at = time.monotonic()
+        if len(results) == 1 and results[0].status in _FINE:
+            return results
         failed = next((result for result in results if result.status == _FAILED), None)
         if failed is not None and self.pgconn.status != pq.ConnStatus.OK:
             raise Lost(said(failed))
@@ -151,8 +157,8 @@ class Wire:
         return self.wait(give_up_at)
 
     def stale(self) -> bool:
-        """Did the server say anything while nobody asked? It closes the connection, then."""
-        return bool(self._poller.poll(0))
+        """Did the server say anything while nobody asked? It closes the connection, then. Not asked of one that has just answered."""
+        return time.monotonic() - self._answered_at > FRESH_S and bool(self._poller.poll(0))
 
     def close(self) -> None:
         self.fd = -1

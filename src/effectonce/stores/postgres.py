@@ -52,7 +52,7 @@ class PostgresStore:
         url: str,
         *,
         timeout_s: float = 5.0,
-        connections: int = 4,
+        connections: int = 2,
         transactions: int = 16,
         prepared: bool = True,
         accept_fsync_off: bool = False,
@@ -60,9 +60,10 @@ class PostgresStore:
     ) -> None:
         """Open nothing yet.
 
-        At most *connections* are used by all threads together, as many again by each event loop, and *transactions* by tools that run inside
-        one. `prepared=False` is for poolers that refuse prepared statements outright; others are noticed. With `accept_fsync_off=True` a
-        server that may lose records is accepted, and the store no longer calls itself durable. Only tests pass a *clock*.
+        At most *connections* are used by all threads together, as many again by each event loop, and *transactions* by tools that run
+        inside one. Two are enough for most: while they are busy, whoever waits shares the next round trip, which beats a connection each.
+        `prepared=False` is for poolers that refuse prepared statements outright; others are noticed. With `accept_fsync_off=True` a server
+        that may lose records is accepted, and the store no longer calls itself durable. Only tests pass a *clock*.
         """
         try:
             self._conninfo = make_conninfo(url, client_encoding="utf8", fallback_application_name="effectonce")
