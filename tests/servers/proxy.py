@@ -18,7 +18,7 @@ class Proxy:
         self._open = []
         self._passing = threading.Event()
         self._passing.set()
-        self._loses = None
+        self._loses = self._holds = None
         self.lost = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -42,6 +42,10 @@ class Proxy:
         self.lost.clear()
         self._loses = word
 
+    def hold_the_answer_to(self, word):
+        """Once: pass on the next request that contains *word*, and never answer on that connection again."""
+        self._holds = word
+
     def cut(self):
         """Hang up on everybody."""
         for each in self._open:
@@ -60,26 +64,31 @@ class Proxy:
         with client, server, contextlib.suppress(OSError):
             server.connect(str(self._target) if unix else self._target)
             self._open += [client, server]
-            losing, sent = threading.Event(), bytearray()
+            losing, held, sent = threading.Event(), threading.Event(), bytearray()
             self.sent.append(sent)
-            back = threading.Thread(target=self._answers, args=(server, client, losing), daemon=True)
+            back = threading.Thread(target=self._answers, args=(server, client, losing, held), daemon=True)
             back.start()
             while chunk := client.recv(1 << 16):
                 sent += chunk
                 if self._loses is not None and self._loses in chunk:
                     self._loses = None
                     losing.set()
+                if self._holds is not None and self._holds in chunk:
+                    self._holds = None
+                    held.set()
                 server.sendall(chunk)
             server.shutdown(socket.SHUT_WR)
             back.join()
 
-    def _answers(self, server, client, losing):
+    def _answers(self, server, client, losing, held):
         with contextlib.suppress(OSError):
             while chunk := server.recv(1 << 16):
                 if losing.is_set():
                     self.lost.set()
                     break
                 self._passing.wait()
+                if held.is_set():
+                    continue
                 client.sendall(chunk)
         for each in (client, server):
             with contextlib.suppress(OSError):

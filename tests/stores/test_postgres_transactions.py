@@ -8,6 +8,7 @@ import pytest
 
 from effectonce import ContractViolation, Guard, Rejected, Retry, StoreUnavailable, current_effect
 from effectonce._core import ops
+from effectonce.stores import _postgres_lending as lending
 from effectonce.stores.postgres import PostgresStore
 from effectonce.testing.clock import FakeClock
 from effectonce.testing.conformance.bench import LEASE_S, TRANSACTED, request
@@ -388,3 +389,83 @@ def test_a_cancelled_transaction_is_rolled_back_and_its_connection_is_free_again
     asyncio.run(main())
     assert ledger() == [0]
     store.close()
+
+
+@BOTH
+def test_a_server_that_hangs_at_commit_is_resolved_by_the_record(database, postgres, ledger, make):
+    """The answer to COMMIT does not come in time; the record says whether it happened."""
+    with Proxy(postgres.socket) as proxy:
+        store = PostgresStore(through(proxy, database), timeout_s=0.3)
+        _, book = make(store, lease_s=5)
+        assert book(1) == 1
+        proxy.hold_the_answer_to(b"COMMIT\0")
+        assert book(5) == 5
+        assert ledger() == [1, 5]
+        store.close()
+
+
+@BOTH
+def test_a_session_that_cannot_be_washed_is_thrown_away(database, postgres, ledger, make):
+    with Proxy(postgres.socket) as proxy:
+        store = PostgresStore(through(proxy, database))
+        _, book = make(store)
+        proxy.lose_the_answer_to(b"DISCARD ALL")
+        assert book(1) == 1
+        assert book(2) == 2
+        assert len(store._lending._idle) == 1
+        store.close()
+
+
+@BOTH
+def test_a_transaction_that_is_interrupted_while_it_ends_leaves_no_connection_behind(store, ledger, make, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    _, book = make(store)
+    book(1)
+    monkeypatch.setattr(lending, "_ending", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        book(2)
+    monkeypatch.undo()
+    assert store._lending._idle == []
+    assert book(3) == 3
+    assert ledger() == [1, 2, 3]
+
+
+def test_a_server_that_is_gone_cannot_begin_a_transaction(tmp_path):
+    store = PostgresStore(f"postgresql:///db?host={tmp_path}&port=1", timeout_s=0.5)
+    with pytest.raises(StoreUnavailable, match="Nothing was sent"):
+        store.transaction().__enter__()
+
+    async def main():
+        with pytest.raises(StoreUnavailable, match="Nothing was sent"):
+            await store.atransaction().__aenter__()
+
+    asyncio.run(main())
+
+
+def test_a_commit_that_turns_into_a_rollback_is_not_taken_for_one(store):
+    with store.transaction() as transaction:
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            transaction.connection.execute("SELECT 1 / 0")
+        with pytest.raises(StoreUnavailable, match="the server rolled back instead"):
+            transaction.commit()
+
+
+def test_an_async_rival_that_comes_between_look_and_write_refuses_the_completion(store):
+    store.apply(ops.Claim(request("booking", on=TRANSACTED, latch="step"), "t", LEASE_S, dispatch=False))
+
+    async def main():
+        async with store.atransaction() as transaction:
+            perform = transaction._perform
+
+            async def beaten(exchange):
+                reply = await perform(exchange)
+                if type(exchange).__name__ == "See":
+                    await store.aapply(ops.Claim(request("credit", latch="step"), "r", LEASE_S, dispatch=True))
+                return reply
+
+            transaction._perform = beaten
+            assert await transaction.complete(ops.Complete("booking", "t", 1, b"done")) == ops.Refused("claimed")
+
+    asyncio.run(main())

@@ -182,7 +182,9 @@ class Lane:
         """Take along everybody who waits."""
         waiting = self._lanes.waiting
         while waiting:
-            self._jobs = [waiting.popleft() for _ in range(min(len(waiting), BATCH_MAX))]
+            self._jobs = self._lanes.take_along()
+            if not self._jobs:
+                continue
             self.busy = True
             if self.wire is not None and self.wire.stale():
                 self.drop()
@@ -208,13 +210,14 @@ class Lane:
         self._give_up_at = give_up_at
         if self._watch is None:
             self._watch = self._loop.call_later(max(0.0, give_up_at - time.monotonic()), self._look_at_the_clock)
-        if self.wire is not None and not self.wire.flushed:
+        assert self.wire is not None
+        if not self.wire.flushed:
             self._loop.add_writer(self.wire.fd, self._readable)
 
     def _readable(self) -> None:
-        if self.wire is None or self._talk is None:
-            if self.wire is not None:
-                self._hear()
+        assert self.wire is not None
+        if self._talk is None:
+            self._hear()
             return
         try:
             flushing = not self.wire.flushed
@@ -311,6 +314,13 @@ class Lanes:
                 lane.work()
                 break
         await done
+
+    def take_along(self) -> list[Job]:
+        """Everybody who waits, but for those whose time was over before their turn came."""
+        jobs = [self.waiting.popleft() for _ in range(min(len(self.waiting), BATCH_MAX))]
+        now = time.monotonic()
+        fail((job for job in jobs if job.give_up_at <= now), Lost("all connections were busy all the time"))
+        return [job for job in jobs if not job.done]
 
     def close(self) -> None:
         """From any thread."""

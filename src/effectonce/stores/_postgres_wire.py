@@ -8,6 +8,7 @@ A connection that did not answer in time is never used again: its late answer wo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import time
@@ -20,9 +21,10 @@ from psycopg.pq.abc import PGconn, PGresult
 from effectonce.stores._postgres_sql import Query
 
 READING, WRITING = pq.PollingStatus.READING, pq.PollingStatus.WRITING
-_FAILED, _SYNC, _ABORTED = pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.PIPELINE_SYNC, pq.ExecStatus.PIPELINE_ABORTED
+_FAILED, _SYNC = pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.PIPELINE_SYNC
 _FINE = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK})
-FRESH_S = 0.1
+_GOING = "57P"  # the server shuts down, crashes or starts: the connection is as good as gone
+FRESH_S = 0.01
 
 
 class Lost(Exception):
@@ -106,10 +108,8 @@ class Wire:
                     return self._received()
                 if result is not None:
                     self._results.append(result)
-                elif not self._pipeline:
+                elif not self._pipeline or pgconn.status != pq.ConnStatus.OK:
                     return self._received()
-                elif pgconn.status != pq.ConnStatus.OK:
-                    raise Lost(said(pgconn))
         except OperationalError as error:
             raise Lost(said(error)) from None
         return None
@@ -119,14 +119,14 @@ class Wire:
         self._answered_at = time.monotonic()
         if len(results) == 1 and results[0].status in _FINE:
             return results
-        failed = next((result for result in results if result.status == _FAILED), None)
-        if failed is not None and self.pgconn.status != pq.ConnStatus.OK:
-            raise Lost(said(failed))
+        failed = next((ServerError(result) for result in results if result.status == _FAILED), None)
+        if self.pgconn.status != pq.ConnStatus.OK or (failed is not None and failed.sqlstate.startswith(_GOING)):
+            raise Lost(str(failed or "the connection was closed"))
         for name, result in zip(self._preparing, results, strict=False):  # the simple protocol has more results than questions
             if name is not None and result.status == pq.ExecStatus.COMMAND_OK:
                 self._prepared.add(name)
         if failed is not None:
-            raise ServerError(failed)
+            raise failed
         names = self._preparing
         return [result for n, result in enumerate(results) if n >= len(names) or names[n] is None]
 
@@ -166,7 +166,7 @@ class Wire:
 
     def leave(self) -> None:
         """In a forked child: give back our end of the socket without a word. The connection is the parent's."""
-        if self.fd >= 0:
+        with contextlib.suppress(OSError):  # it was closed before the fork
             os.close(self.fd)
 
 
