@@ -179,11 +179,12 @@ def async_calls(store: str, url: str, floor: Any, slices: int) -> list[Row]:
 
 
 def on_postgres(folder: Path, slices: int) -> list[Row]:
-    """On a private server, on the same disk. Its usual driver in sync code is one more row."""
+    """On a private server, on the same disk, each in a database of its own: the same steps again would be replays."""
     with Postgres(under=folder.parent) as server:
         url = server.database()
         rows = sync_calls("postgres", url, BareLibpq(url), slices)
-        rows += beside_psycopg(url, slices)
+        rows += beside_psycopg(server.database(), slices)
+        url = server.database()
         return rows + async_calls("postgres", url, AsyncpgPool(url), slices)
 
 
