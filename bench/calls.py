@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from _paired import Goal, Row, Slice, filesystem, fsync_s, machine, options, ratio, report, speedup, take_turns, timed
+from _postgres import AsyncpgPool, BareLibpq, BarePsycopg, Postgres
 from _redis_calls import redis_rows
 from _stores import (
     CLAIM,
@@ -42,8 +43,24 @@ GOALS = {
     ("sqlite", "sync", "first", 1): Goal("<=", 1.4),
     ("sqlite", "sync", "replay", 1): Goal("<=", 2.8),
     ("sqlite", "sync", "cached", 1): Goal("<=", 0.6),
+    ("postgres", "sync", "first", 1): Goal("<=", 1.35),
+    ("postgres", "sync", "replay", 1): Goal("<=", 2.2),
+    ("postgres", "async", "first", 1): Goal("<=", 0.7),
+    ("postgres", "async", "replay", 1): Goal("<=", 0.9),
 }
-FASTER = {("sqlite", "async", "first", 64): Goal(">=", 3.0)}
+FASTER = {
+    ("sqlite", "async", "first", 64): Goal(">=", 3.0),
+    ("postgres", "async", "first", 64): Goal(">=", 4.0),
+    ("postgres", "async", "replay", 64): Goal(">=", 2.5),
+}
+FLOORS: dict[tuple[str, str], Any] = {
+    ("memory", "sync"): BareDict,
+    ("memory", "async"): BareAsyncDict,
+    ("sqlite", "sync"): BareSqlite,
+    ("sqlite", "async"): BareAiosqlite,
+    ("postgres", "sync"): BareLibpq,
+    ("postgres", "async"): AsyncpgPool,
+}
 
 
 # ---------------------------------------------------------------- how often the store is asked
@@ -115,9 +132,7 @@ def rows_of(store: str, colour: str, callers: int, medians: dict[str, float]) ->
     return rows
 
 
-def sync_calls(store: str, folder: Path, slices: int) -> list[Row]:
-    floor: Any = (BareDict if store == "memory" else BareSqlite)(folder / "bare.db")
-    url = "memory://" if store == "memory" else f"sqlite:///{folder / 'ours.db'}"
+def sync_calls(store: str, url: str, floor: Any, slices: int) -> list[Row]:
     ours, caching = Guarded(url), Guarded(url, cache=4096)
     for _ in range(HOT):
         floor.first(), ours.first(), caching.first()
@@ -138,9 +153,7 @@ def sync_calls(store: str, folder: Path, slices: int) -> list[Row]:
     return rows
 
 
-def async_calls(store: str, folder: Path, slices: int) -> list[Row]:
-    floor: Any = (BareAsyncDict if store == "memory" else BareAiosqlite)(folder / "abare.db")
-    url = "memory://" if store == "memory" else f"sqlite:///{folder / 'aours.db'}"
+def async_calls(store: str, url: str, floor: Any, slices: int) -> list[Row]:
     ours, caching = AsyncGuarded(url), AsyncGuarded(url, cache=4096)
     rows = []
     with asyncio.Runner() as runner:
@@ -161,6 +174,37 @@ def async_calls(store: str, folder: Path, slices: int) -> list[Row]:
         for each in (floor, ours, caching):
             runner.run(each.close())
     return rows
+
+
+# ---------------------------------------------------------------- a server
+
+
+def on_postgres(folder: Path, slices: int) -> list[Row]:
+    """On a private server, on the same disk, each in a database of its own: the same steps again would be replays."""
+    with Postgres(under=folder.parent) as server:
+        url = server.database()
+        rows = sync_calls("postgres", url, BareLibpq(url), slices)
+        rows += beside_psycopg(server.database(), slices)
+        url = server.database()
+        return rows + async_calls("postgres", url, AsyncpgPool(url), slices)
+
+
+def beside_psycopg(url: str, slices: int) -> list[Row]:
+    usual, ours = BarePsycopg(url), Guarded(url)
+    for _ in range(HOT):
+        ours.first()
+    contenders = {
+        f"{who} {what}": functools.partial(timed, getattr(each, what), 25)
+        for who, each in (("usual", usual), ("ours", ours))
+        for what in ("first", "replay")
+    }
+    medians = take_turns(contenders, slices)
+    for each in (usual, ours):
+        each.close()
+    return [
+        ratio(f"postgres {what}, beside psycopg", medians[f"ours {what}"], medians[f"usual {what}"])
+        for what in ("first", "replay")
+    ]
 
 
 # ---------------------------------------------------------------- many processes
@@ -233,8 +277,10 @@ def main() -> None:
         disk = {"disk": f"{filesystem(folder)}, one fdatasync {fsync_us:.0f} us"}
         rows = round_trips(folder)
         for store in ("memory", "sqlite"):
-            rows += sync_calls(store, folder, slices)
-            rows += async_calls(store, folder, slices)
+            for colour, calls_in in (("sync", sync_calls), ("async", async_calls)):
+                url = "memory://" if store == "memory" else f"sqlite:///{folder / colour}.db"
+                rows += calls_in(store, url, FLOORS[store, colour](folder / f"{colour}-bare.db"), slices)
+        rows += on_postgres(folder, slices)
         rows += redis_rows(folder, slices, CALLERS, by_threads, by_tasks)
         rows += many_processes(folder, calls, rounds)
     report(rows, chosen, machine() | disk)

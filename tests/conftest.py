@@ -7,3 +7,18 @@ pytest.register_assert_rewrite("effectonce.testing.conformance")
 
 # What a store could not be told is kept among the user's state; not among this user's.
 os.environ["EFFECTONCE_SPOOL"] = tempfile.mkdtemp(prefix="effectonce-test-spool-")
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """One private PostgreSQL for this pytest process."""
+    from tests.servers.postgres import Postgres
+
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres):
+    """The URL of a new, empty database."""
+    return postgres.database()

@@ -17,7 +17,7 @@ EXPECTED = {
         "transactions of a replay",
         *(
             f"{store} {colour} x{callers} {what}"
-            for store in ("memory", "sqlite")
+            for store in ("memory", "sqlite", "postgres")
             for colour in ("sync", "async")
             for callers in (1, 16, 64)
             for what in ("first", "replay", "cached")
@@ -31,6 +31,7 @@ EXPECTED = {
             for callers in (1, 16, 64)
             for what in ("first", "replay")
         ),
+        *(f"postgres {what}, beside psycopg" for what in ("first", "replay")),
         *(f"8 processes, {what}" for what in ("median", "p99", "p99.9", "worst")),
     },
     "canonical.py": {

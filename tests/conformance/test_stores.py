@@ -6,6 +6,7 @@ from tests.servers import redis
 from effectonce import Keyring
 from effectonce.stores._sealed import Sealed
 from effectonce.stores.memory import MemoryStore
+from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.redis import RedisStore
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.conformance import CHECKS, COLOURS, Bench
@@ -13,9 +14,12 @@ from effectonce.testing.conformance import CHECKS, COLOURS, Bench
 RING = Keyring({"2026-11": b"n" * 32})
 OPENERS = {
     "memory": lambda _, clock: MemoryStore(clock=clock),
-    "sqlite": lambda path, clock: SqliteStore(path / "effects.db", clock=clock),
+    "sqlite": lambda asked, clock: SqliteStore(asked.getfixturevalue("tmp_path") / "effects.db", clock=clock),
     "sealed memory": lambda _, clock: Sealed(MemoryStore(clock=clock), RING),
-    "sealed sqlite": lambda path, clock: Sealed(SqliteStore(path / "effects.db", clock=clock), RING),
+    "sealed sqlite": lambda asked, clock: Sealed(
+        SqliteStore(asked.getfixturevalue("tmp_path") / "effects.db", clock=clock), RING
+    ),
+    "postgres": lambda asked, clock: PostgresStore(asked.getfixturevalue("postgres").emptied(), clock=clock),
     "redis": lambda _, clock: RedisStore(redis.emptied(redis.server()).url, clock=clock),
     "redis cluster": lambda _, clock: RedisStore(redis.emptied(redis.cluster()).url, clock=clock),
 }
@@ -24,8 +28,8 @@ OPENERS = {
 @pytest.mark.parametrize("colour", COLOURS)
 @pytest.mark.parametrize("backend", OPENERS)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_conformance(check, backend, colour, tmp_path):
-    with Bench(lambda clock: OPENERS[backend](tmp_path, clock), colour) as bench:
+def test_conformance(check, backend, colour, request):
+    with Bench(lambda clock: OPENERS[backend](request, clock), colour) as bench:
         check(bench)
 
 

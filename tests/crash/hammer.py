@@ -9,9 +9,10 @@ from effectonce import Guard, current_effect
 from effectonce.testing.bank import pay
 
 
-def main(db, port, keys, callers, seed):
-    guard = Guard(f"sqlite:///{db}")
-    guard.store._busy_s = 60.0
+def main(url, port, keys, callers, seed):
+    guard = Guard(url)
+    if url.startswith("sqlite"):
+        guard.store._busy_s = 60.0
 
     @guard.tool(kind="irreversible", wait_s=100)
     def charge(invoice: str):

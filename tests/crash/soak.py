@@ -1,6 +1,6 @@
 """Kill and stop real processes at every named point, thousands of times, and count what happened downstream.
 
-    python -m tests.crash.soak --kills 2000 --stops 200 [--store redis]
+    python -m tests.crash.soak --kills 2000 --stops 200 [--store postgres|redis] [--store-kills 50]
 
 Each round is one effect. Worker processes call it and die at a named point, once or twice, or are stopped past their lease and continued
 after somebody else has called; a last worker, which does not die, asks for the outcome. What was promised is judged at the end from the
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import inspect
 import json
 import os
 import random
@@ -23,14 +24,19 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from effectonce import Downstream, EffectOnceError, Found, Guard, NotFound, Outcome, current_effect
+from effectonce import Downstream, EffectOnceError, Found, Guard, NotFound, Outcome, StoreUnavailable, current_effect
 from effectonce.stores import open_store
+from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.bank import Bank, Teller
 from effectonce.testing.crash import TOOL_POINTS, CrashingStore, die
 from tests.servers import redis
+from tests.servers.postgres import Postgres
 
 LEASE_S = 0.3
+PATIENCE_S = 60.0
+LATER = ("StoreUnavailable", "InFlight", "GaveUp")  # nobody was told anything definite: asking again is safe
+EXISTS = "SELECT count(*) FROM sqlite_schema WHERE name = 'payments'"
 RUNNERS = 3
 SETUPS = {  # downstream -> kind, points that a worker may be killed at, points that it may be stopped at
     "key": ("irreversible", ("before the claim", "claimed", "dispatched", "in flight", "effect done", "completed")),
@@ -46,9 +52,10 @@ EXACTLY_ONCE = ("key", "transaction")
 
 
 def work(round_, point, how):
-    """One process, one call. Returns what it was told."""
+    """One process, one call; one that does not die asks until it is told something. Returns what it was told."""
     store = opened(round_["store"])
-    guard = Guard(store if point is None else CrashingStore(store, at=point, how=how), cache=0)
+    guard = Guard(store if point is None else CrashingStore(store, at=point, how=how), cache=0, spool=round_["spool"])
+    insist(guard.spool.settle)  # what an earlier process could not tell the store
     downstream = round_["downstream"]
     decorate = guard.tool(
         kind=SETUPS[downstream][0],
@@ -66,14 +73,34 @@ def work(round_, point, how):
             found = teller.find(payment_id)
         return NotFound() if found is None else Found(found["receipt"])
 
-    with guard.step("soak", round_["id"]):
-        if round_["colour"] == "sync":
-            return told(lambda: guard.call(guarded(decorate(pay), find, downstream), {"payment_id": round_["id"]}))
-        return told(lambda: asyncio.run(_call_async(guard, decorate, pay, find, round_)))
+    def call():
+        with guard.step("soak", round_["id"]):
+            if round_["colour"] == "sync":
+                return told(lambda: guard.call(guarded(decorate(pay), find, downstream), {"payment_id": round_["id"]}))
+            return told(lambda: asyncio.run(_call_async(guard, decorate, pay, find, round_)))
+
+    give_up_at = time.monotonic() + PATIENCE_S
+    while True:
+        report = call()
+        if point is not None or report["status"] not in LATER or time.monotonic() > give_up_at:
+            return report
+
+
+def insist(call):
+    """Until the store answers: it may be starting again."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return call()
+        except StoreUnavailable:
+            if time.monotonic() > give_up_at:
+                raise
 
 
 def opened(where):
     """A store by its URL, or SQLite by the path of its file."""
+    if where.startswith("postgres"):
+        return PostgresStore(where, timeout_s=30.0)
     return open_store(where) if "://" in where else SqliteStore(where, busy_s=30.0)
 
 
@@ -85,7 +112,8 @@ def guarded(tool, find, downstream):
 
 async def _call_async(guard, decorate, pay, find, round_):
     async def apay(payment_id: str) -> str:
-        return pay(payment_id)
+        paid = pay(payment_id)
+        return await paid if inspect.isawaitable(paid) else paid
 
     async def afind(payment_id: str):
         return find(payment_id)
@@ -109,11 +137,32 @@ def _pay(payment_id, round_, point, how):
 
 def _insert(payment_id, round_, point, how):
     connection = current_effect().connection
+    if round_["store"].startswith("postgres"):
+        return (_insert_into_postgres if round_["colour"] == "sync" else _ainsert_into_postgres)(
+            connection, payment_id, point, how
+        )
     connection.execute("CREATE TABLE IF NOT EXISTS payments (payment_id TEXT)")
     row = connection.execute("INSERT INTO payments VALUES (?)", (payment_id,))
     if point in TOOL_POINTS:
         die(how)
     return f"row {row.lastrowid}"
+
+
+INSERT = "INSERT INTO payments (payment_id) VALUES (%s) RETURNING n"
+
+
+def _insert_into_postgres(connection, payment_id, point, how):
+    row = connection.execute(INSERT, (payment_id,)).fetchone()
+    if point in TOOL_POINTS:
+        die(how)
+    return f"row {row[0]}"
+
+
+async def _ainsert_into_postgres(connection, payment_id, point, how):
+    row = await (await connection.execute(INSERT, (payment_id,))).fetchone()
+    if point in TOOL_POINTS:
+        die(how)
+    return f"row {row[0]}"
 
 
 def told(call):
@@ -193,7 +242,7 @@ def runner(rounds, progress):
 def plan(kills, stops, store, ports, seed):
     """Rounds that visit every downstream, colour and point, twice-killed ones among them."""
     rng, rounds, planned = random.Random(seed), [], 0
-    setups = {name: setup for name, setup in SETUPS.items() if name != "transaction" or "://" not in store}
+    setups = {name: setup for name, setup in SETUPS.items() if name != "transaction" or not store.startswith("redis")}
 
     def add(downstream, points, *, stop):
         number = len(rounds)
@@ -245,40 +294,64 @@ def count_effects(store, ledgers):
     effects = Counter()
     for ledger in ledgers:
         effects.update(entry["payment_id"] for entry in ledger)
-    if "://" in store:
+    if store.startswith("redis"):
         return effects
-    with SqliteStore(store).transaction() as transaction:
-        exists = transaction.connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'payments'").fetchone()[0]
+    store = opened(store)
+    with store.transaction() as transaction:
+        exists = isinstance(store, PostgresStore) or transaction.connection.execute(EXISTS).fetchone()[0]
         rows = transaction.connection.execute("SELECT payment_id FROM payments").fetchall() if exists else []
+    store.close()
     effects.update(payment_id for (payment_id,) in rows)
     return effects
 
 
 @contextlib.contextmanager
 def served(store, folder):
-    """A SQLite file, or a private server that syncs each write to its disk."""
+    """Where the records are kept: a file, or a private server that syncs each write to its disk. Also how to kill and restart it."""
     if store == "sqlite":
-        yield str(Path(folder, "effects.db"))
-    else:
+        yield str(Path(folder, "effects.db")), None
+    elif store == "redis":
         server = redis.Server(Path(folder, "redis"), fsync="always")
-        yield server.url
+        yield server.url, lambda: (server.stop(), server.start())
         server.stop()
+    else:
+        with Postgres() as server:
+            url = server.database()
+            server.execute("CREATE TABLE payments (n serial, payment_id text)", url)
+            yield url, lambda: (server.kill(), server.start())
 
 
-def soak(kills, stops, seed, on_progress, store="sqlite"):
+class Saboteur:
+    """Kills the server again and again while the workers work, evenly over the run."""
+
+    def __init__(self, restart, times, rounds):
+        self._restart, self._every, self._seen, self.times = restart, rounds / times if times else 0, 0, 0
+
+    def advance(self, n):
+        self._seen += n
+        while self._every and self._seen >= (self.times + 1) * self._every:
+            self._restart()
+            self.times += 1
+
+
+def soak(kills, stops, seed, on_progress, store="sqlite", store_kills=0):
     with (
         tempfile.TemporaryDirectory(prefix="effectonce-soak-") as folder,
-        served(store, folder) as where,
+        served(store, folder) as (where, restart),
         Bank(Path(folder, "plain"), honours_keys=False) as plain,
         Bank(Path(folder, "keyed"), honours_keys=True) as keyed,
     ):
         rounds = plan(kills, stops, where, (plain.port, keyed.port), seed)
+        for round_ in rounds:
+            round_["spool"] = str(Path(folder, "spool"))
+        saboteur = Saboteur(restart, store_kills, len(rounds))
         began = time.monotonic()
-        reports = run_all(rounds, on_progress)
+        reports = run_all(rounds, lambda n: (on_progress(n), saboteur.advance(n)))
         effects = count_effects(where, (plain.ledger(), keyed.ledger()))
     return {
         "kills": sum(len(report.get("killed", ())) for report in reports),
         "stops": sum(len(report.get("stopped", ())) for report in reports),
+        "store_kills": saboteur.times,
         "effects_asked_for": len(reports),
         "downstreams": sorted({report["downstream"] for report in reports}),
         "seconds": round(time.monotonic() - began, 1),
@@ -320,7 +393,8 @@ def show(result):
     console = Console()
     console.print(sheet)
     console.print(
-        f"{result['kills']} SIGKILL and {result['stops']} SIGSTOP over {result['effects_asked_for']} effects in "
+        f"{result['kills']} SIGKILL, {result['stops']} SIGSTOP and {result['store_kills']} kills of the store itself over "
+        f"{result['effects_asked_for']} effects in "
         f"{result['seconds']} s: {result['duplicates']} duplicates, {result['lost_outcomes']} lost outcomes, "
         f"{result['false_failures']} false failures, {result['phantom_successes']} phantom successes."
     )
@@ -331,11 +405,12 @@ def main():
     parser.add_argument("--kills", type=int, default=2000)
     parser.add_argument("--stops", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--store", choices=("sqlite", "redis"), default="sqlite")
+    parser.add_argument("--store", choices=("sqlite", "postgres", "redis"), default="sqlite")
+    parser.add_argument("--store-kills", type=int, default=0, help="how often the server itself is killed and started again")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.json:
-        result = soak(options.kills, options.stops, options.seed, lambda _: None, options.store)
+        result = soak(options.kills, options.stops, options.seed, lambda _: None, options.store, options.store_kills)
         print(json.dumps(result))
     else:
         from rich.progress import Progress
@@ -343,7 +418,7 @@ def main():
         with Progress(auto_refresh=False) as bar:  # no thread beside us: we fork
             task = bar.add_task("killing and stopping", total=options.kills + options.stops)
             tell = lambda n: (bar.advance(task, n), bar.refresh())
-            result = soak(options.kills, options.stops, options.seed, tell, options.store)
+            result = soak(options.kills, options.stops, options.seed, tell, options.store, options.store_kills)
         show(result)
     bad = sum(result[name] for name in ("duplicates", "lost_outcomes", "false_failures", "phantom_successes", "worker_errors"))
     sys.exit(1 if bad else 0)

@@ -10,13 +10,13 @@ import pytest
 from effectonce.testing.bank import Bank
 
 
-def hammer(tmp_path, *, processes, keys, callers):
+def hammer(tmp_path, url, *, processes, keys, callers):
     with Bank(tmp_path / "ledger") as bank:
         command = [
             sys.executable,
             "-m",
             "tests.crash.hammer",
-            str(tmp_path / "effects.db"),
+            url,
             str(bank.port),
             str(keys),
             str(callers),
@@ -29,7 +29,7 @@ def hammer(tmp_path, *, processes, keys, callers):
 
 @pytest.mark.timeout(300)
 def test_8_processes_of_64_threads_on_one_key_land_one_effect(tmp_path):
-    effects, told = hammer(tmp_path, processes=8, keys=1, callers=64)
+    effects, told = hammer(tmp_path, f"sqlite:///{tmp_path}/effects.db", processes=8, keys=1, callers=64)
 
     assert effects == {"inv_0": 1}
     assert len(told) == 512
@@ -38,9 +38,28 @@ def test_8_processes_of_64_threads_on_one_key_land_one_effect(tmp_path):
 
 @pytest.mark.timeout(300)
 def test_1000_keys_of_50_callers_land_1000_effects(tmp_path):
-    effects, told = hammer(tmp_path, processes=2, keys=1000, callers=25)
+    effects, told = hammer(tmp_path, f"sqlite:///{tmp_path}/effects.db", processes=2, keys=1000, callers=25)
 
     assert len(effects) == 1000
     assert set(effects.values()) == {1}
     assert len(told) == 50_000
     assert len(set(told)) == 1000
+
+
+@pytest.mark.timeout(300)
+def test_8_processes_of_16_threads_on_one_key_land_one_effect_on_postgres(tmp_path, database):
+    effects, told = hammer(tmp_path, database, processes=8, keys=1, callers=16)
+
+    assert effects == {"inv_0": 1}
+    assert len(told) == 128
+    assert len(set(told)) == 1
+
+
+@pytest.mark.timeout(300)
+def test_100_keys_of_20_callers_land_100_effects_on_postgres(tmp_path, database):
+    effects, told = hammer(tmp_path, database, processes=2, keys=100, callers=10)
+
+    assert len(effects) == 100
+    assert set(effects.values()) == {1}
+    assert len(told) == 2000
+    assert len(set(told)) == 100

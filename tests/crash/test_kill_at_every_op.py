@@ -4,6 +4,7 @@ What must hold is read from the guarantee table: the same data that the engine a
 """
 
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -23,20 +24,33 @@ SCENARIOS = (
     ("landed-unanswered", "refused"),
     ("landed-unanswered", "not-sent", "ok"),
 )
+SERVER_SCENARIOS = (("ok",), ("landed-unanswered", "ok"), ("lost", "refused"))  # a server takes a moment for each world
 KINDS = [kind for kind in Kind if kind is not Kind.READ]
 MAX_OPS = 60
 
 
 def worlds(
-    tmp_path, kind, capability, colour, *, separate_dispatch=False, probe=True, delay_s=None, keyring=None, open_store=None
+    place,
+    kind,
+    capability,
+    colour,
+    *,
+    separate_dispatch=False,
+    probe=True,
+    delay_s=None,
+    keyring=None,
+    open_store=None,
+    scenarios=SCENARIOS,
 ):
-    """Every scenario, dying at every op, before and after it."""
-    for scenario, when in itertools.product(SCENARIOS, ("before", "after")):
+    """Every scenario, dying at every op, before and after it. The place is a folder, or a server that is used for every world."""
+    for scenario, when in itertools.product(scenarios, ("before", "after")):
         for nth in range(MAX_OPS):
             behaviours = () if capability is Capability.TRANSACTION and "landed-unanswered" in scenario else scenario
             world = World(kind, capability, colour, behaviours, separate_dispatch, delay_s, probe, die_at=(nth, when))
-            if capability is Capability.TRANSACTION:
-                world.use_sqlite(tmp_path / f"{'-'.join(scenario)}-{when}-{nth}.db")
+            if not isinstance(place, Path):
+                world.use_postgres(place.emptied())
+            elif capability is Capability.TRANSACTION:
+                world.use_sqlite(place / f"{'-'.join(scenario)}-{when}-{nth}.db")
             elif open_store is not None:
                 world.store = open_store(world.clock)
             if keyring is not None:
@@ -92,6 +106,16 @@ def test_killed_at_every_op_the_guarantee_holds(kind, capability, colour, tmp_pa
 def test_killed_at_every_op_on_a_sealed_store_the_guarantee_holds(capability, colour, tmp_path):
     for scenario, world in worlds(tmp_path, Kind.WRITE, capability, colour, keyring=Keyring({"2026-11": b"n" * 32})):
         check(world, scenario, resume(world))
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize("capability", Capability)
+def test_killed_at_every_op_the_guarantee_holds_on_postgres(capability, colour, postgres):
+    runs = 0
+    for scenario, world in worlds(postgres, Kind.WRITE, capability, colour, scenarios=SERVER_SCENARIOS):
+        check(world, scenario, resume(world))
+        runs += 1
+    assert runs > 20
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])

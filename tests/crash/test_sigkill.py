@@ -9,7 +9,7 @@ import pytest
 from tests.crash.soak import SETUPS, STOP_POINTS
 
 
-@pytest.fixture(scope="module", params=["sqlite", "redis"])
+@pytest.fixture(scope="module", params=["sqlite", "postgres", "redis"])
 def soaked(request):
     command = [sys.executable, "-m", "tests.crash.soak", "--kills", "100", "--stops", "16", "--json", "--store", request.param]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import inspect
 import itertools
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from effectonce import (
     CannotTell,
@@ -21,10 +23,26 @@ from effectonce import _tool as tool_module
 from effectonce._core.ops import Op, Sleep
 from effectonce._core.terms import GUARANTEES, Capability, Kind
 from effectonce.stores.memory import MemoryStore
+from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.clock import FakeClock
 
 LEASE_S, DELAY_S = 30.0, 60.0
+
+
+class Tables(NamedTuple):
+    """How the tool's own table is made and looked for."""
+
+    create: str
+    exists: str
+
+
+SQLITE = Tables(
+    "CREATE TABLE IF NOT EXISTS ledger (n INTEGER PRIMARY KEY)", "SELECT count(*) FROM sqlite_schema WHERE name = 'ledger'"
+)
+POSTGRES = Tables(
+    "CREATE TABLE IF NOT EXISTS ledger (n serial PRIMARY KEY)", "SELECT count(*) FROM pg_tables WHERE tablename = 'ledger'"
+)
 
 
 class Crash(BaseException):
@@ -49,11 +67,16 @@ class World:
     def __post_init__(self):
         self.clock = FakeClock()
         self.store = MemoryStore(clock=self.clock)
+        self.tables = SQLITE
         self.pending = list(self.behaviours)
         self.ops = itertools.count()
 
     def use_sqlite(self, path):
         self.store = SqliteStore(path, clock=self.clock)
+
+    def use_postgres(self, url):
+        """An empty database, but for the table of the tool's own rows."""
+        self.store, self.tables = PostgresStore(url, clock=self.clock), POSTGRES
 
     @property
     def guarantee(self):
@@ -80,21 +103,30 @@ class World:
 
     def _land(self, effect):
         if self.capability is Capability.TRANSACTION:
-            effect.connection.execute("CREATE TABLE IF NOT EXISTS ledger (n INTEGER PRIMARY KEY)")
-            effect.connection.execute("INSERT INTO ledger DEFAULT VALUES")
-            return {"receipt": effect.connection.execute("SELECT max(n) FROM ledger").fetchone()[0]}
+            awaited = self.colour == "async" and self.tables is POSTGRES
+            return self._aland(effect.connection) if awaited else self._insert(effect.connection)
         if self.capability is Capability.KEY and effect.downstream_key in self.seen:
             return self.seen[effect.downstream_key]
         self.effects += 1
         self.seen[effect.downstream_key] = {"receipt": self.effects}
         return {"receipt": self.effects}
 
+    def _insert(self, connection):
+        connection.execute(self.tables.create)
+        connection.execute("INSERT INTO ledger DEFAULT VALUES")
+        return {"receipt": connection.execute("SELECT max(n) FROM ledger").fetchone()[0]}
+
+    async def _aland(self, connection):
+        await connection.execute(self.tables.create)
+        await connection.execute("INSERT INTO ledger DEFAULT VALUES")
+        return {"receipt": (await (await connection.execute("SELECT max(n) FROM ledger")).fetchone())[0]}
+
     def count(self):
         """Effects that really happened."""
         if self.capability is not Capability.TRANSACTION:
             return self.effects
         with self.store.transaction() as transaction:
-            tables = transaction.connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'ledger'").fetchone()[0]
+            tables = transaction.connection.execute(self.tables.exists).fetchone()[0]
             return transaction.connection.execute("SELECT count(*) FROM ledger").fetchone()[0] if tables else 0
 
     def look_up(self):
@@ -140,7 +172,8 @@ class World:
     def _call_async(self, guard, decorate):
         @decorate
         async def pay(invoice: str) -> dict:
-            return self.send()
+            sent = self.send()
+            return await sent if inspect.isawaitable(sent) else sent
 
         async def look_up(invoice):
             return self.look_up()

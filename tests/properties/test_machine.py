@@ -1,11 +1,13 @@
 """Random histories: each store against the reference, and the reference against what a record may never do."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 from tests.servers import redis
 
 from effectonce import Keyring
 from effectonce.stores._sealed import Sealed
 from effectonce.stores.memory import MemoryStore
+from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.redis import RedisStore
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.machine import store_machine
@@ -27,3 +29,14 @@ TestMemory.settings = PROGRAMS
 
 TestRedis = store_machine(lambda clock, _: RedisStore(redis.emptied(redis.server()).url, clock=clock)).TestCase
 TestRedis.settings = PROGRAMS
+
+SERVER = []
+TestPostgres = store_machine(lambda clock, _: PostgresStore(SERVER[0].emptied(), clock=clock)).TestCase
+TestPostgres.settings = PROGRAMS
+pytest.mark.usefixtures("the_server")(TestPostgres)
+
+
+@pytest.fixture(scope="module")
+def the_server(postgres):
+    """Hypothesis makes its own instances, so they find the server here."""
+    SERVER[:] = [postgres]

@@ -120,10 +120,13 @@ _LOOKS_AROUND = frozenset({Claim, Dispatch, Complete})
 
 
 def latch_of(r: Record | None, op: Any) -> str:
-    """The latch that this op has to look at, "" if none: only what was not sent yet waits for others (T1, T2, T3, T5b)."""
-    if type(op) not in _LOOKS_AROUND or (r is not None and r.state is not State.CLAIMED):
+    """The latch that this op has to look at, "" if none: only what was not sent yet waits for others (T1, T2, T3, T5b, T13)."""
+    if type(op) not in _LOOKS_AROUND:
         return ""
-    return op.request.latch if r is None and isinstance(op, Claim) else "" if r is None else r.request.latch
+    if r is None or r.state in TERMINAL:
+        born = isinstance(op, Claim) and (r is None or op.request.terms.rerun)
+        return op.request.latch if born else ""
+    return r.request.latch if r.state is State.CLAIMED else ""
 
 
 # ---------------------------------------------------------------- guards
@@ -353,8 +356,8 @@ RULES: tuple[Rule, ...] = (
     Rule("T7", Claim, State.CLAIMED, State.IN_DOUBT, (same_request, lease_over, not_resendable), _abandoned),
     *_claims("T8", State.DISPATCHED, (same_request, lease_over, resendable), _stolen),
     Rule("T7", Claim, State.DISPATCHED, State.IN_DOUBT, (same_request, lease_over, not_resendable), _abandoned),
-    *_claims("T13", State.COMPLETED, (may_rerun,), _reborn),
-    *_claims("T13", State.FAILED, (may_rerun,), _reborn),
+    *_claims("T13", State.COMPLETED, (may_rerun, unlatched), _reborn),
+    *_claims("T13", State.FAILED, (may_rerun, unlatched), _reborn),
     Rule("T3", Dispatch, State.CLAIMED, State.DISPATCHED, (owns, next_send, resendable, unlatched), _sent),
     Rule("T3", Dispatch, State.DISPATCHED, State.DISPATCHED, (owns, next_send, resendable), _sent),
     Rule("T4", Unsend, State.DISPATCHED, State.CLAIMED, (owns, this_send), _unsent),

@@ -32,7 +32,21 @@ from effectonce._core.ops import (
     Sweep,
     Unsend,
 )
-from effectonce._core.records import TABLE, TERMINAL, Record, Rule, Scene, State, Table, lease_over, same_request, window_over
+from effectonce._core.records import (
+    TABLE,
+    TERMINAL,
+    Record,
+    Rule,
+    Scene,
+    State,
+    Table,
+    lease_over,
+    may_rerun,
+    same_request,
+    window_over,
+)
+
+_RERUN_FROM = (State.COMPLETED, State.FAILED)
 
 
 class Step(Struct, frozen=True):
@@ -90,7 +104,7 @@ def _refusal(r: Record | None, op: RecordOp | Sweep, scene: Scene) -> Any:
 
 def _claim_refusal(r: Record | None, op: Claim, scene: Scene) -> Any:
     """Why this claim holds nothing: the first reason that is true, the caller's own mistakes before the weather."""
-    if r is None:
+    if r is None or (scene.rival is not None and r.state in _RERUN_FROM and may_rerun(r, op, scene)):
         return _wait_for_others(op, scene)
     if r.state is State.TOMBSTONE or (r.state in TERMINAL and window_over(r, op, scene)):
         return Expired(scene.now - r.dedup_until)

@@ -9,7 +9,7 @@ __all__ = ["Capabilities", "Store", "open_store"]
 
 
 def open_store(url: str) -> Store:
-    """Open the store that *url* names: `sqlite:///effects.db`, `redis://host:6379/0` or `memory://`."""
+    """Open the store that *url* names: `sqlite:///effects.db`, `postgresql://user@host/database`, `redis://host:6379/0` or `memory://`."""
     scheme, separator, rest = url.partition("://")
     match scheme:
         case "memory" if separator and not rest:
@@ -20,6 +20,10 @@ def open_store(url: str) -> Store:
             from effectonce.stores.sqlite import SqliteStore
 
             return SqliteStore(rest[1:])
+        case "postgresql" | "postgres" if separator:
+            from effectonce.stores.postgres import PostgresStore
+
+            return PostgresStore(url)
         case "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "redis+cluster" | "rediss+cluster":
             from effectonce.stores.redis import RedisStore
 
@@ -27,5 +31,5 @@ def open_store(url: str) -> Store:
         case _:
             raise ContractViolation(
                 f"{url!r} is not the URL of a store. Use sqlite:///effects.db (relative), sqlite:////var/lib/effects.db (absolute), "
-                f"redis://host:6379/0 (Redis or Valkey) or memory:// (tests)."
+                f"postgresql://user@host/database, redis://host:6379/0 (Redis or Valkey) or memory:// (tests)."
             )

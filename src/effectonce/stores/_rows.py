@@ -54,7 +54,7 @@ def birth(record: Record) -> tuple[Any, ...]:
     return (
         r.key,
         r.fingerprint,
-        _write_terms(r.terms),
+        write_terms(r.terms),
         r.tenant,
         r.scope,
         r.step,
@@ -115,7 +115,7 @@ STATES = {str(state): state for state in State}
 
 
 @lru_cache(maxsize=1024)
-def _write_terms(terms: Terms) -> str:
+def write_terms(terms: Terms) -> str:
     # JSON has no infinity, so numbers are written as text.
     fields = {name: getattr(terms, name) for name in Terms.__struct_fields__}
     return orjson.dumps({name: repr(v) if isinstance(v, float) else v for name, v in fields.items()}).decode()

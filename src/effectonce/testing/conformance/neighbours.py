@@ -18,7 +18,7 @@ from effectonce._core.ops import (
     Unsend,
 )
 from effectonce._core.records import State
-from effectonce.testing.conformance.bench import KEYED, LEASE_S, RACERS, TRANSACTED, Bench, request
+from effectonce.testing.conformance.bench import KEYED, LEASE_S, RACERS, TRANSACTED, WINDOW_S, Bench, request, terms
 
 # ---------------------------------------------------------------- steps and sequences
 
@@ -69,6 +69,17 @@ def a_claim_that_was_sent_before_holds_its_step(bench: Bench) -> None:
     bench.apply(Dispatch("refund", token, epoch, 2, LEASE_S))
     bench.apply(Unsend("refund", token, epoch, 2, 0))
     assert bench.claim(request("credit", latch="step"))[1] == Latched("refund", "pay", None)
+
+
+def a_key_that_runs_again_after_its_window_waits_for_its_step(bench: Bench) -> None:
+    weekly = request("refund", on=terms(rerun=True), latch="step")
+    token, epoch = bench.held(weekly)
+    bench.apply(Complete("refund", token, epoch, b"done"))
+    bench.clock.advance(WINDOW_S)
+    other, other_epoch = bench.held(request("credit", latch="step"))
+    assert bench.claim(weekly)[1] == Latched("credit", "pay", LEASE_S)
+    bench.apply(Complete("credit", other, other_epoch, b"done"))
+    assert bench.claim(weekly)[1] == Held(2, 1, dispatched=True)
 
 
 def of_many_different_calls_of_a_step_one_holds(bench: Bench) -> None:

@@ -1,0 +1,314 @@
+"""A connection that is lent to a tool: its writes and its record in one COMMIT, which is not the tool's to give.
+
+psycopg's own `commit()`, `rollback()` and `close()` are refused on the spot. A COMMIT inside the tool's SQL cannot be seen coming, so the
+transaction carries a mark that ends with it (a setting made with `SET LOCAL`): if the mark is gone when the record is to be written, the
+transaction that was lent is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import psycopg
+from psycopg import pq
+from psycopg.pq.abc import PGconn, PGresult
+
+from effectonce._core.ops import Applied, Complete, Refused
+from effectonce.errors import ContractViolation, StoreUnavailable
+from effectonce.stores import _postgres_sql as sql
+from effectonce.stores._exchange import Exchange, arun, decide_once, run
+from effectonce.stores._postgres_jobs import Job, result
+from effectonce.stores._postgres_wire import Lost, ServerError, Wire
+
+Now = Callable[[], "bytes | None"]
+Open = Callable[[float], Wire]
+GONE = "Nothing of this transaction stays, and nothing was sent."
+UNCONFIRMED = "Whether COMMIT was carried out is not known; the record will tell."
+
+
+def _refuse(*_: Any, **__: Any) -> NoReturn:
+    raise ContractViolation(
+        "this transaction is not the tool's to end: its record is written in the same COMMIT, after the tool returns. "
+        "Raise an error to roll back; use connection.transaction() for a part that may fail."
+    )
+
+
+def lend(connection: Any) -> Any:
+    """Take the end of the transaction out of the tool's hands."""
+    for name in ("commit", "rollback", "close", "cancel", "cancel_safe"):
+        setattr(connection, name, _refuse)
+    connection.prepare_threshold = None  # behind a pooler, what was prepared is gone after the transaction
+    return connection
+
+
+def _closed() -> PGconn:
+    pgconn = pq.PGconn.connect_start(b"host=/nowhere")
+    pgconn.finish()
+    return pgconn
+
+
+_CLOSED = _closed()
+
+
+def _check_status(wire: Wire) -> None:
+    """Is there a transaction in which a record can be written?"""
+    match wire.pgconn.transaction_status:
+        case pq.TransactionStatus.INTRANS:
+            return
+        case pq.TransactionStatus.INERROR:
+            raise ContractViolation(
+                "the tool caught a database error and went on, but the server has given its transaction up. Nothing of it stays. "
+                "Let the error out, or put the part that may fail into connection.transaction()."
+            )
+        case _:
+            _over()
+
+
+def _over() -> NoReturn:
+    raise ContractViolation(
+        "the tool ended the transaction that was lent to it (COMMIT or ROLLBACK in its SQL). What it committed stays, but its record does "
+        "not say so, and a repeated call runs it again. Take the COMMIT out of the tool: its record is written in the same one."
+    )
+
+
+def _check_mark(results: list[PGresult]) -> None:
+    if results[0].get_value(0, 0) != b"1":
+        _over()
+
+
+def _check_committed(results: list[PGresult]) -> None:
+    if results[0].command_status != b"COMMIT":
+        raise Lost("the server rolled back instead")
+
+
+class Loan:
+    """What both colours know about one open transaction."""
+
+    def __init__(self, wire: Wire, where: str, now: Now, timeout_s: float) -> None:
+        self.wire, self._where, self._now, self._timeout_s = wire, where, now, timeout_s
+
+    def give_up_at(self) -> float:
+        return time.monotonic() + self._timeout_s
+
+    def job(self, exchange: Exchange[Any]) -> Job:
+        return Job(exchange, self._now(), self.give_up_at())
+
+    def unavailable(self, error: Exception, known: str) -> StoreUnavailable:
+        return StoreUnavailable(f"{self._where}: {error}. {known}")
+
+
+class Lending:
+    """Connections for tools that run inside a transaction: a bounded number for threads, as many for each event loop."""
+
+    def __init__(self, open_wire: Open, where: str, now: Now, timeout_s: float, limit: int) -> None:
+        self._open, self._where, self._now, self._timeout_s, self._limit = open_wire, where, now, timeout_s, limit
+        self._idle: list[Wire] = []
+        self._places = threading.Semaphore(limit)
+        self._loop_places: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = weakref.WeakKeyDictionary()
+
+    def begin(self) -> Loan:
+        give_up_at = time.monotonic() + self._timeout_s
+        if not self._places.acquire(timeout=self._timeout_s):
+            raise self._crowded()
+        wire = self._take()
+        try:
+            if wire is None:
+                wire = self._open(give_up_at)
+            wire.ask_simple(sql.BEGIN, give_up_at)
+        except BaseException:
+            self._places.release()
+            _close(wire)
+            raise
+        return self._loan(wire)
+
+    def end(self, loan: Loan) -> None:
+        """Roll back what is not committed. A session that a tool has used is washed before anybody else gets it."""
+        try:
+            for command in _ending(loan.wire):
+                loan.wire.ask_simple(command, loan.give_up_at())
+            self._give_back(loan.wire)
+        except (Lost, ServerError):
+            loan.wire.close()
+        except BaseException:
+            loan.wire.close()
+            raise
+        finally:
+            self._places.release()
+
+    async def abegin(self) -> Loan:
+        give_up_at = time.monotonic() + self._timeout_s
+        places = self._places_of(asyncio.get_running_loop())
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await places.acquire()
+        except TimeoutError:
+            raise self._crowded() from None
+        wire = self._take()
+        try:
+            if wire is None:
+                wire = await asyncio.to_thread(self._open, give_up_at)
+            wire.send_simple(sql.BEGIN)
+            await areceive(wire, give_up_at)
+        except BaseException:
+            places.release()
+            _close(wire)
+            raise
+        return self._loan(wire)
+
+    async def aend(self, loan: Loan) -> None:
+        try:
+            for command in _ending(loan.wire):
+                loan.wire.send_simple(command)
+                await areceive(loan.wire, loan.give_up_at())
+            self._give_back(loan.wire)
+        except (Lost, ServerError):
+            loan.wire.close()
+        except BaseException:
+            loan.wire.close()
+            raise
+        finally:
+            self._places_of(asyncio.get_running_loop()).release()
+
+    def _places_of(self, loop: asyncio.AbstractEventLoop) -> asyncio.Semaphore:
+        return self._loop_places.setdefault(loop, asyncio.Semaphore(self._limit))
+
+    def _loan(self, wire: Wire) -> Loan:
+        return Loan(wire, self._where, self._now, self._timeout_s)
+
+    def _crowded(self) -> Lost:
+        return Lost(f"all {self._limit} connections for transactions were busy for {self._timeout_s:g} s")
+
+    def _take(self) -> Wire | None:
+        while self._idle:
+            with contextlib.suppress(IndexError):  # another thread took the last one
+                wire = self._idle.pop()
+                if not wire.stale():
+                    return wire
+                wire.close()
+        return None
+
+    def _give_back(self, wire: Wire) -> None:
+        if wire.fd >= 0:
+            self._idle.append(wire)
+
+    def close(self) -> None:
+        while (wire := self._take()) is not None:
+            wire.close()
+
+
+def _close(wire: Wire | None) -> None:
+    if wire is not None:
+        wire.close()
+
+
+def _ending(wire: Wire) -> Iterator[str]:
+    """What puts a session that a tool has used back as it was."""
+    match wire.pgconn.transaction_status:
+        case pq.TransactionStatus.IDLE:
+            pass
+        case pq.TransactionStatus.INTRANS | pq.TransactionStatus.INERROR:
+            yield "ROLLBACK"
+        case _:  # in the middle of something: nobody knows what its next answer will be about
+            wire.close()
+            return
+    yield "DISCARD ALL"
+
+
+class LentConnection:
+    """An open transaction of a sync tool."""
+
+    def __init__(self, loan: Loan) -> None:
+        self._loan = loan
+        self.connection: Any = lend(psycopg.Connection(loan.wire.pgconn))
+
+    def take_back(self) -> None:
+        """Whoever kept the connection finds it closed."""
+        self.connection.pgconn = _CLOSED
+
+    def complete(self, op: Complete, /) -> Applied | Refused:
+        loan = self._loan
+        _check_status(loan.wire)
+        try:
+            _check_mark(loan.wire.ask([sql.Query(sql.LENT, ())], loan.give_up_at()))
+            return run(decide_once(op), self._perform)
+        except (Lost, ServerError) as error:
+            raise loan.unavailable(error, GONE) from error
+
+    def _perform(self, exchange: Exchange[Any]) -> Any:
+        job = self._loan.job(exchange)
+        try:
+            job.settle(self._loan.wire.ask(job.queries, job.give_up_at))
+        except ServerError as error:
+            job.refuse(error)
+        return result(job)
+
+    def commit(self) -> None:
+        try:
+            _check_committed(self._loan.wire.ask_simple("COMMIT", self._loan.give_up_at()))
+        except (Lost, ServerError) as error:
+            raise self._loan.unavailable(error, UNCONFIRMED) from error
+
+
+class LentAsyncConnection:
+    """The same for an async tool."""
+
+    def __init__(self, loan: Loan) -> None:
+        self._loan = loan
+        self.connection: Any = lend(psycopg.AsyncConnection(loan.wire.pgconn))
+
+    def take_back(self) -> None:
+        """Whoever kept the connection finds it closed."""
+        self.connection.pgconn = _CLOSED
+
+    async def complete(self, op: Complete, /) -> Applied | Refused:
+        loan = self._loan
+        _check_status(loan.wire)
+        try:
+            loan.wire.send([sql.Query(sql.LENT, ())], named=False)
+            _check_mark(await areceive(loan.wire, loan.give_up_at()))
+            return await arun(decide_once(op), self._perform)
+        except (Lost, ServerError) as error:
+            raise loan.unavailable(error, GONE) from error
+
+    async def _perform(self, exchange: Exchange[Any]) -> Any:
+        job = self._loan.job(exchange)
+        try:
+            self._loan.wire.send(job.queries, named=False)
+            job.settle(await areceive(self._loan.wire, job.give_up_at))
+        except ServerError as error:
+            job.refuse(error)
+        return result(job)
+
+    async def commit(self) -> None:
+        try:
+            self._loan.wire.send_simple("COMMIT")
+            _check_committed(await areceive(self._loan.wire, self._loan.give_up_at()))
+        except (Lost, ServerError) as error:
+            raise self._loan.unavailable(error, UNCONFIRMED) from error
+
+
+async def areceive(wire: Wire, give_up_at: float) -> list[PGresult]:
+    """Wait on the running loop until the results are there."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(wire.fd, ready.set)
+    try:
+        async with asyncio.timeout(max(0.0, give_up_at - time.monotonic())):
+            while (results := wire.receive()) is None:
+                if not wire.flushed:
+                    loop.add_writer(wire.fd, ready.set)
+                await ready.wait()
+                ready.clear()
+                loop.remove_writer(wire.fd)
+        return results
+    except TimeoutError:
+        raise Lost("no answer in time") from None
+    finally:
+        loop.remove_reader(wire.fd)
+        loop.remove_writer(wire.fd)

@@ -1,0 +1,235 @@
+"""PostgreSQL: durable, for many machines, and a tool's own rows can commit together with its record.
+
+Theory of operation. Every op is answered by exchanges (see `_exchange.py`), and every exchange is one round trip and one transaction of the
+server. The server decides races, by a primary key, by a unique index of what is in the air, and by the revision of a row; it never decides
+about the protocol. Several exchanges that wait at the same time share a round trip and a commit (see `_postgres_crews.py`).
+
+Nothing is remembered in a session: a transaction pooler may lend us another one each time. Commits are durable whatever the defaults of the
+server, the role or the database are; a server that could lose what it acknowledged is refused. Connections are made when they are first
+needed, in the process and on the loop that needs them, and one that did not answer in time is thrown away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, TypeVar
+
+from effectonce._core.ops import Browse, Claim, Dispatch, Find, Op, Tally
+from effectonce.errors import ContractViolation, StoreUnavailable
+from effectonce.stores._exchange import Bear, Exchange, See, SwapAll, answer, arun, run
+from effectonce.stores.base import Capabilities
+
+try:
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+except ImportError as missing:
+    raise ImportError("the PostgreSQL store needs psycopg 3. Install it: pip install 'effectonce[postgres]'") from missing
+
+from effectonce.stores import _postgres_sql as sql
+from effectonce.stores._postgres_crews import Crew, Lanes
+from effectonce.stores._postgres_jobs import LOOK_AGAIN, Habits, Job, Unreadable, result
+from effectonce.stores._postgres_lending import Lending, LentAsyncConnection, LentConnection
+from effectonce.stores._postgres_schema import Unfit, prepare
+from effectonce.stores._postgres_wire import Lost, ServerError, Wire, connect
+
+R = TypeVar("R")
+FAILURES = (Lost, ServerError, Unfit, Unreadable)
+_BEFORE_A_SEND = (Claim, Dispatch)
+_READS = (Find, Browse, Tally)
+
+
+class PostgresStore:
+    """One PostgreSQL database shared by every process of every machine that has its URL."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = 5.0,
+        connections: int = 2,
+        transactions: int = 16,
+        prepared: bool = True,
+        accept_fsync_off: bool = False,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """Open nothing yet.
+
+        At most *connections* are used by all threads together, as many again by each event loop, and *transactions* by tools that run
+        inside one. Two are enough for most: while they are busy, whoever waits shares the next round trip, which beats a connection each.
+        `prepared=False` is for poolers that refuse prepared statements outright; others are noticed. With `accept_fsync_off=True` a server
+        that may lose records is accepted, and the store no longer calls itself durable. Only tests pass a *clock*.
+        """
+        try:
+            self._conninfo = make_conninfo(url, client_encoding="utf8", fallback_application_name="effectonce")
+        except ProgrammingError as error:
+            raise ContractViolation(f"this is not the URL of a PostgreSQL database: {str(error).strip()}") from None
+        self.where = _where(url)
+        self.capabilities = Capabilities(durable=not accept_fsync_off, transactions=True)
+        self._timeout_s, self._limits, self._clock = timeout_s, (connections, transactions), clock
+        self._accept_fsync_off = accept_fsync_off
+        self._habits = Habits(named=prepared)
+        self._start()
+        _STORES.add(self)
+
+    def _start(self) -> None:
+        """Everything that must not cross a fork."""
+        connections, transactions = self._limits
+        self._wires: weakref.WeakSet[Wire] = weakref.WeakSet()
+        self._crew = Crew(self._open, self._habits, connections)
+        self._lanes: dict[asyncio.AbstractEventLoop, Lanes] = {}
+        self._lanes_lock = threading.Lock()
+        self._lending = Lending(self._open, self.where, self._now, self._timeout_s, transactions)
+
+    def _open(self, give_up_at: float) -> Wire:
+        wire = connect(self._conninfo, give_up_at)
+        try:
+            prepare(wire, give_up_at, accept_fsync_off=self._accept_fsync_off)
+        except BaseException:
+            wire.close()
+            raise
+        self._wires.add(wire)
+        return wire
+
+    def _now(self) -> bytes | None:
+        return None if self._clock is None else sql.pack_float(self._clock())
+
+    # ------------------------------------------------------------ both colours
+
+    def apply(self, op: Op[R], /) -> R:
+        give_up_at = time.monotonic() + self._timeout_s
+        try:
+            return run(answer(op), lambda exchange: self._perform(exchange, give_up_at))
+        except FAILURES as error:
+            raise self._unavailable(error, _known(op)) from error
+
+    def _perform(self, exchange: Exchange[Any], give_up_at: float) -> Any:
+        if isinstance(exchange, SwapAll):
+            jobs = [Job(swap, None, give_up_at) for swap in exchange.swaps]
+            if jobs:
+                self._crew.do(jobs)
+            return tuple(result(job) for job in jobs)
+        job = Job(exchange, self._now(), give_up_at)
+        self._crew.do([job])
+        reply = result(job)
+        return self._perform(_closer(exchange), give_up_at) if reply is LOOK_AGAIN else reply
+
+    async def aapply(self, op: Op[R], /) -> R:
+        give_up_at = time.monotonic() + self._timeout_s
+        lanes = self._lanes_of(asyncio.get_running_loop())
+        try:
+            return await arun(answer(op), lambda exchange: self._aperform(exchange, give_up_at, lanes))
+        except FAILURES as error:
+            raise self._unavailable(error, _known(op)) from error
+
+    async def _aperform(self, exchange: Exchange[Any], give_up_at: float, lanes: Lanes) -> Any:
+        if isinstance(exchange, SwapAll):
+            jobs = [Job(swap, None, give_up_at) for swap in exchange.swaps]
+            if jobs:
+                await lanes.do(jobs)
+            return tuple(result(job) for job in jobs)
+        job = Job(exchange, self._now(), give_up_at)
+        await lanes.do([job])
+        reply = result(job)
+        return await self._aperform(_closer(exchange), give_up_at, lanes) if reply is LOOK_AGAIN else reply
+
+    def _lanes_of(self, loop: asyncio.AbstractEventLoop) -> Lanes:
+        lanes = self._lanes.get(loop)
+        if lanes is None:
+            with self._lanes_lock:
+                for old in [old for old in self._lanes if old.is_closed()]:
+                    self._lanes.pop(old).close()
+                lanes = self._lanes[loop] = Lanes(loop, self._open, self._habits, self._limits[0])
+        return lanes
+
+    def close(self) -> None:
+        """Close every connection that is not in use. A later call opens new ones."""
+        self._crew.close()
+        self._lending.close()
+        with self._lanes_lock:
+            while self._lanes:
+                self._lanes.popitem()[1].close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the interpreter may be half gone
+            self.close()
+
+    def _unavailable(self, error: Exception, known: str) -> StoreUnavailable:
+        remedy = f" {error.remedy}" if isinstance(error, Unfit) else ""
+        return StoreUnavailable(f"{self.where}: {error}. {known}{remedy}")
+
+    # ------------------------------------------------------------ transactions
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[LentConnection]:
+        """The tool's writes and its record in one COMMIT, on a connection of its own."""
+        try:
+            loan = self._lending.begin()
+        except FAILURES as error:
+            raise self._unavailable(error, "Nothing was sent.") from error
+        lent = LentConnection(loan)
+        try:
+            yield lent
+        finally:
+            lent.take_back()
+            self._lending.end(loan)
+
+    @contextlib.asynccontextmanager
+    async def atransaction(self) -> AsyncIterator[LentAsyncConnection]:
+        try:
+            loan = await self._lending.abegin()
+        except FAILURES as error:
+            raise self._unavailable(error, "Nothing was sent.") from error
+        lent = LentAsyncConnection(loan)
+        try:
+            yield lent
+        finally:
+            lent.take_back()
+            await self._lending.aend(loan)
+
+
+def _closer(exchange: Exchange[Any]) -> See:
+    """What to look at when a birth was beaten by somebody else."""
+    assert isinstance(exchange, Bear)
+    request = exchange.record.request
+    return See(request.key, request.latch, request.after)
+
+
+def _known(op: Op[Any]) -> str:
+    """What a caller may still rely on when its op was not answered."""
+    if isinstance(op, _BEFORE_A_SEND):
+        return "Nothing was sent."
+    if isinstance(op, _READS):
+        return "Nothing was changed."
+    return "Whether this was written is not known; repeating it is safe."
+
+
+def _where(url: str) -> str:
+    """The database as an error may name it: without a password."""
+    parts = conninfo_to_dict(url)
+    port = f":{parts['port']}" if "port" in parts else ""
+    return f"postgresql://{parts.get('host', '')}{port}/{parts.get('dbname', '')}"
+
+
+# ---------------------------------------------------------------- fork
+
+_STORES: weakref.WeakSet[PostgresStore] = weakref.WeakSet()
+_INHERITED: list[Any] = []
+
+
+def _after_fork() -> None:
+    """Give the child its own connections. Its parent's are left without a word: one would end them for the parent as well."""
+    for store in _STORES:
+        for wire in store._wires:  # noqa: SLF001  # the same module's
+            wire.leave()
+            _INHERITED.append(wire)
+        _INHERITED.append((store._crew, store._lanes, store._lending))  # noqa: SLF001
+        store._start()  # noqa: SLF001
+
+
+os.register_at_fork(after_in_child=_after_fork)

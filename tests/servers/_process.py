@@ -1,0 +1,101 @@
+"""Start a server as a user that may run it, wait until it answers, and end exactly that process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+
+NOBODY = 65534
+START_S = 30.0
+
+
+def private_folder(name, under=None):
+    """A short path (a socket's name has to fit 107 characters), in memory where there is some: fsync is cheap there."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=under or memory))
+    if os.getuid() == 0:
+        os.chown(folder, NOBODY, NOBODY)
+    return folder
+
+
+def as_nobody(command):
+    """Servers refuse to run as root."""
+    if os.getuid() != 0:
+        return command
+    return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--", *command]
+
+
+def tool(name, package):
+    """Where a Debian program is; says what to install if it is nowhere."""
+    found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
+    if found is None:
+        raise RuntimeError(f"{name} is missing. As root: apt-get install {package}  (`make test` does it)")
+    return found
+
+
+class Process:
+    """One server process and everything that it started."""
+
+    def __init__(self, command, log):
+        self.log = log
+        with log.open("ab") as output:
+            self._popen = subprocess.Popen(
+                as_nobody([str(word) for word in command]), stdout=output, stderr=output, cwd="/", start_new_session=True
+            )
+        self.pid = self._popen.pid
+
+    def wait_until(self, ready):
+        """Wait until *ready()* is true, or the process has died of something that its log tells."""
+        give_up = threading.Event()
+        timer = threading.Timer(START_S, give_up.set)
+        timer.start()
+        try:
+            while not ready():
+                if self._popen.poll() is not None or give_up.is_set():
+                    raise RuntimeError(f"{self.log.name} did not start:\n{self.log.read_text(errors='replace')}")
+                give_up.wait(0.01)
+        finally:
+            timer.cancel()
+
+    def end(self, how=signal.SIGTERM):
+        """Send the signal and wait until it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, how)
+        self._popen.wait(START_S)
+
+    def kill_all(self):
+        """SIGKILL to every process of this server, at once; returns when they are all gone."""
+        os.kill(self.pid, signal.SIGSTOP)  # it must not fork another one meanwhile
+        handles = [os.pidfd_open(pid) for pid in (*descendants(self.pid), self.pid)]
+        for handle in handles:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        for handle in handles:
+            select.select([handle], [], [])
+            os.close(handle)
+        self._popen.wait(START_S)
+
+    def signal_all(self, how):
+        """To every process of this server."""
+        for pid in (self.pid, *descendants(self.pid)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, how)
+
+
+def descendants(pid):
+    children = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    return [each for child in children for each in (child, *descendants(child))]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

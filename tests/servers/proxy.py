@@ -1,0 +1,95 @@
+"""A TCP proxy in front of any server: it notes what clients send, and loses or holds back answers when it is told to."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+
+
+class Proxy:
+    """Listens on a free port of this machine. `target` is the path of a socket, or a host and a port."""
+
+    def __init__(self, target):
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.sent = []  # for each connection: the bytes that its client sent
+        self._open = []
+        self._passing = threading.Event()
+        self._passing.set()
+        self._loses = self._holds = None
+        self.lost = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._passing.set()
+        self._listener.close()
+        self.cut()
+
+    def stall(self):
+        """Hold every answer back."""
+        self._passing.clear()
+
+    def flow(self):
+        self._passing.set()
+
+    def lose_the_answer_to(self, word):
+        """Once: pass on the next request that contains *word*, wait until the server has answered it, and hang up instead."""
+        self.lost.clear()
+        self._loses = word
+
+    def hold_the_answer_to(self, word):
+        """Once: pass on the next request that contains *word*, and never answer on that connection again."""
+        self._holds = word
+
+    def cut(self):
+        """Hang up on everybody."""
+        for each in self._open:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client):
+        unix = not isinstance(self._target, tuple)
+        server = socket.socket(socket.AF_UNIX if unix else socket.AF_INET)
+        with client, server, contextlib.suppress(OSError):
+            server.connect(str(self._target) if unix else self._target)
+            self._open += [client, server]
+            losing, held, sent = threading.Event(), threading.Event(), bytearray()
+            self.sent.append(sent)
+            back = threading.Thread(target=self._answers, args=(server, client, losing, held), daemon=True)
+            back.start()
+            while chunk := client.recv(1 << 16):
+                sent += chunk
+                if self._loses is not None and self._loses in chunk:
+                    self._loses = None
+                    losing.set()
+                if self._holds is not None and self._holds in chunk:
+                    self._holds = None
+                    held.set()
+                server.sendall(chunk)
+            server.shutdown(socket.SHUT_WR)
+            back.join()
+
+    def _answers(self, server, client, losing, held):
+        with contextlib.suppress(OSError):
+            while chunk := server.recv(1 << 16):
+                if losing.is_set():
+                    self.lost.set()
+                    break
+                self._passing.wait()
+                if held.is_set():
+                    continue
+                client.sendall(chunk)
+        for each in (client, server):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,437 @@
+"""What only a server can do: be away, hang, restart, stand by, be newer, or forget to sync."""
+
+import asyncio
+import itertools
+import os
+import sys
+import threading
+import time
+
+import psycopg
+import pytest
+
+from effectonce import ContractViolation, StoreUnavailable
+from effectonce._core import ops
+from effectonce.stores import _postgres_schema as schema
+from effectonce.stores import open_store
+from effectonce.stores.postgres import PostgresStore
+from effectonce.testing.conformance.bench import KEYED, LEASE_S, request
+from tests.servers.postgres import Postgres, round_trips, through
+from tests.servers.proxy import Proxy
+from tests.stores.helpers import aguarded, guarded
+
+
+@pytest.fixture
+def store(database):
+    store = PostgresStore(database, timeout_s=5.0)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def proxy(postgres):
+    with Proxy(postgres.socket) as proxy:
+        yield proxy
+
+
+def claim(key, token="t", **changes):
+    return ops.Claim(request(key, **changes), token, LEASE_S, dispatch=True)
+
+
+def refused(store, reason):
+    """Nothing is sent, in either colour, and the reason is told."""
+    for paying in (guarded, aguarded):
+        calls = []
+        _, pay = paying(store, calls)
+        with pytest.raises(StoreUnavailable, match=reason) as caught:
+            asyncio.run(pay()) if paying is aguarded else pay()
+        assert calls == [], "nothing may be sent"
+        assert caught.value.retriable
+        assert "Nothing was sent" in str(caught.value)
+
+
+# ---------------------------------------------------------------- the URL
+
+
+def test_a_url_opens_the_store(database):
+    for url in (database, database.replace("postgresql://", "postgres://")):
+        store = open_store(url)
+        assert isinstance(store, PostgresStore)
+        assert store.capabilities.durable
+        assert store.capabilities.transactions
+        store.close()
+
+
+def test_a_url_that_is_none_is_refused():
+    with pytest.raises(ContractViolation, match="not the URL of a PostgreSQL database"):
+        PostgresStore("postgresql://host/db?no_such_option=1")
+
+
+def test_without_psycopg_the_module_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.delitem(sys.modules, "effectonce.stores.postgres")
+    with pytest.raises(ImportError, match="pip install 'effectonce"):
+        open_store("postgresql://localhost/effects")
+
+
+def test_an_error_never_names_the_password(tmp_path):
+    store = PostgresStore(f"postgresql://ada:hunter2@/effects?host={tmp_path}&port=1", timeout_s=0.5)
+    with pytest.raises(StoreUnavailable) as caught:
+        store.apply(ops.Tally())
+    assert "hunter2" not in str(caught.value)
+    assert "/effects" in str(caught.value)
+
+
+# ---------------------------------------------------------------- round trips
+
+
+def test_a_first_call_is_two_round_trips_and_a_replay_is_one(database, proxy):
+    store, calls = PostgresStore(through(proxy, database)), []
+    _, pay = guarded(store, calls)
+    pay("warm up")
+    counts = [round_trips(proxy.sent[0])]
+    for _ in range(2):
+        pay()
+        counts.append(round_trips(proxy.sent[0]))
+
+    assert [after - before for before, after in itertools.pairwise(counts)] == [2, 1]
+    assert len(proxy.sent) == 1
+    store.close()
+
+
+def test_an_async_first_call_is_two_round_trips_and_a_replay_is_one(database, proxy):
+    store, calls, counts = PostgresStore(through(proxy, database)), [], []
+
+    async def main():
+        _, pay = aguarded(store, calls)
+        for invoice in ("warm up", "inv_1", "inv_1"):
+            await pay(invoice)
+            counts.append(round_trips(proxy.sent[0]))
+
+    asyncio.run(main())
+    assert [after - before for before, after in itertools.pairwise(counts)] == [2, 1]
+    store.close()
+
+
+def test_waiting_async_callers_share_round_trips(database, proxy):
+    store = PostgresStore(through(proxy, database), connections=1)
+
+    async def main():
+        await store.aapply(claim("warm up"))
+        before = round_trips(proxy.sent[0])
+        replies = await asyncio.gather(*(store.aapply(claim(f"k{n}")) for n in range(64)))
+        return replies, round_trips(proxy.sent[0]) - before
+
+    replies, trips = asyncio.run(main())
+    assert all(isinstance(reply, ops.Held) for reply in replies)
+    assert trips == 2, "the first goes alone, the others together"
+    store.close()
+
+
+def test_waiting_threads_share_a_round_trip(database, proxy):
+    store = PostgresStore(through(proxy, database), connections=1)
+    store.apply(claim("warm up"))
+    before = round_trips(proxy.sent[0])
+    proxy.stall()
+    threads = [threading.Thread(target=store.apply, args=(claim(f"k{n}"),)) for n in range(9)]
+    for thread in threads:
+        thread.start()
+    while len(store._crew._waiting) < 8:
+        os.sched_yield()
+    proxy.flow()
+    for thread in threads:
+        thread.join()
+
+    assert round_trips(proxy.sent[0]) - before == 2
+    assert store.apply(ops.Tally()) == {"dispatched": 10}
+    store.close()
+
+
+def test_one_bad_apple_does_not_spoil_the_batch(database, postgres):
+    """A batch that fails is asked again one by one: only the one that is held up waits."""
+    store = PostgresStore(database, connections=1, timeout_s=1.0)
+    store.apply(claim("stuck"))
+    with psycopg.connect(database) as other:
+        other.execute("SELECT * FROM effectonce.effects WHERE key = 'stuck' FOR UPDATE")
+
+        async def main():
+            await store.aapply(ops.Tally())
+            others = [store.aapply(claim(f"k{n}")) for n in range(8)]
+            stuck = store.aapply(ops.Complete("stuck", "t", 1, b"x"))
+            return await asyncio.gather(*others[:4], stuck, *others[4:], return_exceptions=True)
+
+        replies = asyncio.run(main())
+    assert sum(isinstance(reply, ops.Held) for reply in replies) == 8
+    (error,) = [reply for reply in replies if isinstance(reply, StoreUnavailable)]
+    assert "Whether this was written is not known" in str(error)
+    store.close()
+
+
+# ---------------------------------------------------------------- servers that lose things
+
+
+def test_commits_are_durable_whatever_the_defaults_are(postgres, database):
+    name = database.partition("@/")[2].partition("?")[0]
+    postgres.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+    postgres.execute(
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "INSERT INTO noted VALUES (current_setting('synchronous_commit')); RETURN NEW; END $$",
+        database,
+    )
+    postgres.execute("CREATE TABLE noted (setting text)", database)
+    store, calls = PostgresStore(database), []
+    store.apply(ops.Tally())
+    postgres.execute(
+        "CREATE TRIGGER note AFTER INSERT OR UPDATE ON effectonce.effects FOR EACH ROW EXECUTE FUNCTION note()", database
+    )
+
+    _, pay = guarded(store, calls)
+    pay()
+    store.apply(claim("other"))
+    store.apply(ops.Renew("other", "t", 1, LEASE_S))
+    with store.transaction() as transaction:
+        assert transaction.connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
+
+    assert postgres.execute("SELECT DISTINCT setting FROM noted", database) == [("on",)]
+    store.close()
+
+
+@pytest.mark.parametrize("setting", ["fsync", "full_page_writes"])
+def test_a_server_that_may_lose_records_is_refused(setting):
+    with Postgres(**{setting: "off"}) as server:
+        url = server.database()
+        refused(PostgresStore(url), f"{setting} = off.*Set {setting} = on")
+        store = PostgresStore(url, accept_fsync_off=True)
+        assert not store.capabilities.durable
+        assert isinstance(store.apply(claim("k")), ops.Held)
+        store.close()
+
+
+def test_a_standby_is_refused():
+    with Postgres() as server:
+        url = server.url("postgres")
+        server.stop()
+        (server.data / "standby.signal").touch()
+        server.start(hot_standby="on")
+        refused(PostgresStore(url), "standby.*primary")
+
+
+def test_a_read_only_database_is_refused(postgres, database):
+    name = database.partition("@/")[2].partition("?")[0]
+    open_store(database).apply(ops.Tally())
+    postgres.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    refused(PostgresStore(database), "read-only")
+
+
+def test_a_database_in_another_encoding_is_refused(postgres):
+    postgres.execute("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
+    refused(PostgresStore(postgres.url("latin")), "encoded in LATIN1")
+    postgres.execute("DROP DATABASE latin")
+
+
+def test_a_full_disk_sends_nothing(postgres, database, tmp_path):
+    store, calls = PostgresStore(database), []
+    _, pay = guarded(store, calls)
+    pay()
+    postgres.execute(
+        "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$",
+        database,
+    )
+    postgres.execute(
+        "CREATE TRIGGER full_disk BEFORE INSERT ON effectonce.effects FOR EACH ROW EXECUTE FUNCTION full_disk()", database
+    )
+
+    with pytest.raises(StoreUnavailable, match=r"No space left on device\. Nothing was sent"):
+        pay("inv_2")
+    assert calls == ["inv_1"]
+    store.close()
+
+
+# ---------------------------------------------------------------- the schema
+
+
+def version(postgres, database):
+    return postgres.execute("SELECT max(version) FROM effectonce.migrations", database)[0][0]
+
+
+def test_an_older_schema_is_brought_up_to_date(postgres, database, monkeypatch):
+    with monkeypatch.context() as older:
+        older.setattr(schema, "SCHEMA_VERSION", 1)
+        PostgresStore(database).apply(claim("old"))
+        assert version(postgres, database) == 1
+
+    store = PostgresStore(database)
+    assert store.apply(ops.Find("old")).state == "dispatched"
+    assert version(postgres, database) == schema.SCHEMA_VERSION == 2
+    store.close()
+
+
+def test_many_processes_migrate_once_under_load(postgres, database, monkeypatch):
+    with monkeypatch.context() as older:
+        older.setattr(schema, "SCHEMA_VERSION", 1)
+        running = PostgresStore(database)
+        running.apply(claim("old"))
+    stop, errors, written = threading.Event(), [], []
+
+    def load():
+        while not stop.is_set():
+            key = f"k{len(written)}"
+            try:
+                running.apply(claim(key))
+                running.apply(ops.Complete(key, "t", 1, b"x"))
+            except StoreUnavailable as error:
+                errors.append(error)
+            written.append(key)
+
+    loading = threading.Thread(target=load)
+    loading.start()
+    stores = [PostgresStore(database) for _ in range(8)]
+    comers = [threading.Thread(target=store.apply, args=(ops.Tally(),)) for store in stores]
+    for comer in comers:
+        comer.start()
+    for comer in comers:
+        comer.join()
+    stop.set()
+    loading.join()
+
+    assert errors == []
+    assert written
+    assert postgres.execute("SELECT version FROM effectonce.migrations ORDER BY 1", database) == [(1,), (2,)]
+    for store in (running, *stores):
+        store.close()
+
+
+def test_a_newer_schema_is_refused_not_guessed(postgres, database, store):
+    store.apply(ops.Tally())
+    postgres.execute("INSERT INTO effectonce.migrations VALUES (99)", database)
+    refused(PostgresStore(database), "newer release .schema 99, this one knows 2.*Upgrade effectonce")
+
+
+def test_a_role_that_may_not_create_the_schema_is_told_what_to_do(postgres, database):
+    postgres.execute("CREATE ROLE mouse LOGIN")
+    refused(PostgresStore(database.replace("test@", "mouse@")), "permission denied.*create schema effectonce")
+    postgres.execute("DROP ROLE mouse")
+
+
+def test_a_state_that_this_release_does_not_know_is_refused_not_guessed(postgres, database, store):
+    store.apply(claim("k"))
+    postgres.execute("UPDATE effectonce.effects SET state = 'paused'", database)
+    with pytest.raises(StoreUnavailable, match=r"cannot read.*paused"):
+        store.apply(claim("k"))
+
+
+def test_text_that_postgres_cannot_hold_comes_back_as_it_was(store):
+    strange = "nul \0, escape \x1b, both \x1b0\0"
+    assert isinstance(store.apply(claim("k", scope=strange)), ops.Held)
+    store.apply(ops.Doubt("k", "t", 1, strange))
+    record = store.apply(ops.Find("k"))
+    assert (record.request.scope, record.reason) == (strange, strange)
+
+
+# ---------------------------------------------------------------- servers that go away
+
+
+def test_a_server_that_is_not_there_is_told_in_time(tmp_path):
+    began = time.monotonic()
+    refused(PostgresStore(f"postgresql:///db?host={tmp_path}&port=1", timeout_s=1.0), "No such file")
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_server_that_hangs_is_told_in_time_and_used_again_when_it_is_back(database, proxy, colour):
+    store = PostgresStore(through(proxy, database), timeout_s=0.3)
+
+    async def main():
+        async def apply(op):
+            return store.apply(op) if colour == "sync" else await store.aapply(op)
+
+        await apply(claim("before"))
+        proxy.stall()
+        began = time.monotonic()
+        for op in (claim("during"), ops.Complete("before", "t", 1, b"x"), ops.Tally()):
+            with pytest.raises(StoreUnavailable, match="in time"):
+                await apply(op)
+        assert time.monotonic() - began < 3
+        proxy.flow()
+        assert isinstance(await apply(claim("after")), ops.Held)
+        assert isinstance(await apply(claim("during", token="t")), ops.Held), "it may have been written, and is ours"
+
+    asyncio.run(main())
+    store.close()
+
+
+def test_a_frozen_server_is_told_in_time():
+    with Postgres() as server:
+        store = PostgresStore(server.database(), timeout_s=0.5)
+        store.apply(claim("k"))
+        server.freeze()
+        began = time.monotonic()
+        try:
+            refused(store, "in time")
+        finally:
+            server.thaw()
+        assert time.monotonic() - began < 10
+        assert store.apply(ops.Find("k")).state == "dispatched"
+        store.close()
+
+
+def test_a_restarted_server_is_found_again(postgres):
+    with Postgres() as server:
+        store, calls = PostgresStore(server.database()), []
+        _, pay = guarded(store, calls)
+        _, apay = aguarded(store, calls)
+
+        async def main():
+            assert await apay("async before") == {"receipt": 1}
+            assert pay() == {"receipt": 2}
+            with store.transaction():
+                pass
+            server.stop()
+            server.start()
+            assert pay() == {"receipt": 2}
+            assert await apay("async before") == {"receipt": 1}
+            with store.transaction() as transaction:
+                transaction.connection.execute("SELECT 1")
+
+        asyncio.run(main())
+        assert calls == ["async before", "inv_1"]
+        store.close()
+
+
+@pytest.mark.parametrize(("word", "known"), [(b"dispatched", "claim"), (b"outcome of k", "complete")])
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_lost_acknowledgement_is_answered_as_if_it_had_just_been_written(database, proxy, word, known, colour):
+    store = PostgresStore(through(proxy, database))
+    ops_in_order = {"claim": claim("k"), "complete": ops.Complete("k", "t", 1, b"outcome of k")}
+
+    async def main():
+        async def apply(op):
+            return store.apply(op) if colour == "sync" else await store.aapply(op)
+
+        await apply(ops.Tally())
+        for name, op in ops_in_order.items():
+            if name == known:
+                proxy.lose_the_answer_to(word)
+                with pytest.raises(StoreUnavailable, match="Nothing was sent" if name == "claim" else "is not known"):
+                    await apply(op)
+                assert proxy.lost.is_set()
+            reply = await apply(op)
+            assert reply == (ops.Held(1, 1, dispatched=True) if name == "claim" else ops.Applied(1))
+
+    asyncio.run(main())
+    assert store.apply(ops.Find("k")).sends == 1
+    store.close()
+
+
+def test_a_lost_acknowledgement_of_a_dispatch_is_answered_as_if_it_had_just_been_written(database, proxy):
+    store = PostgresStore(through(proxy, database))
+    store.apply(ops.Claim(request("k", on=KEYED), "t", LEASE_S, dispatch=False))
+    dispatch = ops.Dispatch("k", "t", 1, 1, LEASE_S)
+    store.apply(ops.Dispatch("k", "nobody", 1, 1, LEASE_S))
+    proxy.lose_the_answer_to(b"dispatched")
+    with pytest.raises(StoreUnavailable, match="Nothing was sent"):
+        store.apply(dispatch)
+    assert store.apply(dispatch) == ops.Applied(1)
+    assert store.apply(ops.Find("k")).sends == 1
+    store.close()

@@ -1,0 +1,339 @@
+"""Those who carry jobs to the server: interrupted, late, cut off in the middle, with more to say than fits a socket."""
+
+import asyncio
+import os
+import select
+import threading
+import time
+
+import pytest
+
+from effectonce import StoreUnavailable
+from effectonce._core import ops
+from effectonce._core.records import TABLE, Scene
+from effectonce._core.transitions import transition
+from effectonce.stores import _exchange, postgres
+from effectonce.stores import _postgres_crews as crews
+from effectonce.stores import _postgres_sql as sql
+from effectonce.stores._postgres_jobs import Job
+from effectonce.stores._postgres_wire import Lost
+from effectonce.stores.postgres import PostgresStore
+from effectonce.testing.conformance.bench import LEASE_S, TRANSACTED, request, terms
+
+BIG = os.urandom(1 << 20) * 16  # more than a socket holds
+
+
+def claim(key, token="t", **changes):
+    return ops.Claim(request(key, **changes), token, LEASE_S, dispatch=True)
+
+
+@pytest.fixture
+def store(database):
+    store = PostgresStore(database, connections=1, timeout_s=5.0)
+    store.apply(ops.Tally())
+    yield store
+    store.close()
+
+
+def soon():
+    return time.monotonic() + 5
+
+
+# ---------------------------------------------------------------- threads
+
+
+class Gate:
+    """A lock whose holder is interrupted, or gives up, at the worst moment."""
+
+    def __init__(self, *happens):
+        self._happens = list(happens)
+
+    def acquire(self, timeout=None):
+        return self._happens.pop(0)() if self._happens else True
+
+    def release(self):
+        pass
+
+
+def turn_with(monkeypatch, *happens):
+    class Turn(crews._Turn):
+        def __init__(self, jobs):
+            super().__init__(jobs)
+            self.gate = Gate(*happens)
+
+    monkeypatch.setattr(crews, "_Turn", Turn)
+
+
+def interrupted():
+    raise KeyboardInterrupt
+
+
+def test_a_thread_that_finds_every_connection_busy_gives_up_in_time(database):
+    store = PostgresStore(database, connections=1, timeout_s=0.1)
+    store._crew._taken = 1
+    with pytest.raises(StoreUnavailable, match=r"all 1 connections were busy all the time\. Nothing was sent"):
+        store.apply(claim("k"))
+    store._crew._taken = 0
+    assert isinstance(store.apply(claim("k")), ops.Held)
+    store.close()
+
+
+def test_a_thread_that_is_interrupted_while_it_waits_leaves_the_queue(store, monkeypatch):
+    turn_with(monkeypatch, interrupted)
+    store._crew._taken = 1
+    with pytest.raises(KeyboardInterrupt):
+        store.apply(claim("k"))
+    assert not store._crew._waiting
+
+
+def test_a_thread_that_is_interrupted_when_its_turn_comes_passes_it_on(store, monkeypatch):
+    wire = store._crew._idle.pop()
+
+    def given_and_interrupted():
+        store._crew._hand_over(wire)
+        raise KeyboardInterrupt
+
+    turn_with(monkeypatch, given_and_interrupted)
+    store._crew._taken = 1
+    with pytest.raises(KeyboardInterrupt):
+        store.apply(claim("k"))
+    assert (store._crew._idle, store._crew._taken) == ([wire], 0)
+
+
+def test_a_thread_whose_job_was_taken_along_at_the_last_moment_waits_for_its_reply(store, monkeypatch):
+    taken = []
+    turn_with(
+        monkeypatch,
+        lambda: taken.extend(store._crew._waiting.popleft().jobs),
+        lambda: [job.refuse(Lost("it was lost on the way")) for job in taken],
+    )
+    store._crew._taken = 1
+    with pytest.raises(StoreUnavailable, match="it was lost on the way"):
+        store.apply(claim("k"))
+
+
+def test_a_leader_that_is_interrupted_tells_its_followers(store, monkeypatch):
+    wire = store._crew._idle[0]
+    monkeypatch.setattr(wire, "wait", lambda _: interrupted())
+    leader = Job(_exchange.See("k"), None, soon())
+    follower = Job(_exchange.See("other"), None, soon())
+    store._crew._taken = 1
+    with pytest.raises(KeyboardInterrupt):
+        store._crew._lead(store._crew._idle.pop(), [leader, follower])
+    assert "interrupted" in str(follower.error)
+    assert store._crew._taken == 0
+    assert isinstance(store.apply(claim("k")), ops.Held), "on a new connection"
+
+
+# ---------------------------------------------------------------- wires
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_an_outcome_that_is_bigger_than_a_socket_arrives(store, colour):
+    def apply(op):
+        return store.apply(op) if colour == "sync" else asyncio.run(store.aapply(op))
+
+    apply(claim("k"))
+    assert apply(ops.Complete("k", "t", 1, BIG)) == ops.Applied(1)
+    assert apply(claim("k")).outcome == BIG
+
+
+def test_a_big_outcome_is_completed_in_an_async_transaction(store):
+    store.apply(ops.Claim(request("k", on=TRANSACTED), "t", LEASE_S, dispatch=False))
+
+    async def main():
+        async with store.atransaction() as transaction:
+            assert await transaction.complete(ops.Complete("k", "t", 1, BIG)) == ops.Applied(1)
+            await transaction.commit()
+
+    asyncio.run(main())
+    assert store.apply(ops.Find("k")).outcome == BIG
+
+
+END = sql.Query(sql.statement("SELECT pg_terminate_backend(pg_backend_pid())"), ())
+
+
+@pytest.mark.parametrize("questions", [1, 2])
+def test_a_connection_that_the_server_ends_in_the_middle_is_lost_not_refused(store, questions):
+    wire = store._open(soon())
+    with pytest.raises(Lost, match="terminat"):
+        wire.ask([END] * questions, soon())
+    wire.close()
+
+
+def test_a_server_that_says_it_is_going_is_lost_not_refused(store):
+    going = "DO $$ BEGIN RAISE EXCEPTION 'terminating' USING ERRCODE = '57P01'; END $$"
+    wire = store._open(soon())
+    with pytest.raises(Lost, match="terminating"):
+        wire.ask_simple(going, soon())
+    wire.close()
+
+
+@pytest.mark.parametrize("ask", ["ask", "ask_simple"])
+def test_a_connection_that_is_closed_is_lost(store, ask):
+    wire = store._open(soon())
+    wire.pgconn.finish()
+    with pytest.raises(Lost, match="closed"):
+        getattr(wire, ask)([END] if ask == "ask" else "SELECT 1", soon())
+
+
+def test_a_connection_that_died_in_use_costs_one_call_and_is_replaced(store):
+    store.apply(ops.Tally())
+    store._crew._idle[0].pgconn.finish()
+    with pytest.raises(StoreUnavailable):
+        store.apply(claim("k"))
+    assert isinstance(store.apply(claim("k")), ops.Held)
+
+    async def main():
+        await store.aapply(ops.Tally())
+        (lanes,) = store._lanes.values()
+        lanes._lanes[0].wire.pgconn.finish()
+        with pytest.raises(StoreUnavailable):
+            await store.aapply(claim("k2"))
+        return await store.aapply(claim("k2"))
+
+    assert isinstance(asyncio.run(main()), ops.Held)
+
+
+def test_an_idle_connection_that_the_server_closed_costs_nothing(store, postgres, database):
+    end_all = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
+    )
+
+    def end(wire):
+        postgres.execute(end_all, database)
+        select.select([wire.fd], [], [])
+        wire._answered_at = 0.0
+
+    end(store._crew._idle[0])
+    assert isinstance(store.apply(claim("k")), ops.Held)
+
+    async def main():
+        await store.aapply(ops.Tally())
+        (lanes,) = store._lanes.values()
+        (lane,) = lanes._lanes
+        dropped, drop = asyncio.Event(), lane.drop
+        lane.drop = lambda: (drop(), dropped.set())
+        await asyncio.to_thread(postgres.execute, end_all, database)
+        await dropped.wait()
+        assert isinstance(await store.aapply(claim("k2")), ops.Held), "noticed when it was closed"
+        end(lane.wire)
+        assert isinstance(await store.aapply(claim("k3")), ops.Held), "noticed before it is used"
+
+    asyncio.run(main())
+
+
+# ---------------------------------------------------------------- event loops
+
+
+def test_an_async_caller_whose_time_was_over_before_its_turn_is_told(store):
+    async def main():
+        await store.aapply(ops.Tally())
+        (lanes,) = store._lanes.values()
+        job = Job(_exchange.See("k"), None, time.monotonic() - 1)
+        await lanes.do([job])
+        return job
+
+    assert "busy all the time" in str(asyncio.run(main()).error)
+
+
+def test_reads_that_cannot_share_a_transaction_go_one_by_one(store):
+    async def main():
+        return await asyncio.gather(
+            *(store.aapply(op) for op in (claim("k"), ops.Tally(), ops.Browse("dispatched"), ops.Sweep()))
+        )
+
+    held, counts, listed, swept = asyncio.run(main())
+    assert isinstance(held, ops.Held)
+    assert (counts, len(listed), swept) == ({"dispatched": 1}, 1, ops.Swept(0, 0, 0))
+
+
+def test_a_store_that_is_closed_from_another_thread_leaves_a_busy_loop_its_connections(store):
+    async def main():
+        await store.aapply(ops.Tally())
+        (lanes,) = store._lanes.values()
+        lanes._lanes[0].busy = True
+        await asyncio.to_thread(store.close)
+        await asyncio.sleep(0)
+        assert lanes._lanes[0].wire is not None
+        lanes._lanes[0].busy = False
+        lanes._drop()
+
+    asyncio.run(main())
+
+
+def test_a_read_that_a_stricter_isolation_level_refused_is_asked_again(store, postgres, database):
+    postgres.execute(
+        "CREATE SEQUENCE once; CREATE FUNCTION fickle() RETURNS text LANGUAGE plpgsql AS $$ BEGIN "
+        "IF nextval('once') = 1 THEN RAISE EXCEPTION 'could not serialize' USING ERRCODE = '40001'; END IF; RETURN 'claimed'; END $$",
+        database,
+    )
+    job = Job(_exchange.Counted(), None, soon())
+    job.queries = [sql.Query(sql.statement("SELECT fickle(), 1::int8"), ())]
+    store._crew.do([job])
+    assert job.reply == {"claimed": 1}
+
+
+# ---------------------------------------------------------------- odds and ends
+
+
+def test_terms_are_remembered_for_as_many_tools_as_there_are(monkeypatch):
+    monkeypatch.setattr(sql, "TERMS_MAX", 2)
+    for n in range(5):
+        asked = request("k", on=terms(tool=f"tool {n}"))
+        born = transition(None, ops.Claim(asked, "t", LEASE_S, dispatch=True), Scene(0.0)).after
+        assert sql.bear(born, None).parameters[11] == f"tool {n}".encode()
+    assert len(sql._terms_seen) <= 2
+
+
+def test_a_record_that_never_stops_changing_is_given_up():
+    changing = iter(range(1000))
+
+    def perform(exchange):
+        if isinstance(exchange, _exchange.Swap):
+            return False
+        asked = request("k")
+        born = transition(None, ops.Claim(asked, "t", LEASE_S, dispatch=True), Scene(0.0)).after
+        return _exchange.Seen(0.0, born, next(changing) + 1)
+
+    with pytest.raises(StoreUnavailable, match="changed 100 times"):
+        _exchange.run(_exchange.answer(ops.Renew("k", "t", 1, LEASE_S), TABLE), perform)
+
+
+def test_a_child_starts_anew(database):
+    """What happens after a fork, seen from inside: the parent's sockets are let go, and nothing is said on them."""
+    store = PostgresStore(database)
+    store.apply(ops.Tally())
+    with store.transaction():
+        pass
+    wires = list(store._wires)
+    kept = [os.dup(wire.fd) for wire in wires]
+    spoken = [wire.pgconn for wire in wires]
+    closed = store._open(soon())
+    closed.close()
+    postgres._after_fork()
+    for wire, fd in zip(wires, kept, strict=True):
+        os.dup2(fd, wire.fd)  # as it still is in the parent
+        os.close(fd)
+    assert store._crew._idle == []
+    assert isinstance(store.apply(claim("k")), ops.Held)
+    assert all(pgconn.exec_(b"SELECT 1").status == 2 for pgconn in spoken), "the parent goes on"
+    for wire in wires:
+        wire.close()
+    store.close()
+
+
+def test_threads_and_loops_at_once_share_one_store(store):
+    replies = []
+
+    async def many():
+        replies.extend(await asyncio.gather(*(store.aapply(claim(f"a{n}")) for n in range(20))))
+
+    threads = [threading.Thread(target=lambda n=n: replies.append(store.apply(claim(f"s{n}")))) for n in range(20)]
+    threads.append(threading.Thread(target=lambda: asyncio.run(many())))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(replies) == 40
+    assert all(isinstance(reply, ops.Held) for reply in replies)

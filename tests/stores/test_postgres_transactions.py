@@ -1,0 +1,471 @@
+"""A tool's own rows and its record in one COMMIT, on a connection that psycopg's users know."""
+
+import asyncio
+import threading
+
+import psycopg
+import pytest
+
+from effectonce import ContractViolation, Guard, Rejected, Retry, StoreUnavailable, current_effect
+from effectonce._core import ops
+from effectonce.stores import _postgres_lending as lending
+from effectonce.stores.postgres import PostgresStore
+from effectonce.testing.clock import FakeClock
+from effectonce.testing.conformance.bench import LEASE_S, TRANSACTED, request
+from tests.servers.postgres import through
+from tests.servers.proxy import Proxy
+
+QUICK = Retry(base_s=0, cap_s=0)
+
+
+@pytest.fixture
+def ledger(postgres, database):
+    postgres.execute("CREATE TABLE ledger (n serial, amount int)", database)
+    return lambda: [row[0] for row in postgres.execute("SELECT amount FROM ledger ORDER BY n", database)]
+
+
+@pytest.fixture
+def store(database):
+    store = PostgresStore(database)
+    yield store
+    store.close()
+
+
+def insert(amount):
+    return "INSERT INTO ledger (amount) VALUES (%s)", (amount,)
+
+
+def booking(store, body=None, **contract):
+    """A sync tool that inserts a row, and a call of it in its step."""
+    guard = Guard(store, cache=0)
+
+    @guard.tool(**({"kind": "irreversible", "downstream": "transaction", "retry": QUICK} | contract))
+    def book(amount: int):
+        connection = current_effect().connection
+        connection.execute(*insert(amount))
+        if body is not None:
+            body(connection)
+        if amount < 0:
+            raise ValueError("a bug after the insert")
+        if amount == 0:
+            raise Rejected("nothing to book")
+        return amount
+
+    def call(amount):
+        with guard.step("chat", f"book {amount}"):
+            return book(amount)
+
+    return guard, call
+
+
+def abooking(store, body=None, **contract):
+    """The same as an async tool, called in a loop of its own."""
+    guard = Guard(store, cache=0)
+
+    @guard.tool(**({"kind": "irreversible", "downstream": "transaction", "retry": QUICK} | contract))
+    async def book(amount: int):
+        connection = current_effect().connection
+        await connection.execute(*insert(amount))
+        if body is not None:
+            await body(connection)
+        if amount < 0:
+            raise ValueError("a bug after the insert")
+        if amount == 0:
+            raise Rejected("nothing to book")
+        return amount
+
+    async def acall(amount):
+        async with guard.step("chat", f"book {amount}"):
+            return await book(amount)
+
+    return guard, lambda amount: asyncio.run(acall(amount))
+
+
+BOTH = pytest.mark.parametrize("make", [booking, abooking], ids=["sync", "async"])
+
+
+def says(colour, sync_body, async_body):
+    return sync_body if colour is booking else async_body
+
+
+# ---------------------------------------------------------------- together or not at all
+
+
+@BOTH
+def test_effect_and_record_commit_together(store, ledger, make):
+    guard, book = make(store)
+    assert [book(5), book(5), book(7)] == [5, 5, 7]
+    for _ in range(2):
+        with pytest.raises(ValueError, match="a bug"):
+            book(-1)
+    for _ in range(2):
+        with pytest.raises(Exception, match="nothing to book"):
+            book(0)
+    assert ledger() == [5, 7]
+
+
+@BOTH
+def test_the_connection_is_an_ordinary_one(store, ledger, make):
+    seen = []
+
+    def sync_body(connection):
+        seen.append(type(connection))
+        with connection.transaction(), connection.cursor() as cursor:
+            cursor.execute(*insert(70))
+        with pytest.raises(psycopg.errors.DivisionByZero), connection.transaction():
+            connection.execute("SELECT 1 / 0")
+
+    async def async_body(connection):
+        seen.append(type(connection))
+        async with connection.transaction(), connection.cursor() as cursor:
+            await cursor.execute(*insert(70))
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            async with connection.transaction():
+                await connection.execute("SELECT 1 / 0")
+
+    _, book = make(store, says(make, sync_body, async_body))
+    assert book(7) == 7
+    assert ledger() == [7, 70]
+    assert seen == [says(make, psycopg.Connection, psycopg.AsyncConnection)]
+
+
+@BOTH
+@pytest.mark.parametrize("end", ["commit", "rollback", "close"])
+def test_a_tool_cannot_end_the_transaction(store, ledger, make, end):
+    async def async_body(connection):
+        await getattr(connection, end)()
+
+    _, book = make(store, says(make, lambda connection: getattr(connection, end)(), async_body))
+    with pytest.raises(ContractViolation, match="not the tool's to end"):
+        book(7)
+    assert ledger() == []
+
+
+@BOTH
+@pytest.mark.parametrize("script", ["COMMIT", "ROLLBACK", "COMMIT; BEGIN"])
+def test_a_tool_that_ends_the_transaction_in_its_sql_is_found_out(store, ledger, make, script):
+    async def async_body(connection):
+        await connection.execute(script)
+
+    _, book = make(store, says(make, lambda connection: connection.execute(script), async_body))
+    with pytest.raises(ContractViolation, match="ended the transaction that was lent to it"):
+        book(7)
+    assert ledger() == ([7] if "COMMIT" in script else [])
+
+
+@BOTH
+def test_a_tool_that_swallows_a_database_error_is_not_taken_for_done(store, ledger, make):
+    def sync_body(connection):
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            connection.execute("SELECT 1 / 0")
+
+    async def async_body(connection):
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            await connection.execute("SELECT 1 / 0")
+
+    _, book = make(store, says(make, sync_body, async_body))
+    with pytest.raises(ContractViolation, match="caught a database error and went on"):
+        book(7)
+    assert ledger() == []
+
+
+@BOTH
+def test_a_connection_that_a_tool_kept_is_closed_and_its_session_is_washed(store, ledger, make):
+    kept = []
+
+    def sync_body(connection):
+        kept.append(connection)
+        connection.execute("SET statement_timeout = 1234; CREATE TEMP TABLE mine (n int)")
+
+    async def async_body(connection):
+        sync_body_async = connection.execute("SET statement_timeout = 1234; CREATE TEMP TABLE mine (n int)")
+        kept.append(connection)
+        await sync_body_async
+
+    _, book = make(store, says(make, sync_body, async_body))
+    assert book(7) == 7
+    assert kept[0].closed
+    with store.transaction() as transaction:
+        assert transaction.connection.execute("SHOW statement_timeout").fetchone() == ("0",)
+        assert transaction.connection.execute("SELECT to_regclass('mine')").fetchone() == (None,)
+
+
+# ---------------------------------------------------------------- owners and rivals
+
+
+def test_a_transaction_of_an_owner_that_lost_its_record_is_rolled_back(database, ledger):
+    clock = FakeClock()
+    store = PostgresStore(database, clock=clock)
+    thefts = []
+
+    def steal(_):
+        if not thefts:
+            clock.advance(LEASE_S * 10)
+            asked = store.apply(ops.Browse("claimed"))[0].request
+            thefts.append(store.apply(ops.Claim(asked, "thief", LEASE_S, dispatch=False)))
+            clock.advance(LEASE_S * 10)
+
+    _, book = booking(store, steal)
+    assert book(5) == 5
+    assert thefts[0].epoch == 2
+    assert ledger() == [5]
+    store.close()
+
+
+def test_a_completion_in_a_transaction_and_a_rival_claim_are_one_after_the_other(store, database, postgres):
+    """Between `complete` and COMMIT nobody sees the record, but a claim of another call of the step waits for it."""
+    booking_request = request("booking", on=TRANSACTED, latch="step")
+    store.apply(ops.Claim(booking_request, "t", LEASE_S, dispatch=False))
+    replies = []
+    rival = threading.Thread(
+        target=lambda: replies.append(store.apply(ops.Claim(request("credit", latch="step"), "r", LEASE_S, dispatch=True)))
+    )
+    with store.transaction() as transaction:
+        assert transaction.complete(ops.Complete("booking", "t", 1, b"done")) == ops.Applied(1)
+        rival.start()
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        while postgres.execute(waits, database) != [(1,)]:
+            pass
+        assert replies == []
+        transaction.commit()
+    rival.join()
+    assert replies == [ops.Held(1, 1, dispatched=True)]
+
+
+def test_a_rival_that_was_claimed_first_refuses_the_completion(store):
+    store.apply(ops.Claim(request("booking", on=TRANSACTED, latch="step"), "t", LEASE_S, dispatch=False))
+    with store.transaction() as transaction:
+        store.apply(ops.Claim(request("credit", latch="step"), "r", LEASE_S, dispatch=True))
+        assert transaction.complete(ops.Complete("booking", "t", 1, b"done")) == ops.Refused("claimed")
+    assert store.apply(ops.Find("booking")).state == "claimed"
+
+
+def test_a_rival_that_comes_between_look_and_write_refuses_the_completion(store):
+    """The look finds nobody; the unique index of what is in the air has the last word."""
+    store.apply(ops.Claim(request("booking", on=TRANSACTED, latch="step"), "t", LEASE_S, dispatch=False))
+    with store.transaction() as transaction:
+        perform = transaction._perform
+
+        def beaten(exchange):
+            reply = perform(exchange)
+            if type(exchange).__name__ == "See":
+                store.apply(ops.Claim(request("credit", latch="step"), "r", LEASE_S, dispatch=True))
+            return reply
+
+        transaction._perform = beaten
+        assert transaction.complete(ops.Complete("booking", "t", 1, b"done")) == ops.Refused("claimed")
+
+
+def test_of_two_transactions_for_one_record_one_stays(store, database, postgres, ledger):
+    asked = request("booking", on=TRANSACTED)
+    store.apply(ops.Claim(asked, "t", LEASE_S, dispatch=False))
+    replies = []
+
+    def second():
+        with store.transaction() as transaction:
+            transaction.connection.execute(*insert(2))
+            replies.append(transaction.complete(ops.Complete("booking", "t", 1, b"done")))
+
+    with store.transaction() as transaction:
+        transaction.connection.execute(*insert(1))
+        assert transaction.complete(ops.Complete("booking", "t", 1, b"done")) == ops.Applied(1)
+        other = threading.Thread(target=second)
+        other.start()
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        while postgres.execute(waits, database) != [(1,)]:
+            pass
+        transaction.commit()
+    other.join()
+    assert replies == [ops.Refused("claimed")]
+    assert ledger() == [1]
+
+
+# ---------------------------------------------------------------- answers that get lost
+
+
+@BOTH
+def test_a_commit_whose_answer_was_lost_is_resolved_by_the_record(database, postgres, ledger, make):
+    with Proxy(postgres.socket) as proxy:
+        store = PostgresStore(through(proxy, database))
+        _, book = make(store)
+        assert book(1) == 1
+        proxy.lose_the_answer_to(b"COMMIT\0")
+        assert book(5) == 5
+        assert proxy.lost.is_set()
+        assert ledger() == [1, 5]
+        store.close()
+
+
+@BOTH
+def test_a_transaction_that_breaks_before_its_commit_leaves_nothing(database, postgres, ledger, make):
+    cuts = []
+
+    with Proxy(postgres.socket) as proxy:
+        store = PostgresStore(through(proxy, database))
+
+        def cut(_):
+            if not cuts:
+                cuts.append(1)
+                proxy.cut()
+
+        async def acut(connection):
+            cut(connection)
+
+        _, book = make(store, says(make, cut, acut), lease_s=0.2)
+        with pytest.raises(StoreUnavailable, match="Nothing of this transaction stays"):
+            book(5)
+        assert ledger() == []
+        assert book(5) == 5
+        store.close()
+
+
+@BOTH
+def test_a_server_that_hangs_at_begin_sends_nothing(database, postgres, ledger, make):
+    with Proxy(postgres.socket) as proxy:
+        store = PostgresStore(through(proxy, database), timeout_s=0.3)
+        _, book = make(store)
+        book(1)
+        proxy.lose_the_answer_to(b"BEGIN")
+        with pytest.raises(StoreUnavailable, match="Nothing was sent"):
+            book(2)
+        assert ledger() == [1]
+        store.close()
+
+
+@BOTH
+def test_a_deferred_constraint_that_fails_at_commit_leaves_nothing(database, postgres, ledger, make):
+    postgres.execute("ALTER TABLE ledger ADD UNIQUE (amount) DEFERRABLE INITIALLY DEFERRED", database)
+    store = PostgresStore(database)
+    _, book = make(store, says(make, lambda c: c.execute(*insert(5)), lambda c: c.execute(*insert(5))))
+    with pytest.raises(StoreUnavailable, match="duplicate key"):
+        book(5)
+    assert ledger() == []
+    store.close()
+
+
+def test_transactions_wait_for_a_free_connection_and_say_so_in_the_end(database, ledger):
+    store = PostgresStore(database, transactions=1, timeout_s=0.2)
+    crowded = r"all 1 connections for transactions were busy for 0\.2 s\. Nothing was sent"
+    with store.transaction(), pytest.raises(StoreUnavailable, match=crowded):
+        store.transaction().__enter__()
+
+    async def main():
+        async with store.atransaction():
+            with pytest.raises(StoreUnavailable, match=crowded):
+                await store.atransaction().__aenter__()
+        async with store.atransaction() as transaction:
+            await transaction.connection.execute("SELECT 1")
+
+    asyncio.run(main())
+    with store.transaction() as transaction:
+        transaction.connection.execute("SELECT 1")
+    store.close()
+
+
+def test_a_cancelled_transaction_is_rolled_back_and_its_connection_is_free_again(database, ledger):
+    store = PostgresStore(database, transactions=1, timeout_s=2.0)
+
+    async def main():
+        entered, guard = asyncio.Event(), Guard(store, cache=0)
+
+        @guard.tool(kind="write", downstream="transaction")
+        async def book(wait: int):
+            await current_effect().connection.execute(*insert(wait))
+            entered.set()
+            if wait:
+                await asyncio.Event().wait()
+
+        async def call(wait):
+            async with guard.step("chat", f"book {wait}"):
+                await book(wait)
+
+        task = asyncio.create_task(call(1))
+        await entered.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await call(0)
+
+    asyncio.run(main())
+    assert ledger() == [0]
+    store.close()
+
+
+@BOTH
+def test_a_server_that_hangs_at_commit_is_resolved_by_the_record(database, postgres, ledger, make):
+    """The answer to COMMIT does not come in time; the record says whether it happened."""
+    with Proxy(postgres.socket) as proxy:
+        store = PostgresStore(through(proxy, database), timeout_s=0.3)
+        _, book = make(store, lease_s=5)
+        assert book(1) == 1
+        proxy.hold_the_answer_to(b"COMMIT\0")
+        assert book(5) == 5
+        assert ledger() == [1, 5]
+        store.close()
+
+
+@BOTH
+def test_a_session_that_cannot_be_washed_is_thrown_away(database, postgres, ledger, make):
+    with Proxy(postgres.socket) as proxy:
+        store = PostgresStore(through(proxy, database))
+        _, book = make(store)
+        proxy.lose_the_answer_to(b"DISCARD ALL")
+        assert book(1) == 1
+        assert book(2) == 2
+        assert len(store._lending._idle) == 1
+        store.close()
+
+
+@BOTH
+def test_a_transaction_that_is_interrupted_while_it_ends_leaves_no_connection_behind(store, ledger, make, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    _, book = make(store)
+    book(1)
+    monkeypatch.setattr(lending, "_ending", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        book(2)
+    monkeypatch.undo()
+    assert store._lending._idle == []
+    assert book(3) == 3
+    assert ledger() == [1, 2, 3]
+
+
+def test_a_server_that_is_gone_cannot_begin_a_transaction(tmp_path):
+    store = PostgresStore(f"postgresql:///db?host={tmp_path}&port=1", timeout_s=0.5)
+    with pytest.raises(StoreUnavailable, match="Nothing was sent"):
+        store.transaction().__enter__()
+
+    async def main():
+        with pytest.raises(StoreUnavailable, match="Nothing was sent"):
+            await store.atransaction().__aenter__()
+
+    asyncio.run(main())
+
+
+def test_a_commit_that_turns_into_a_rollback_is_not_taken_for_one(store):
+    with store.transaction() as transaction:
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            transaction.connection.execute("SELECT 1 / 0")
+        with pytest.raises(StoreUnavailable, match="the server rolled back instead"):
+            transaction.commit()
+
+
+def test_an_async_rival_that_comes_between_look_and_write_refuses_the_completion(store):
+    store.apply(ops.Claim(request("booking", on=TRANSACTED, latch="step"), "t", LEASE_S, dispatch=False))
+
+    async def main():
+        async with store.atransaction() as transaction:
+            perform = transaction._perform
+
+            async def beaten(exchange):
+                reply = await perform(exchange)
+                if type(exchange).__name__ == "See":
+                    await store.aapply(ops.Claim(request("credit", latch="step"), "r", LEASE_S, dispatch=True))
+                return reply
+
+            transaction._perform = beaten
+            assert await transaction.complete(ops.Complete("booking", "t", 1, b"done")) == ops.Refused("claimed")
+
+    asyncio.run(main())
