@@ -35,7 +35,7 @@ from effectonce._core.keys import (
     effect_key,
     latch_key,
 )
-from effectonce._core.ops import Complete, Fail, Recorded, Request
+from effectonce._core.ops import Complete, Fail, Flow, Recorded, Request
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
 from effectonce._drive import AsyncPerformer, Heart, Performer, Prepared, Setup, adrive, drive
@@ -296,7 +296,7 @@ class GuardedTool:
         known = self._known(prepared)
         if known is not None:
             return Replay(known, coalesced=False)
-        ending = drive(GuardedCall(request, self.plan, self.house.env).flow(), Performer(self.setup, prepared))
+        ending = drive(self._flow(prepared), Performer(self.setup, prepared))
         if cache.size > 0:
             self._remember_outcome(request, ending)
         return ending
@@ -306,10 +306,13 @@ class GuardedTool:
         known = self._known(prepared)
         if known is not None:
             return Replay(known, coalesced=False)
-        ending = await adrive(GuardedCall(request, self.plan, self.house.env).flow(), AsyncPerformer(self.setup, prepared))
+        ending = await adrive(self._flow(prepared), AsyncPerformer(self.setup, prepared))
         if cache.size > 0:
             self._remember_outcome(request, ending)
         return ending
+
+    def _flow(self, prepared: Prepared) -> Flow[Ending]:
+        return GuardedCall(prepared.request, self.plan, self.house.env, again=prepared.again).flow()
 
     def _known(self, prepared: Prepared) -> Recorded | None:
         """The outcome, if it costs no more than a look: in this process, or in a store that is read without a round trip."""

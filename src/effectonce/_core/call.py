@@ -103,8 +103,8 @@ class _Again(Struct, frozen=True):
 class GuardedCall:
     """One call of one effect. `flow()` is the generator to drive."""
 
-    def __init__(self, request: Request, plan: Plan, env: Env) -> None:
-        self.request, self.plan, self.env = request, plan, env
+    def __init__(self, request: Request, plan: Plan, env: Env, *, again: bool = False) -> None:
+        self.request, self.plan, self.env, self.again = request, plan, env, again
         self.key = request.key
         self.in_transaction = request.terms.downstream is Capability.TRANSACTION
         self.give_up_at = env.now() + plan.deadline_s
@@ -140,7 +140,7 @@ class GuardedCall:
         """Claim the effect; wait, within bounds, while somebody else works on it."""
         self.token = self.env.new_token()
         dispatch = not (self.plan.separate_dispatch or self.in_transaction)
-        claim = Claim(self.request, self.token, self.plan.lease_s, dispatch)
+        claim = Claim(self.request, self.token, self.plan.lease_s, dispatch, self.again)
         wait_until, pause_s, waited = min(self.give_up_at, self.env.now() + self.plan.wait_s), POLL_FIRST_S, False
         while True:
             reply = yield claim
@@ -160,6 +160,7 @@ class GuardedCall:
                     if isinstance(slept, Interrupted):
                         return reply, waited
                     pause_s, waited = min(POLL_MAX_S, pause_s * POLL_GROWTH), True
+                    claim = Claim(self.request, self.token, self.plan.lease_s, dispatch, again=True)
                 case _:
                     return reply, waited
 

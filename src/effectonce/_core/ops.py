@@ -128,6 +128,7 @@ class Claim(Op[ClaimReply], frozen=True):
     token: str
     lease_s: float
     dispatch: bool
+    again: bool = False  # it was asked for before: a store may look for its outcome first. Nothing else depends on it
 
     @property
     def key(self) -> str:

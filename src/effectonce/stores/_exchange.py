@@ -3,6 +3,7 @@
 Theory of operation. The protocol lives in the transition table and nowhere else, not in SQL and not in Lua. A backend only performs
 exchanges. Each is one round trip and one atomic step on the server:
 
+  look     the outcome, if it is known: a read, for a call that was made before
   bear     insert a record that is not there; otherwise see it                T1: the first write of every call
   finish   complete a record that is dispatched and owned by this token       T5: the second write of every call
   see      the record, whoever shares its latch, its predecessor, the time
@@ -20,7 +21,21 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from effectonce._core.ops import Applied, Browse, Claim, Complete, Find, Op, Recorded, RecordOp, Refused, Sweep, Swept, Tally
+from effectonce._core.ops import (
+    Applied,
+    Browse,
+    Claim,
+    Complete,
+    Find,
+    Op,
+    Recorded,
+    RecordOp,
+    Refused,
+    Request,
+    Sweep,
+    Swept,
+    Tally,
+)
 from effectonce._core.records import TABLE, Record, Scene, State, Table, latch_of
 from effectonce._core.transitions import transition
 from effectonce.errors import StoreUnavailable
@@ -59,6 +74,12 @@ class Bear(Exchange["Seen | Recorded | None"], frozen=True):
     """
 
     record: Record
+
+
+class Look(Exchange["Recorded | None"], frozen=True):
+    """The outcome of this request, if it is known, the fingerprint is the same and its window is open. None says nothing."""
+
+    request: Request
 
 
 class Finish(Exchange[bool], frozen=True):
@@ -129,6 +150,10 @@ def answer(op: Op[R], table: Table = TABLE) -> Answering[R]:
 def _claim(op: Claim, table: Table) -> Answering[Any]:
     if op.request.after:
         return (yield from _decide(op, table))  # whether it is its turn has to be seen first
+    if op.again:
+        known = yield Look(op.request)
+        if known is not None:
+            return known
     born = transition(None, op, Scene(0.0), table)
     assert born.after is not None
     found = yield Bear(born.after)

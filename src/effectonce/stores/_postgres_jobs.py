@@ -18,7 +18,7 @@ from effectonce._core.ops import Recorded
 from effectonce._core.records import State
 from effectonce.stores import _postgres_sql as sql
 from effectonce.stores import _rows
-from effectonce.stores._exchange import Bear, Due, Exchange, Finish, Listed, See, Seen, Swap
+from effectonce.stores._exchange import Bear, Due, Exchange, Finish, Listed, Look, See, Seen, Swap
 from effectonce.stores._postgres_wire import ServerError, Wire
 
 BATCH_MAX = 256
@@ -29,7 +29,7 @@ RACED = frozenset({"23505", "40001", "40P01"})
 # Behind a pooler the next transaction may meet a session that has never heard of our statements, or has them already.
 UNPREPARED = frozenset({"26000", "42P05", "0A000"})
 _LOSES: dict[type, Any] = {Bear: LOOK_AGAIN, Finish: False, Swap: False}
-_ORDER: dict[type, int] = {Bear: 0, Swap: 1, Finish: 2, See: 3}
+_SHARES = frozenset({Bear, Swap, Finish, See, Look})  # short, about one record: these go together
 
 _OUTCOMES = {str(state).encode(): state for state in (State.COMPLETED, State.FAILED)}
 
@@ -104,6 +104,8 @@ def queries_of(exchange: Exchange[Any], now: bytes | None) -> list[sql.Query]:
             return [sql.bear(record, now)]
         case Finish(op):
             return [sql.finish(op, now)]
+        case Look(request):
+            return [sql.look(request.key, now)]
         case See(key, latch, after):
             return [sql.see(key, latch, after, now)]
         case Swap(key, revision, after):
@@ -121,6 +123,9 @@ def reply_of(exchange: Exchange[Any], results: list[PGresult]) -> Any:
     match exchange:
         case Bear(record):
             return _born_or_recorded(result, record.request.fingerprint)
+        case Look(request):
+            known = _born_or_recorded(result, request.fingerprint) if result.ntuples else None
+            return None if known is LOOK_AGAIN else known
         case Finish() | Swap():
             return result.command_tuples == 1
         case See():
@@ -211,7 +216,7 @@ def _groups(jobs: Iterable[Job]) -> list[list[Job]]:
     together: list[Job] = []
     alone: list[list[Job]] = []
     for job in jobs:
-        if type(job.exchange) in _ORDER:
+        if type(job.exchange) in _SHARES:
             together.append(job)
         else:
             alone.append([job])

@@ -109,6 +109,13 @@ SELECT EXISTS (SELECT FROM born), {_NOW}, seen.* FROM (VALUES (1)) AS one LEFT J
     *_types(_AT_BIRTH),
 )
 
+LOOK = statement(
+    f"""
+SELECT false, {_NOW}, fingerprint, state, outcome, decided_at, dedup_until, settled_by FROM effectonce.effects WHERE key = $2
+""",
+    *(FLOAT, TEXT),
+)
+
 # T5. The window is the one that was pinned when the record was born.
 FINISH = statement(
     f"""
@@ -267,6 +274,10 @@ def _pack_terms(terms: Terms) -> tuple[bytes, bytes, bytes]:
         _terms_seen.clear()
     _terms_seen[id(terms)] = (terms, packed)  # held, so that nothing else gets its identity
     return packed
+
+
+def look(key: str, now: bytes | None) -> Query:
+    return Query(LOOK, (now, pack_text(key)))
 
 
 def finish(op: Complete, now: bytes | None) -> Query:

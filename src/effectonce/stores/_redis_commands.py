@@ -23,7 +23,7 @@ from effectonce._core.ops import Browse, Recorded, Request
 from effectonce._core.records import Record, State, due_at
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores import _redis_records as records
-from effectonce.stores._exchange import Bear, Counted, Due, Exchange, Finish, Listed, See, Seen, Swap, SwapAll
+from effectonce.stores._exchange import Bear, Counted, Due, Exchange, Finish, Listed, Look, See, Seen, Swap, SwapAll
 from effectonce.stores._redis_url import Address, Target
 from effectonce.stores._redis_wire import Batch, ReplyError, pack
 
@@ -127,6 +127,19 @@ class Talk:
                 return self._swap(exchange), bool
             case _:
                 return None
+
+    def look(self, exchange: Look) -> bytes:
+        """A known outcome takes no script: the time, and the record."""
+        key = exchange.request.key
+        return pack(("TIME",)) + pack(("GET", self._bucket(key).prefix + b"r:" + key.encode()))
+
+    def known(self, exchange: Look, replies: Sequence[Any]) -> Recorded | None:
+        """What these say about the request. Whatever went wrong is told by the exchange that follows."""
+        time, written = replies
+        if not isinstance(written, bytes) or not isinstance(time, list):
+            return None
+        now = int(time[0]) + int(time[1]) / 1e6 if self._clock is None else self._clock()
+        return records.recorded(written, exchange.request.fingerprint, now)
 
     def converse(self, exchange: Exchange[Any]) -> Conversing:
         """Perform any exchange."""

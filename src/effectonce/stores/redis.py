@@ -21,7 +21,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from effectonce._core.ops import Op
 from effectonce.errors import ContractViolation, StoreUnavailable
-from effectonce.stores._exchange import Due, Exchange, See, answer, arun, run
+from effectonce.stores._exchange import Due, Exchange, Look, See, answer, arun, run
 from effectonce.stores._redis_commands import Conversing, Talk
 from effectonce.stores._redis_lane import Lane
 from effectonce.stores._redis_url import Address, parse
@@ -121,6 +121,10 @@ class RedisStore:
     # ------------------------------------------------------------ threads
 
     def _perform(self, exchange: Exchange[Any]) -> Any:
+        if isinstance(exchange, Look):
+            if not self._talk.simple:
+                return None  # a cluster and replicas have more to say than one reply
+            return self._talk.known(exchange, self._pool(self._target.address).exchange(self._talk.look(exchange), 2))
         single = self._talk.single(exchange) if self._talk.simple else None
         if single is None:
             return self._drive(self._talk.converse(exchange))
@@ -170,15 +174,15 @@ class RedisStore:
     # ------------------------------------------------------------ event loops
 
     async def _aperform(self, exchange: Exchange[Any]) -> Any:
+        if isinstance(exchange, Look):
+            if not self._talk.simple:
+                return None
+            return self._talk.known(exchange, await (await self._own_lane()).ask(self._talk.look(exchange), 2))
         single = self._talk.single(exchange) if self._talk.simple else None
         if single is None:
             return await self._adrive(self._talk.converse(exchange))
         command, read = single
-        place = (asyncio.get_running_loop(), self._target.address)
-        lane = self._lanes.get(place)
-        if lane is None or lane.closed:
-            lane = await self._lane(place)
-        (reply,) = await lane.ask(command.pack(), 1)
+        (reply,) = await (await self._own_lane()).ask(command.pack(), 1)
         return read(await self._adrive(self._talk.again(command, reply)) if isinstance(reply, ReplyError) else reply)
 
     async def _adrive(self, talking: Conversing) -> Any:
@@ -198,6 +202,12 @@ class RedisStore:
             return await lane.ask(batch.payload, batch.replies)
         except StoreUnavailable as error:
             return error
+
+    async def _own_lane(self) -> Lane:
+        """The connection of this loop to the one server there is."""
+        place = (asyncio.get_running_loop(), self._target.address)
+        lane = self._lanes.get(place)
+        return await self._lane(place) if lane is None or lane.closed else lane
 
     async def _lane(self, place: Place) -> Lane:
         """The connection of this loop, opened in a thread by whoever comes first."""

@@ -83,7 +83,7 @@ def store_machine(open_store: Opener) -> type[RuleBasedStateMachine]:
         @rule(target=owners, asked=st.sampled_from(REQUESTS), dispatch=st.booleans(), again=st.booleans())
         def claim(self, asked: ops.Request, *, dispatch: bool, again: bool) -> Any:
             self.tokens += 1
-            op = ops.Claim(asked, f"t{self.tokens}", LEASE_S, dispatch)
+            op = ops.Claim(asked, f"t{self.tokens}", LEASE_S, dispatch, again)
             reply = self.both(op)
             if again:
                 self.both(op)

@@ -32,7 +32,7 @@ class Bench:
         self.clock, self.colour = FakeClock(), colour
         self.store = open_store(self.clock)
         self._loop = asyncio.new_event_loop()
-        self._tokens = count(1)
+        self._tokens, self._again = count(1), False
 
     def __enter__(self) -> Self:
         return self
@@ -70,8 +70,8 @@ class Bench:
 
     def claim(self, request: Request, *, dispatch: bool = True, lease_s: float = LEASE_S) -> tuple[str, Any]:
         """Claim as a new caller; returns its token and the reply."""
-        token = self.token()
-        return token, self.apply(Claim(request, token, lease_s, dispatch))
+        token, self._again = self.token(), not self._again  # every other one says that it asks again: no reply may depend on it
+        return token, self.apply(Claim(request, token, lease_s, dispatch, self._again))
 
     def held(self, request: Request, *, dispatch: bool = True) -> tuple[str, int]:
         """Claim and expect to hold it; returns token and epoch."""
