@@ -146,7 +146,7 @@ class Performer:
             with self.setup.store.transaction() as transaction:
                 answer = _capture(self.setup.function, self.call, self.setup.effect(op, self.call.ref, transaction.connection))
                 if not isinstance(answer, Ok):
-                    return answer
+                    return _gone(answer) if transaction.broken else answer
                 reply = transaction.complete(self.setup.completion(op, answer.value))
                 if not isinstance(reply, Applied):
                     return Refused(None)
@@ -157,6 +157,14 @@ class Performer:
                 return answer
         except StoreUnavailable as error:
             return Unavailable(error)
+
+
+def _gone(answer: Answer) -> Unavailable:
+    """The tool failed because the store's own connection was lost: that is the store's failure, not the tool's."""
+    error = answer.error if isinstance(answer, Raised) else None
+    lost = StoreUnavailable(f"its connection was lost while the tool ran ({error}). Nothing of its transaction stays.")
+    lost.__cause__ = error
+    return Unavailable(lost)
 
 
 def _place_inside(effect: Effect, call: Prepared) -> Boundary | None:
@@ -361,7 +369,7 @@ class AsyncPerformer:
                 effect = self.setup.effect(op, self.call.ref, transaction.connection)
                 answer = await self._capture(self.setup.function, effect)
                 if not isinstance(answer, Ok):
-                    return answer
+                    return _gone(answer) if transaction.broken else answer
                 reply = await transaction.complete(self.setup.completion(op, answer.value))
                 if not isinstance(reply, Applied):
                     return Refused(None)

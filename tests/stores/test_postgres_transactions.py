@@ -469,3 +469,26 @@ def test_an_async_rival_that_comes_between_look_and_write_refuses_the_completion
             assert await transaction.complete(ops.Complete("booking", "t", 1, b"done")) == ops.Refused("claimed")
 
     asyncio.run(main())
+
+
+@BOTH
+def test_a_connection_that_is_lost_under_the_tool_is_the_stores_failure_and_the_key_is_free(make, store, ledger, postgres):
+    losses = []
+
+    def cut(connection):
+        if not losses:
+            losses.append(connection.info.backend_pid)
+            postgres.execute(f"SELECT pg_terminate_backend({connection.info.backend_pid})")
+            connection.execute("SELECT 1")
+
+    async def acut(connection):
+        if not losses:
+            losses.append(connection.info.backend_pid)
+            postgres.execute(f"SELECT pg_terminate_backend({connection.info.backend_pid})")
+            await connection.execute("SELECT 1")
+
+    _, call = make(store, says(make, cut, acut), wait_s=0)
+    with pytest.raises(StoreUnavailable, match="its connection was lost while the tool ran"):
+        call(1)
+    assert call(1) == 1  # at once: the claim was let go
+    assert (len(losses), ledger()) == (1, [1])

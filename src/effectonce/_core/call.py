@@ -197,6 +197,9 @@ class GuardedCall:
                     yield from Renew(self.key, self.token, self.epoch, 0)  # latched, or somebody else's: the claim will tell
                     return _Again()
                 case Unavailable():
+                    yield from Renew(
+                        self.key, self.token, self.epoch, 0
+                    )  # if it hears us, the next call need not wait for our lease
                     return answer
                 case Unconfirmed(value, error):
                     ending = yield from self._resolve(value, error)

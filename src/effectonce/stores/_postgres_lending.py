@@ -93,6 +93,10 @@ class Loan:
     def __init__(self, wire: Wire, where: str, now: Now, timeout_s: float) -> None:
         self.wire, self._where, self._now, self._timeout_s = wire, where, now, timeout_s
 
+    @property
+    def broken(self) -> bool:
+        return self.wire.pgconn.status != pq.ConnStatus.OK
+
     def give_up_at(self) -> float:
         return time.monotonic() + self._timeout_s
 
@@ -231,6 +235,10 @@ class LentConnection:
         """Whoever kept the connection finds it closed."""
         self.connection.pgconn = _CLOSED
 
+    @property
+    def broken(self) -> bool:
+        return self._loan.broken
+
     def complete(self, op: Complete, /) -> Applied | Refused:
         loan = self._loan
         _check_status(loan.wire)
@@ -265,6 +273,10 @@ class LentAsyncConnection:
     def take_back(self) -> None:
         """Whoever kept the connection finds it closed."""
         self.connection.pgconn = _CLOSED
+
+    @property
+    def broken(self) -> bool:
+        return self._loan.broken
 
     async def complete(self, op: Complete, /) -> Applied | Refused:
         loan = self._loan

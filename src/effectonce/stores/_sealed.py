@@ -189,6 +189,10 @@ class _SealedTransaction:
         self._transaction, self._ring = transaction, ring
         self.connection = transaction.connection
 
+    @property
+    def broken(self) -> bool:
+        return self._transaction.broken
+
     def complete(self, op: Complete, /) -> Applied | Refused:
         return self._transaction.complete(cast(Complete, _sealed(op, self._ring)))
 
@@ -200,6 +204,10 @@ class _AsyncSealedTransaction:
     def __init__(self, transaction: AsyncTransaction, ring: Keyring) -> None:
         self._transaction, self._ring = transaction, ring
         self.connection = transaction.connection
+
+    @property
+    def broken(self) -> bool:
+        return self._transaction.broken
 
     async def complete(self, op: Complete, /) -> Applied | Refused:
         return await self._transaction.complete(cast(Complete, _sealed(op, self._ring)))

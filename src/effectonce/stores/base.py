@@ -96,6 +96,10 @@ class Transaction(Protocol):
 
     connection: Any
 
+    @property
+    def broken(self) -> bool:
+        """Was the connection lost under the tool? Then its error is about that, and nothing of it stays."""
+
     def complete(self, op: Complete, /) -> Applied | Refused: ...
 
     def commit(self) -> None: ...
@@ -105,6 +109,9 @@ class AsyncTransaction(Protocol):
     """The same in the other colour."""
 
     connection: Any
+
+    @property
+    def broken(self) -> bool: ...
 
     async def complete(self, op: Complete, /) -> Applied | Refused: ...
 

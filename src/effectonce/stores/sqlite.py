@@ -378,6 +378,10 @@ class _Transaction:
         self._store, self.held = store, connection
         self.connection = connection.db
 
+    @property
+    def broken(self) -> bool:
+        return False  # a file does not hang up
+
     def complete(self, op: Complete, /) -> Applied | Refused:
         try:
             step = self._store._change(self.held, op)  # noqa: SLF001  # the same module's
@@ -397,7 +401,7 @@ class _AsyncTransaction:
     """The same for an async tool. Only COMMIT waits for the disk, so only that leaves the loop."""
 
     def __init__(self, transaction: _Transaction) -> None:
-        self._transaction, self.connection = transaction, transaction.connection
+        self._transaction, self.connection, self.broken = transaction, transaction.connection, False
 
     async def complete(self, op: Complete, /) -> Applied | Refused:
         return self._transaction.complete(op)

@@ -94,6 +94,10 @@ class _CrashingTransaction:
         self._transaction, self._store = transaction, store
         self.connection = transaction.connection
 
+    @property
+    def broken(self) -> bool:
+        return self._transaction.broken
+
     def complete(self, op: Complete, /) -> Applied | Refused:
         return self._transaction.complete(op)
 
@@ -107,6 +111,10 @@ class _AsyncCrashingTransaction:
     def __init__(self, transaction: AsyncTransaction, store: CrashingStore) -> None:
         self._transaction, self._store = transaction, store
         self.connection = transaction.connection
+
+    @property
+    def broken(self) -> bool:
+        return self._transaction.broken
 
     async def complete(self, op: Complete, /) -> Applied | Refused:
         return await self._transaction.complete(op)
