@@ -9,8 +9,10 @@ from effectonce import Capability, Contract, Downstream, Finding, Guard, Kind, S
 from effectonce.policy import span
 from effectonce.stores import _sqlite_file, base
 from effectonce.stores._redis_wire import Facts
+from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.sqlite import SqliteStore
 from tests.servers import redis
+from tests.servers.postgres import Postgres
 
 
 @pytest.fixture
@@ -200,3 +202,32 @@ def test_replicas_that_nobody_waits_for_are_told():
 def test_a_clock_that_is_far_off_is_told():
     assert "follow the store's clock" in base.clock_finding(-86_400).advice
     assert base.clock_finding(0.2) == Finding("clock", "+0.2 s from this machine's")
+
+
+# ---------------------------------------------------------------- PostgreSQL
+
+
+def test_a_postgres_says_what_it_promises(database):
+    health = Guard(database).health()
+
+    assert health.ok
+    assert found(health, "durability").found == "fsync on, full_page_writes on; our commits wait for the disk"
+    assert found(health, "standbys").found == "0 connected"
+    assert found(health, "clock").advice == ""
+    assert health.unfit_for(Kind.IRREVERSIBLE, Capability.TRANSACTION) == ""
+
+
+def test_a_postgres_that_does_not_sync_is_not_healthy_and_says_what_to_change():
+    with Postgres(fsync="off") as server:
+        health = Guard(server.database()).health()
+        accepted = Guard(PostgresStore(server.database(), accept_fsync_off=True)).health()
+
+    assert (health.ok, health.reachable) == (False, False)
+    assert "Set fsync = on" in health.findings[0].found
+    assert "irreversible tools are refused" in found(accepted, "durability").advice
+
+
+def test_a_postgres_that_is_not_there_is_told_and_not_raised(tmp_path):
+    health = Guard(f"postgresql:///effects?host={tmp_path}").health()
+
+    assert (health.ok, health.reachable) == (False, False)

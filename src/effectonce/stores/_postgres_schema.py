@@ -11,6 +11,7 @@ from pathlib import Path
 
 from effectonce.stores._postgres_sql import Query, statement, unpack_text
 from effectonce.stores._postgres_wire import ServerError, Wire
+from effectonce.stores.base import Finding
 
 MIGRATIONS = tuple(path.read_text() for path in sorted(Path(__file__).with_name("migrations").glob("postgres_*.sql")))
 SCHEMA_VERSION = len(MIGRATIONS)
@@ -22,6 +23,12 @@ LOOK = statement(
 SELECT pg_is_in_recovery()::text, current_setting('transaction_read_only'), current_setting('fsync'),
        current_setting('full_page_writes'), current_setting('server_encoding'),
        (to_regclass('effectonce.migrations') IS NOT NULL)::text
+"""
+)
+FACTS = statement(
+    """
+SELECT current_setting('server_version'), current_setting('fsync'), current_setting('full_page_writes'),
+       current_setting('synchronous_commit'), (SELECT count(*) FROM pg_stat_replication)::text, current_user::text
 """
 )
 VERSION = statement("SELECT coalesce(max(version), 0)::text FROM effectonce.migrations")
@@ -66,6 +73,28 @@ def prepare(wire: Wire, give_up_at: float, *, accept_fsync_off: bool) -> None:
             f"its schema was written by a newer release (schema {version}, this one knows {SCHEMA_VERSION})",
             "Upgrade effectonce here.",
         )
+
+
+def facts(wire: Wire, give_up_at: float) -> tuple[Finding, ...]:
+    """What somebody who runs this server wants to see."""
+    row = wire.ask([Query(FACTS, ())], give_up_at)[0]
+    version, fsync, pages, commit, standbys, role = (unpack_text(row.get_value(0, n) or b"") for n in range(6))
+    safe = fsync == pages == "on"
+    lags = (
+        ""
+        if standbys in ("", "0") or commit in ("remote_write", "remote_apply")
+        else ("Before a standby takes over, it must have everything: synchronous_standby_names.")
+    )
+    return (
+        Finding("server", f"PostgreSQL {version}, as {role}"),
+        Finding(
+            "durability",
+            f"fsync {fsync}, full_page_writes {pages}; our commits wait for the disk",
+            "" if safe else "Accepted with accept_fsync_off=True: irreversible tools are refused.",
+        ),
+        Finding("standbys", f"{standbys} connected", lags),
+        Finding("schema", f"version {SCHEMA_VERSION}"),
+    )
 
 
 def _version(wire: Wire, give_up_at: float) -> int:

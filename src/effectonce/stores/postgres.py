@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 
 from effectonce._core.ops import Browse, Claim, Dispatch, Find, Op, Tally
 from effectonce.errors import ContractViolation, StoreUnavailable
-from effectonce.stores._exchange import Bear, Exchange, See, SwapAll, answer, arun, run
-from effectonce.stores.base import Capabilities
+from effectonce.stores._exchange import Bear, Due, Exchange, See, SwapAll, answer, arun, run
+from effectonce.stores.base import DUE_SHOWN, Capabilities, Finding, clock_finding, due_finding
 
 try:
     from psycopg import ProgrammingError
@@ -35,7 +35,7 @@ from effectonce.stores import _postgres_sql as sql
 from effectonce.stores._postgres_crews import Crew, Lanes
 from effectonce.stores._postgres_jobs import LOOK_AGAIN, Habits, Job, Unreadable, result
 from effectonce.stores._postgres_lending import Lending, LentAsyncConnection, LentConnection
-from effectonce.stores._postgres_schema import Unfit, prepare
+from effectonce.stores._postgres_schema import Unfit, facts, prepare
 from effectonce.stores._postgres_wire import Lost, ServerError, Wire, connect
 
 R = TypeVar("R")
@@ -146,6 +146,20 @@ class PostgresStore:
                     self._lanes.pop(old).close()
                 lanes = self._lanes[loop] = Lanes(loop, self._open, self._habits, self._limits[0])
         return lanes
+
+    def examine(self) -> tuple[Finding, ...]:
+        """What the server promises, how far its clock is from ours, and what is due. A server that no record may be trusted to is refused."""
+        try:
+            wire = self._open(time.monotonic() + self._timeout_s)
+            try:
+                about = facts(wire, time.monotonic() + self._timeout_s)
+            finally:
+                wire.close()
+        except FAILURES as error:
+            raise self._unavailable(error, "Nothing was changed.") from error
+        before_s = time.time()
+        its_s, due = self._perform(Due(DUE_SHOWN), time.monotonic() + self._timeout_s)
+        return (*about, clock_finding(its_s - (before_s + time.time()) / 2), due_finding(len(due)))
 
     def close(self) -> None:
         """Close every connection that is not in use. A later call opens new ones."""
