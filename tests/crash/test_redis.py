@@ -13,7 +13,7 @@ from effectonce._core.terms import Capability, Kind
 from effectonce.stores.redis import RedisStore
 from tests.crash.test_kill_at_every_op import check, resume, worlds
 from tests.servers import redis
-from tests.servers.counting_proxy import Proxy
+from tests.servers.proxy import Proxy
 
 WORKERS, CALLS, IN_DOUBT = 4, 60, "in doubt"
 CASES = [

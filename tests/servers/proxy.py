@@ -18,7 +18,8 @@ class Proxy:
         self._open = []
         self._passing = threading.Event()
         self._passing.set()
-        self._loses = self._holds = None
+        self._loses = self._drops = self._holds = None
+        self.round_trips = 0  # how often a client spoke after it had been answered
         self.lost = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -42,6 +43,11 @@ class Proxy:
         self.lost.clear()
         self._loses = word
 
+    def lose_the_request_with(self, word):
+        """Once: hang up instead of passing on the next request that contains *word*."""
+        self.lost.clear()
+        self._drops = word
+
     def hold_the_answer_to(self, word):
         """Once: pass on the next request that contains *word*, and never answer on that connection again."""
         self._holds = word
@@ -64,12 +70,19 @@ class Proxy:
         with client, server, contextlib.suppress(OSError):
             server.connect(str(self._target) if unix else self._target)
             self._open += [client, server]
-            losing, held, sent = threading.Event(), threading.Event(), bytearray()
+            losing, held, answered, sent = threading.Event(), threading.Event(), threading.Event(), bytearray()
+            answered.set()
             self.sent.append(sent)
-            back = threading.Thread(target=self._answers, args=(server, client, losing, held), daemon=True)
+            back = threading.Thread(target=self._answers, args=(server, client, losing, held, answered), daemon=True)
             back.start()
             while chunk := client.recv(1 << 16):
                 sent += chunk
+                self.round_trips += answered.is_set()
+                answered.clear()
+                if self._drops is not None and self._drops in chunk:
+                    self._drops = None
+                    self.lost.set()
+                    break
                 if self._loses is not None and self._loses in chunk:
                     self._loses = None
                     losing.set()
@@ -80,7 +93,7 @@ class Proxy:
             server.shutdown(socket.SHUT_WR)
             back.join()
 
-    def _answers(self, server, client, losing, held):
+    def _answers(self, server, client, losing, held, answered):
         with contextlib.suppress(OSError):
             while chunk := server.recv(1 << 16):
                 if losing.is_set():
@@ -89,6 +102,7 @@ class Proxy:
                 self._passing.wait()
                 if held.is_set():
                     continue
+                answered.set()
                 client.sendall(chunk)
         for each in (client, server):
             with contextlib.suppress(OSError):

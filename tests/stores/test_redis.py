@@ -18,7 +18,7 @@ from effectonce.stores._redis_commands import BEAR, FINISH, SWAP
 from effectonce.stores.redis import RedisStore
 from effectonce.testing.conformance.bench import KEYED, request
 from tests.servers import redis
-from tests.servers.counting_proxy import Proxy
+from tests.servers.proxy import Proxy
 
 COLOURS = ["sync", "async"]
 
@@ -109,16 +109,16 @@ def test_a_first_call_is_two_round_trips_and_a_replay_is_one(server, opened, cal
 
 
 @pytest.mark.parametrize("written", [BEAR, SWAP, FINISH], ids=["claim", "dispatch", "complete"])
-@pytest.mark.parametrize("what", ["lose_reply", "lose_request"])
+@pytest.mark.parametrize("what", ["lose_the_answer_to", "lose_the_request_with"])
 def test_a_lost_reply_or_request_is_repeated_and_the_effect_lands_once(server, opened, caller, written, what):
     with Proxy(server.socket) as proxy:
         pay = caller(opened(f"redis://127.0.0.1:{proxy.port}"), separate_dispatch=written is SWAP)
         pay("warm up")
-        setattr(proxy, what, written.sha)
+        getattr(proxy, what)(written.sha)
 
         assert pay() == {"receipt": 2}
 
-        assert proxy.lost == 1
+        assert proxy.lost.is_set()
         assert pay() == {"receipt": 2}
         assert pay.calls == ["warm up", "inv_1"]
         pay.store.close()
@@ -128,7 +128,7 @@ def test_a_lost_reply_says_what_is_not_known(server, opened, caller):
     with Proxy(server.socket) as proxy:
         pay = caller(opened(f"redis://127.0.0.1:{proxy.port}"))
         pay.apply(ops.Tally())
-        proxy.lose_reply = BEAR.sha
+        proxy.lose_the_answer_to(BEAR.sha)
 
         with pytest.raises(StoreUnavailable, match=r"Whether the write was applied is not known"):
             pay.apply(claim())
