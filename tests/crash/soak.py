@@ -196,7 +196,10 @@ def start(job):
 
 def end(pid, reader):
     """Wait for a worker; returns how it ended and what it was told, if it lived to say so."""
-    _, status = os.waitpid(pid, 0)
+    return ended(os.waitpid(pid, 0)[1], reader)
+
+
+def ended(status, reader):
     with os.fdopen(reader, "rb") as pipe:
         report = pipe.read()
     if os.WIFSIGNALED(status):
@@ -222,8 +225,9 @@ def run_stopped(round_):
     _, status = os.waitpid(pid, os.WUNTRACED)
     stopped = os.WIFSTOPPED(status)
     other = end(*start(lambda: work(round_, None, None)))[1]
-    os.kill(pid, signal.SIGCONT)
-    late = end(pid, reader)[1]
+    if stopped:
+        os.kill(pid, signal.SIGCONT)
+    late = (end(pid, reader) if stopped else ended(status, reader))[1]  # the store may have been gone before it came to stop
     return {"stopped": [point] if stopped else [], "told": [late, other, end(*start(lambda: work(round_, None, None)))[1]]}
 
 

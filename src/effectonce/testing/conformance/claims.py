@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 from effectonce._core.ops import Busy, Claim, Complete, Expired, Fail, Find, Held, Mismatch, Recorded, Request, Sweep, Swept
 from effectonce._core.records import State
@@ -113,6 +114,30 @@ def an_outcome_is_replayed_within_its_window(bench: Bench) -> None:
     bench.apply(Complete("k", token, epoch, b"v1 ok 0"))
     bench.clock.advance(WINDOW_S - 1)
     assert bench.claim(request())[1] == Recorded(State.COMPLETED, b"v1 ok 0", WINDOW_S - 1, 1.0)
+
+
+def asking_again_changes_no_reply(bench: Bench) -> None:
+    def again(asked: Request) -> Any:
+        return bench.apply(Claim(asked, bench.token(), LEASE_S, dispatch=True, again=True))
+
+    token, epoch = bench.held(request())
+    assert again(request()) == Busy(LEASE_S)
+    assert again(request(fingerprint="other")) == Mismatch("pay")
+    bench.apply(Complete("k", token, epoch, b"done"))
+    assert again(request()) == Recorded(State.COMPLETED, b"done", 0.0, WINDOW_S)
+    assert again(request(fingerprint="other")) == Mismatch("pay")
+    bench.clock.advance(WINDOW_S + 1)
+    assert again(request()) == Expired(1.0)
+    assert isinstance(again(request("new")), Held)
+
+
+def of_many_that_take_over_one_holds(bench: Bench) -> None:
+    asked = request(on=KEYED)
+    bench.held(asked)
+    bench.lease_ends()
+    replies = bench.race([Claim(asked, bench.token(), LEASE_S, dispatch=True) for _ in range(RACERS)])
+    assert sum(isinstance(reply, Held) for reply in replies) == 1
+    assert (bench.record(asked).epoch, bench.record(asked).sends) == (2, 2)
 
 
 def an_empty_outcome_is_an_outcome(bench: Bench) -> None:

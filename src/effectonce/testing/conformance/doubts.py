@@ -22,9 +22,22 @@ from effectonce._core.ops import (
 )
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Kind
-from effectonce.testing.conformance.bench import KEYED, LEASE_S, PROBED, Bench, request
+from effectonce.testing.conformance.bench import KEYED, LEASE_S, PROBED, RACERS, Bench, request
 
 # ---------------------------------------------------------------- doubt
+
+
+def of_many_that_inquire_one_holds(bench: Bench) -> None:
+    bench.in_doubt(request(on=PROBED))
+    replies = bench.race([Inquire("k", bench.token(), LEASE_S) for _ in range(RACERS)])
+    assert sum(isinstance(reply, Held) for reply in replies) == 1
+
+
+def of_many_decisions_by_people_one_counts(bench: Bench) -> None:
+    bench.in_doubt(request())
+    decisions = [(Confirm, Refute)[n % 2]("k", b"x", f"person {n}", "seen") for n in range(RACERS)]
+    replies = bench.race(decisions)
+    assert sum(isinstance(reply, Applied) for reply in replies) == 1
 
 
 def late_evidence_of_the_only_send_settles_a_doubt(bench: Bench) -> None:

@@ -46,6 +46,11 @@ def a_step_with_an_abandoned_call_runs_no_other(bench: Bench) -> None:
     assert isinstance(bench.claim(request("refund", on=KEYED, latch="step"))[1], Held)
 
 
+def a_call_that_only_holds_waits_for_its_step_too(bench: Bench) -> None:
+    bench.held(request("refund", latch="step"))
+    assert isinstance(bench.claim(request("credit", latch="step"), dispatch=False)[1], Latched)
+
+
 def a_call_that_was_not_sent_holds_no_step(bench: Bench) -> None:
     bench.held(request("refund", latch="step"), dispatch=False)
     assert isinstance(bench.claim(request("credit", latch="step"))[1], Held)

@@ -56,6 +56,12 @@ def a_zombie_cannot_overwrite_its_successor(bench: Bench) -> None:
     assert bench.record(asked).outcome == b"good"
 
 
+def a_completion_says_who_knew(bench: Bench) -> None:
+    token, epoch = bench.held(request())
+    bench.apply(Complete("k", token, epoch, b"done", by="probe"))
+    assert bench.record(request()).settled_by == "probe"
+
+
 def a_token_without_its_epoch_is_refused(bench: Bench) -> None:
     token, epoch = bench.held(request())
     assert bench.apply(Complete("k", token, epoch + 1, b"x")) == Refused(State.DISPATCHED)

@@ -1,0 +1,95 @@
+"""What PostgreSQL and Redis do in one statement of their own is sabotaged, one part at a time: the suite must notice each."""
+
+import pytest
+from tests.servers import redis
+from tests.stores.test_exchanges import swaps_nothing_but_what_was_seen
+
+from effectonce import StoreUnavailable
+from effectonce.stores import _postgres_sql as sql
+from effectonce.stores import _redis_commands as commands
+from effectonce.stores.postgres import PostgresStore
+from effectonce.stores.redis import RedisStore
+from effectonce.testing.clock import FakeClock
+from effectonce.testing.conformance import CHECKS, Bench
+
+POSTGRES = {  # statement, what is taken out of it, what stands there instead
+    "a completion is not fenced by its token": ("FINISH", " AND token = $3", " AND $3 <> ''"),
+    "a completion is not fenced by its epoch": ("FINISH", " AND epoch = $4", " AND $4 > 0"),
+    "a completion takes any state": ("FINISH", " AND state = 'dispatched'", ""),
+    "a completion forgets its window": ("FINISH", "dedup_until = {now} + window_s", "dedup_until = {now}"),
+    "a completion does not say who": ("FINISH", "settled_by = $6", "settled_by = left($6, 0)"),
+    "a swap does not look at the revision": ("UPDATE", " AND revision = ", " AND 0 < "),
+    "a swap makes no new revision": ("UPDATE", "revision = revision + 1", "revision = revision"),
+    "a record that is forgotten is not looked at": ("DELETE", " AND revision = $2", " AND $2 > 0"),
+    "a birth does not look for its step": (
+        "BEAR",
+        "NOT EXISTS (SELECT FROM effectonce.effects WHERE",
+        "NOT EXISTS (SELECT FROM effectonce.effects WHERE false AND",
+    ),
+    "a birth has no time": ("BEAR", "{now} + $11", "$11"),
+    "a replay comes from any request": ("BEAR", "SELECT fingerprint, state", "SELECT $3 AS fingerprint, state"),
+    "a look sees nothing but outcomes that are over": ("LOOK", "dedup_until, settled_by", "'infinity'::float8, settled_by"),
+    "what is due is not seen": ("DUE", "due_at <= {now}", "due_at <= 0"),
+    "a rival is not seen": ("SEE", "key <> $2", "false"),
+    "a predecessor is not seen": ("SEE", "key = $4", "false"),
+}
+REDIS = {
+    "a completion is not fenced by its token": ("FINISH", "record:sub(99, 98 + token) ~= ARGV[3] or ", ""),
+    "a completion is not fenced by its epoch": ("FINISH", " or epoch ~= tonumber(ARGV[4])", ""),
+    "a completion takes any state": ("FINISH", "or record:byte(2) ~= DISPATCHED ", ""),
+    "a completion keeps its latch": ("FINISH", "\nleave(record, key)", ""),
+    "a swap does not look at the revision": ("SWAP", "~= seen then", "== -1 then"),
+    "a swap does not look at its step": ("SWAP", "if rival then return 0 end", ""),
+    "a birth does not look for its step": ("BEAR", "if rival then return", "if false then return"),
+    "a birth has no time": ("BEAR", "lease_until + now", "lease_until"),
+    "what is due is not seen": ("DUE", "'-inf', now,", "'-inf', '-inf',"),
+    "a rival is not seen": ("SEE", "local holder, rival = rival_of(latch, key)", "local holder, rival = false, false"),
+    "a predecessor is not seen": ("SEE", "after ~= '' and ", "false and "),
+    "an effect that leaves is not taken from its index": ("SWAP", "if old then leave(old, key) end", ""),
+}
+
+
+def caught(open_store, colour="sync"):
+    """The first check that fails on this store."""
+    for check in CHECKS:
+        with Bench(open_store, colour) as bench:
+            try:
+                check(bench)
+            except StoreUnavailable as error:  # a decision that can never be written is one that is wrong
+                assert "changed 100 times" in str(error), error  # noqa: PT017
+                return check.__name__
+            except (AssertionError, KeyError, TypeError, ValueError):
+                return check.__name__
+    return caught_by_an_exchange(open_store(FakeClock()))
+
+
+def caught_by_an_exchange(store):
+    try:
+        swaps_nothing_but_what_was_seen(store)
+    except AssertionError:
+        return "swaps nothing but what was seen"
+    finally:
+        store.close()
+    return None
+
+
+@pytest.mark.parametrize("fault", POSTGRES)
+def test_the_suite_catches_on_postgres(fault, postgres, monkeypatch):
+    name, part, instead = POSTGRES[fault]
+    right = getattr(sql, name)
+    part, instead = (text.replace("{now}", sql._NOW) for text in (part, instead))
+    assert part in right.sql.decode(), "the statement has changed: sabotage it anew"
+    monkeypatch.setattr(sql, name, sql.statement(right.sql.decode().replace(part, instead), *right.types))
+
+    assert caught(lambda clock: PostgresStore(postgres.emptied(), clock=clock))
+
+
+@pytest.mark.parametrize("fault", REDIS)
+def test_the_suite_catches_on_redis(fault, monkeypatch):
+    name, part, instead = REDIS[fault]
+    right = getattr(commands, name)
+    assert part in right.source.decode(), "the script has changed: sabotage it anew"
+    monkeypatch.setattr(right, "source", right.source.decode().replace(part, instead).encode())
+    monkeypatch.setattr(right, "sha", commands.sha1(right.source, usedforsecurity=False).hexdigest().encode())
+
+    assert caught(lambda clock: RedisStore(redis.emptied(redis.server()).url, clock=clock))

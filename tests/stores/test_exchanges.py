@@ -1,0 +1,47 @@
+"""What an exchange promises, on each store behind a wire: the facts that no sequence of ops shows."""
+
+import time
+
+import pytest
+
+from effectonce._core.ops import Claim, Find
+from effectonce.stores._exchange import See, Swap
+from effectonce.stores.postgres import PostgresStore
+from effectonce.stores.redis import RedisStore
+from effectonce.testing.conformance.bench import LEASE_S, request
+from tests.servers import redis
+
+
+def performed(store, exchange):
+    return store._perform(exchange, time.monotonic() + 5) if isinstance(store, PostgresStore) else store._perform(exchange)
+
+
+@pytest.fixture(params=["postgres", "redis"])
+def store(request):
+    if request.param == "postgres":
+        made = PostgresStore(request.getfixturevalue("postgres").emptied())
+    else:
+        made = RedisStore(redis.emptied(redis.server()).url)
+    yield made
+    made.close()
+
+
+def swaps_nothing_but_what_was_seen(store):
+    """The record changed after it was seen: neither a new one nor its end may replace it."""
+    store.apply(Claim(request(), "token", LEASE_S, dispatch=True))
+    seen = performed(store, See("k"))
+    for after in (seen.record, None):
+        assert performed(store, Swap("k", seen.revision + 1, after)) is False
+        assert performed(store, Swap("k", 0, seen.record)) is False
+        assert store.apply(Find("k")) == seen.record
+
+
+def forgets_what_was_seen(store):
+    store.apply(Claim(request(), "token", LEASE_S, dispatch=True))
+    assert performed(store, Swap("k", performed(store, See("k")).revision, None)) is True
+    assert store.apply(Find("k")) is None
+
+
+@pytest.mark.parametrize("fact", [swaps_nothing_but_what_was_seen, forgets_what_was_seen], ids=lambda fact: fact.__name__)
+def test_a_store_behind_a_wire(fact, store):
+    fact(store)
