@@ -52,3 +52,40 @@ def test_a_url_that_is_none_is_explained():
 
     assert said.returncode == 1
     assert "is not the URL of a store" in said.stderr
+
+
+def test_a_guard_of_ones_own_is_looked_at_with_its_contracts(tmp_path, monkeypatch):
+    (tmp_path / "agents.py").write_text(APP.format(tmp_path / "effects.db"))
+    monkeypatch.chdir(tmp_path)
+    said = effectonce("doctor", "--app", "agents:guard", "--json")
+
+    found = json.loads(said.stdout)["findings"]
+    assert any("the downstream honours a key for 1 h, we for 7 days" in finding["found"] for finding in found)
+
+
+APP = """
+from effectonce import Downstream, Guard
+
+guard = Guard("sqlite:///{}")
+guard.counts()
+
+@guard.tool(kind="write", downstream=Downstream.key(window=3600))
+def pay(n: int): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "Give the URL of a store"),
+        (("memory://", "--app", "agents:guard"), "Give the URL of a store"),
+        (("--app", "nowhere:guard"), "No module named 'nowhere'"),
+        (("--app", "json:nothing"), "has no attribute 'nothing'"),
+        (("--app", "json:dumps"), "is a function, not a Guard"),
+    ],
+)
+def test_what_cannot_be_looked_at_is_wrong_usage(arguments, said):
+    told = effectonce("doctor", *arguments)
+
+    assert told.returncode == 2
+    assert said in told.stderr

@@ -36,7 +36,7 @@ POSTGRES = {  # statement, what is taken out of it, what stands there instead
 REDIS = {
     "a completion is not fenced by its token": ("FINISH", "record:sub(99, 98 + token) ~= ARGV[3] or ", ""),
     "a completion is not fenced by its epoch": ("FINISH", " or epoch ~= tonumber(ARGV[4])", ""),
-    "a completion takes any state": ("FINISH", "or record:byte(2) ~= DISPATCHED ", ""),
+    "a completion takes any state": ("FINISH", " or record:byte(2) ~= DISPATCHED", ""),
     "a completion keeps its latch": ("FINISH", "\nleave(record, key)", ""),
     "a swap does not look at the revision": ("SWAP", "~= seen then", "== -1 then"),
     "a swap does not look at its step": ("SWAP", "if rival then return 0 end", ""),

@@ -725,3 +725,13 @@ def test_a_commit_that_was_lost_while_somebody_else_took_over_starts_from_the_cl
             book(2)
     assert ledger(store) == [1]
     store.close()
+
+
+def test_a_state_of_a_newer_release_is_refused_not_guessed(store):
+    guard, book = booking(store)
+    with guard.step("chat", "book"):
+        book(5)
+        store._main.db.execute("UPDATE effects SET state = 'parked'")
+        with pytest.raises(StoreUnavailable, match=r"does not know \('parked'\).*Upgrade effectonce here"):
+            book(5)
+    assert ledger(store) == [5]

@@ -566,3 +566,18 @@ def test_open_store_opens_it(server):
 
     assert server.ask("EXISTS", "mine:{other}:r:k") == 1
     store.close()
+
+
+@pytest.mark.parametrize(("byte", "value"), [(0, 2), (1, 9)], ids=["version", "state"])
+def test_a_record_of_a_newer_release_is_refused_not_guessed(server, opened, caller, byte, value):
+    pay = caller(opened(server.url))
+    pay.apply(claim())
+    key = next(key for key in server.ask("KEYS", "*") if b":r:" in key)
+    written = bytearray(server.ask("GET", key))
+    written[byte] = value
+    server.ask("SET", key, bytes(written))
+
+    for op in (claim(), ops.Complete("k", "t", 1, b"done"), ops.Find("k")):
+        with pytest.raises(StoreUnavailable, match="written by a newer release"):
+            pay.apply(op)
+    assert server.ask("GET", key) == bytes(written)

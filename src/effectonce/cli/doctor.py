@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
-from effectonce import Capability, Finding, Health, Kind
+from effectonce import Capability, Finding, Guard, Health, Kind
 from effectonce.cli._console import color_option, console
-from effectonce.health import examine
-from effectonce.stores import open_store
 
 UNFIT, STORE_UNREACHABLE = 1, 7
 GOOD, BAD = "[green]✓[/]", "[bold red]✗[/]"
@@ -18,10 +19,11 @@ RECORDED = tuple(kind for kind in Kind if kind is not Kind.READ)
 
 
 @click.command()
-@click.argument("store_url", metavar="STORE_URL")
+@click.argument("store_url", metavar="STORE_URL", required=False)
+@click.option("--app", metavar="MODULE:GUARD", help="Look at a guard of yours: its store, and what its contracts should know.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON and nothing else.")
 @color_option
-def doctor(*, store_url: str, as_json: bool) -> None:
+def doctor(*, store_url: str | None, app: str | None, as_json: bool) -> None:
     r"""Is this store fit to hold effects? If not, what to change.
 
     Looks at reachability, latency, durability, schema and clock, counts what is in doubt or due, and says which kinds of tools the
@@ -31,18 +33,34 @@ def doctor(*, store_url: str, as_json: bool) -> None:
     Examples:
       effectonce doctor sqlite:///effects.db
       effectonce doctor postgresql://app@db/effects --json | jq .findings
+      effectonce doctor --app shop.agents:guard
     """
-    store = open_store(store_url)
+    if (store_url is None) is (app is None):
+        raise click.UsageError("Give the URL of a store, or --app MODULE:GUARD.")
+    guard = Guard(store_url) if store_url is not None else _guard_of(app or "")
     try:
-        health = examine(store)
+        health = guard.health()
     finally:
-        store.close()
+        guard.close()
     if as_json:
         click.echo(json.dumps(_as_data(health)))
     else:
         _tell(health)
     if not health.ok:
         raise SystemExit(UNFIT if health.reachable else STORE_UNREACHABLE)
+
+
+def _guard_of(app: str) -> Guard:
+    """The guard that a module of the user's has, from the folder where the command was given."""
+    module, _, name = app.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        guard = getattr(importlib.import_module(module), name or "guard")
+    except (ImportError, AttributeError, ValueError) as error:
+        raise click.UsageError(f"--app {app}: {error}.") from None
+    if not isinstance(guard, Guard):
+        raise click.UsageError(f"--app {app} is a {type(guard).__name__}, not a Guard.")
+    return guard
 
 
 def _as_data(health: Health) -> dict[str, Any]:

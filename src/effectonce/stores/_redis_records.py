@@ -16,6 +16,7 @@ from msgspec import Struct
 from effectonce._core.ops import Recorded, Request
 from effectonce._core.records import Evidence, Record, State
 from effectonce._core.terms import Terms
+from effectonce.errors import StoreUnavailable
 
 VERSION = 1
 CODES = {
@@ -27,6 +28,7 @@ CODES = {
     State.TOMBSTONE: 6,
 }
 _STATES = (State.ABSENT, *CODES)
+_VERSION, _KNOWN = bytes([VERSION]), frozenset(CODES.values())
 _DECIDED = (CODES[State.COMPLETED], CODES[State.FAILED])
 _HEAD = struct.Struct("<BBQQIdddddddIIIII")
 _DOUBLE = struct.Struct("<d")
@@ -101,6 +103,11 @@ def write(record: Record, revision: int) -> bytes:
 
 def read(key: str, written: bytes) -> tuple[Record, int]:
     """The record of a string, and its revision."""
+    if written[:1] != _VERSION or written[1] not in _KNOWN:
+        raise StoreUnavailable(
+            f"the record of {key} was written by a newer release (version {written[0]}, state {written[1]}), which this one would have to "
+            f"guess about. Nothing was changed. Upgrade effectonce here."
+        )
     _, state, revision, epoch, sends, created, lease, first, sent, decided, dedup, _, *lengths = _HEAD.unpack_from(written)
     at, parts = _HEAD.size, []
     for length in lengths:
@@ -142,11 +149,11 @@ def read(key: str, written: bytes) -> tuple[Record, int]:
 
 def recorded(written: bytes, fingerprint: str, now: float) -> Recorded | None:
     """The outcome in this string, if it answers this request: a replay reads no more of it than that."""
-    _, state, _, _, _, _, _, _, _, decided_at, dedup_until, _, token_n, print_n, latch_n, by_n, outcome_n = _HEAD.unpack_from(
-        written
+    version, state, _, _, _, _, _, _, _, decided_at, dedup_until, _, token_n, print_n, latch_n, by_n, outcome_n = (
+        _HEAD.unpack_from(written)
     )
     at = _HEAD.size + token_n
-    if state not in _DECIDED or dedup_until <= now or written[at : at + print_n] != fingerprint.encode():
+    if version != VERSION or state not in _DECIDED or dedup_until <= now or written[at : at + print_n] != fingerprint.encode():
         return None
     at += print_n + latch_n
     by, at = written[at : at + by_n].decode(), at + by_n

@@ -91,6 +91,10 @@ def read(row: tuple[Any, ...]) -> Record:
     """One row of `COLUMNS` as a record."""
     key, fingerprint, terms, tenant, scope, step, arguments, latch, after, created_at = row[:10]
     state, epoch, token, lease_until, sends, dtoken, first, sent_until, outcome, decided, dedup, by, reason, evidence = row[10:]
+    if state not in STATES:
+        raise ValueError(
+            f"the record of {key} is in a state that this release does not know ({state!r}), and it does not guess. Upgrade effectonce here"
+        )
     return Record(
         Request(key, fingerprint, _read_terms(terms), tenant, scope, step, arguments, latch, after),
         STATES[state],

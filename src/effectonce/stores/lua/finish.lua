@@ -2,7 +2,7 @@
 -- The race: whoever took the record over meanwhile has another token, and a late owner changes nothing.
 local now, key = clock(ARGV[1]), ARGV[2]
 local record = redis.call('GET', base .. 'r:' .. key)
-if not record or record:byte(2) ~= DISPATCHED then return 0 end
+if not record or record:byte(1) ~= VERSION or record:byte(2) ~= DISPATCHED then return 0 end
 local revision, epoch = struct.unpack('<I8I8', record, 3)
 local token, fingerprint, latch, by, outcome = struct.unpack('<I4I4I4I4I4', record, 79)
 if record:sub(99, 98 + token) ~= ARGV[3] or epoch ~= tonumber(ARGV[4]) then return 0 end

@@ -9,7 +9,7 @@
 --
 --   byte 1 version, 2 state, 3 revision, 11 epoch, 19 sends, 23 created_at, 31 lease_until, 39 first_dispatch_at, 47 sent_until,
 --   55 decided_at, 63 dedup_until, 71 window_s, 79 lengths of token, fingerprint, latch, settled_by, outcome; 99 these five; the rest
-local CLAIMED, DISPATCHED, COMPLETED, IN_DOUBT = 1, 2, 3, 5
+local VERSION, CLAIMED, DISPATCHED, COMPLETED, IN_DOUBT = 1, 1, 2, 3, 5
 local base = KEYS[1]
 
 local function clock(given)  -- the server's; only tests bring their own
