@@ -1,11 +1,17 @@
 """`effectonce doctor` as a person and as a script sees it."""
 
 import json
+from math import inf
 
 import pytest
+from click.testing import CliRunner
 from tests.cli.test_cli import effectonce
+from tests.servers import redis
+from tests.servers.postgres import Postgres
 
 from effectonce import Guard
+from effectonce.cli import main
+from effectonce.stores import _sqlite_file
 
 
 @pytest.fixture
@@ -89,3 +95,37 @@ def test_what_cannot_be_looked_at_is_wrong_usage(arguments, said):
 
     assert told.returncode == 2
     assert said in told.stderr
+
+
+def test_a_redis_that_drops_records_is_named_and_how_to_change_it(tmp_path):
+    server = redis.Server(tmp_path / "evicting", maxmemory_policy="allkeys-lru")
+    said = effectonce("doctor", server.url)
+    server.stop()
+
+    assert said.returncode == 7
+    assert "maxmemory-policy allkeys-lru" in " ".join(said.stdout.split())
+    assert "CONFIG SET maxmemory-policy noeviction" in " ".join(said.stdout.split())
+
+
+def test_a_postgres_that_does_not_sync_is_named_and_how_to_change_it():
+    with Postgres(fsync="off") as server:
+        said = effectonce("doctor", server.database())
+
+    assert said.returncode == 7
+    assert "Set fsync = on in postgresql.conf" in " ".join(said.stdout.split())
+
+
+def test_a_file_on_a_full_disk_is_named_and_how_to_change_it(url, monkeypatch):
+    monkeypatch.setattr(_sqlite_file, "LOW_B", inf)
+    said = CliRunner().invoke(main, ["doctor", url])
+
+    assert said.exit_code == 1
+    assert "Make room" in said.stdout
+
+
+def test_a_password_is_never_shown(tmp_path):
+    for broken in ("postgresql://app:hunter2@127.0.0.1:1/effects", "redis://app:hunter2@127.0.0.1:1"):
+        said = effectonce("doctor", broken)
+
+        assert said.returncode == 7
+        assert "hunter2" not in said.stdout + said.stderr
