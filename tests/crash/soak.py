@@ -266,9 +266,10 @@ def plan(kills, stops, store, ports, seed):
 
 
 def judge(reports, effects):
-    """Hold what every worker was told against what happened."""
-    bad = Counter()
+    """Hold what every worker was told against what happened. The rounds that broke a promise are shown as they were."""
+    bad, broken = Counter(), []
     for report in reports:
+        before = bad.total()
         count, final = effects[report["id"]], report["told"][-1]
         told_ok = [told for told in report["told"] if told and told["status"] == "succeeded"]
         told_failed = [told for told in report["told"] if told and told["status"] == "failed"]
@@ -279,7 +280,10 @@ def judge(reports, effects):
         unfinished = final["status"] != "succeeded" if report["downstream"] in EXACTLY_ONCE else final["status"] == "failed"
         bad["lost_outcomes"] += bool(lost) or unfinished
         bad["worker_errors"] += any(told["status"].startswith("exit") for told in report["told"] if told)
-    return {name: bad[name] for name in ("duplicates", "lost_outcomes", "false_failures", "phantom_successes", "worker_errors")}
+        if bad.total() > before:
+            broken.append(report | {"effects": count})
+    counts = ("duplicates", "lost_outcomes", "false_failures", "phantom_successes", "worker_errors")
+    return {name: bad[name] for name in counts} | {"broken": broken}
 
 
 def table(reports, effects):
@@ -402,6 +406,8 @@ def show(result):
         f"{result['seconds']} s: {result['duplicates']} duplicates, {result['lost_outcomes']} lost outcomes, "
         f"{result['false_failures']} false failures, {result['phantom_successes']} phantom successes."
     )
+    for report in result["broken"]:
+        console.print(report)
 
 
 def main():

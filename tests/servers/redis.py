@@ -62,10 +62,14 @@ class Server:
         return f"redis://127.0.0.1:{self.port}/0" if self.port else f"redis+unix://{self.socket}"
 
     def start(self):
+        self.launch()
+        until(self.answers, f"a redis-server that answers, see {self.folder / 'log'}")
+
+    def launch(self):
+        """Start it and do not wait."""
         with suppress(FileNotFoundError):
             Path(self.socket).unlink()
         self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, preexec_fn=_end_with_the_tests)  # noqa: PLW1509
-        until(self.answers, f"a redis-server that answers, see {self.folder / 'log'}")
 
     def answers(self):
         assert self.process.poll() is None, (self.folder / "log").read_text()

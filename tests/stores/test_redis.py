@@ -581,3 +581,23 @@ def test_a_record_of_a_newer_release_is_refused_not_guessed(server, opened, call
         with pytest.raises(StoreUnavailable, match="written by a newer release"):
             pay.apply(op)
     assert server.ask("GET", key) == bytes(written)
+
+
+def test_a_server_that_is_still_reading_its_data_is_not_taken_for_one_that_can_forget(tmp_path, opened):
+    server = redis.Server(tmp_path / "loading", fsync="always")
+    server.ask("EVAL", "for n = 1, 5000 do redis.call('SET', 'k' .. n, n) end", "0")
+    assert opened(server.url).capabilities.durable
+    server.stop()
+    server.command += ["--key-load-delay", "2000"]  # microseconds for each key
+    server.launch()
+    redis.until(lambda: is_loading(server), "a server that reads its data")
+
+    with pytest.raises(StoreUnavailable, match="is reading its data"):
+        _ = opened(server.url).capabilities
+    server.stop()
+
+
+def is_loading(server):
+    with suppress(OSError):
+        return b"loading:1" in server.ask("INFO", "persistence")
+    return False

@@ -110,6 +110,9 @@ class Connection:
             raise StoreUnavailable(
                 f"{target} refused us: {refusals[0]}. Nothing was written. Check user, password and database."
             )
+        if "loading:1\r\n" in info.decode():
+            # Until it has read its append-only file, it says that it has none.
+            raise StoreUnavailable(f"{target} is reading its data and will answer soon. Nothing was written.")
         facts = _facts(info.decode(), fsync)
         if facts.complaint():
             raise StoreUnavailable(f"{target} {facts.complaint()}. Nothing was written.")
