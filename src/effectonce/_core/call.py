@@ -26,6 +26,7 @@ from effectonce._core.backoff import full_jitter
 from effectonce._core.classify import UNKNOWN, Certainty, Classifier, Verdict
 from effectonce._core.codec import encode_error, printable
 from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, Rejection, Replay
+from effectonce._core.foreign import get
 from effectonce._core.ops import (
     Answer,
     Applied,
@@ -288,7 +289,7 @@ class GuardedCall:
 
     def _failed(self, error: BaseException) -> Flow[Ending | None]:
         """The tool raised. None: wait is over, try again."""
-        if getattr(error, "effectonce_of", self.key) != self.key and not self.in_transaction:
+        if get(error, "effectonce_of") not in (None, self.key) and not self.in_transaction:
             # A guarded call inside this tool failed. What that says about its own effect says nothing about ours.
             return (yield from self._ambiguous(error, UNKNOWN, None))
         partial = self.plan.encode_partial(error)

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from effectonce._core.foreign import attempt, get
 from effectonce._core.verdicts import UNKNOWN, Bucket, Certainty, Scope, Verdict
 
 __all__ = ["UNKNOWN", "Bucket", "Certainty", "Classifier", "Rule", "Rules", "Scope", "Verdict", "classifier", "classify"]
@@ -77,7 +78,7 @@ def _by_tables(thing: Any, now: float | None) -> Verdict:
 
 
 def _by_rules(thing: Any, rules: tuple[Rule, ...]) -> Verdict | None:
-    from effectonce._core.signals import attempt, chain, read
+    from effectonce._core.signals import chain, read
 
     seen = [(link.thing, read(link.thing)) for link in chain(thing) if link.trusted]
     for rule in rules:
@@ -114,7 +115,7 @@ def classifier(
     """A classifier that knows what one tool declares about its own exceptions, and the tables."""
 
     def verdict_of(error: BaseException) -> Verdict:
-        declared = getattr(error, "effectonce_verdict", None)
+        declared = get(error, "effectonce_verdict")
         if isinstance(declared, Verdict):
             return declared
         verdict = classify(error, now=None if wall_clock is None else wall_clock(), rules=rules)

@@ -75,7 +75,7 @@ def _candidates(signals: Signals) -> Iterator[tuple[Table, Row, str]]:
         for spelling in (f"{signals.status}{asked}", str(signals.status), f"{signals.status // 100}xx"):
             known = BY_STATUS.get(spelling, ())
             if known and (signals.status >= 300 or not signals.finish):
-                yield *_whose(known, theirs), str(signals.status)
+                yield *_whose(known[::-1], theirs), str(signals.status)  # HTTP's own meaning is the last one
                 break
     for reason in signals.finish:
         if reason in BY_FINISH:

@@ -7,7 +7,7 @@ the library has already read is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import islice
 from typing import Any
@@ -16,6 +16,7 @@ import orjson
 from msgspec import Struct
 
 from effectonce._core.delays import bounded, duration, number
+from effectonce._core.foreign import attempt, get
 
 LINKS_MAX, NODES_MAX, ITEMS_MAX = 24, 24, 64
 TEXT_MAX, CODE_MAX, BODY_MAX = 4096, 128, 262_144
@@ -49,19 +50,6 @@ class Link(Struct, frozen=True):
 
     thing: Any
     trusted: bool  # False: raised while that one was handled, so it may be about another request
-
-
-def attempt(function: Callable[..., Any], *args: Any) -> Any:
-    """What *function* answers, or None if it raises: it is not ours."""
-    try:
-        return function(*args)
-    except Exception:  # noqa: BLE001  # a foreign property or method: whatever it raises, it has nothing to say
-        return None
-
-
-def get(thing: Any, name: str) -> Any:
-    """An item of a mapping, or an attribute; None if there is none."""
-    return attempt(thing.get, name) if isinstance(thing, Mapping) else attempt(getattr, thing, name, None)
 
 
 def items(value: Any) -> list[Any]:
