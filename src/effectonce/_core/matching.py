@@ -72,11 +72,10 @@ def _candidates(signals: Signals) -> Iterator[tuple[Table, Row, str]]:
             break  # a base says less than the class itself
     if signals.status is not None:
         asked = "+retry-after" if from_headers(signals.headers, 0.0) is not None else ""
-        for spelling in (f"{signals.status}{asked}", str(signals.status), f"{signals.status // 100}xx"):
-            known = BY_STATUS.get(spelling, ())
-            if known and (signals.status >= 300 or not signals.finish):
-                yield *_whose(known[::-1], theirs), str(signals.status)  # HTTP's own meaning is the last one
-                break
+        spellings = (f"{signals.status}{asked}", str(signals.status), f"{signals.status // 100}xx")
+        known = next(BY_STATUS[spelling] for spelling in spellings if spelling in BY_STATUS)
+        if signals.status >= 300 or not signals.finish:
+            yield *_whose(known[::-1], theirs), str(signals.status)  # HTTP's own meaning is the last one
     for reason in signals.finish:
         if reason in BY_FINISH:
             yield *_whose(BY_FINISH[reason], theirs), reason

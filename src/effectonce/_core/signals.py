@@ -130,8 +130,6 @@ def _nodes(thing: Any) -> list[Any]:
                 continue
             seen.add(id(single))
             nodes.append(single)
-        if len(nodes) >= NODES_MAX:
-            break
     return nodes
 
 
@@ -179,11 +177,11 @@ def _hints(nodes: list[Any], classes: tuple[str, ...], delay_s: float | None) ->
         yield "EAI_NONAME"
     for detail in _details(nodes):
         for violation in items(get(detail, "violations")):
-            if str(get(violation, "quotaValue")) == "0":
+            if get(violation, "quotaValue") in ("0", 0):
                 yield "quotaValue=0"
-            if "PerDay" in str(get(violation, "quotaId")) and (delay_s is None or delay_s > SOON_S):
+            if "PerDay" in _code(get(violation, "quotaId")) and (delay_s is None or delay_s > SOON_S):
                 yield "quotaId=PerDay"
-        if str(get(detail, "@type")).endswith("ErrorInfo"):
+        if _code(get(detail, "@type")).endswith("ErrorInfo"):
             yield _code(get(detail, "reason"))
 
 
@@ -292,5 +290,5 @@ class _Remote(Struct, frozen=True):
 
 
 def _remote_call(error: Any) -> _Remote:
-    code, details, metadata = (attempt(getattr(error, name, None)) for name in ("code", "details", "trailing_metadata"))  # type: ignore[arg-type]
+    code, details, metadata = (attempt(get(error, name)) for name in ("code", "details", "trailing_metadata"))
     return _Remote(_code(code), details if isinstance(details, str) else "", dict(_pairs(metadata)))
