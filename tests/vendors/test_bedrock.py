@@ -164,7 +164,7 @@ def test_transport_errors(client, make, wire, nobody):
         ("ResponseStreamingError", "no_answer M"),
         ("HTTPClientError", "no_answer M"),
         ("IncompleteReadError", "no_answer M"),
-        ("SSLError", "config N"),
+        ("SSLError", "config M"),
         ("NoCredentialsError", "auth N"),
         ("ParamValidationError", "schema N"),
     ],

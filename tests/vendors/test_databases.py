@@ -79,7 +79,8 @@ REDIS = {
     "ReadOnlyError ClusterDownError MasterDownError TryAgainError SlotNotCoveredError": "unreachable R",
     "NoScriptError WatchError ExecAbortError LockError LockNotOwnedError": "conflict R",
     "ConnectionError TimeoutError": "no_answer M",
-    "DataError ResponseError ClusterCrossSlotError CrossSlotTransactionError InvalidResponse": "schema R",
+    "DataError ClusterCrossSlotError CrossSlotTransactionError": "schema R",
+    "ResponseError InvalidResponse": "schema M",  # a script may have done a part of it
 }
 
 

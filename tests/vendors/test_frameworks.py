@@ -48,7 +48,7 @@ def test_pydantic_ai_outside_the_model():
     from pydantic_ai import exceptions as e
 
     assert says(e.ContentFilterError("no")) == "content_policy A"
-    assert says(e.UsageLimitExceeded("no")) == "quota N"
+    assert says(e.UsageLimitExceeded("no")) == "quota M"
     assert says(e.ToolFailed("no")) == "tool_error M"
     assert says(e.ModelRetry("no")) == "tool_error M"
     assert says(e.CallDeferred()) == "control_flow M"
@@ -125,10 +125,8 @@ def test_temporal():
 def test_breakers_kept_it_from_being_sent():
     import circuitbreaker
     import purgatory.domain.model
-    import pybreaker
 
     for opened in (
-        pybreaker.CircuitBreakerError(),
         circuitbreaker.CircuitBreakerError(circuitbreaker.CircuitBreaker(name="b")),
         purgatory.domain.model.OpenedState("b"),
     ):
@@ -148,7 +146,7 @@ def test_breakers_kept_it_from_being_sent():
         ("Timeout", 408, "no_answer M"),
         ("MidStreamFallbackError", 503, "server_error M"),
         ("JSONSchemaValidationError", 500, "parse A"),
-        ("BudgetExceededError", None, "quota N"),
+        ("BudgetExceededError", None, "quota M"),
         ("GuardrailRaisedException", None, "content_policy R"),
     ],
 )
@@ -160,3 +158,18 @@ def test_litellm_by_name(name, status, expected):
         error.status_code = status
 
     assert says(error) == expected
+
+
+def test_pybreaker_also_raises_for_the_call_that_opened_it():
+    import pybreaker
+
+    breaker, calls = pybreaker.CircuitBreaker(fail_max=1), []
+
+    def pay():
+        calls.append(1)
+        raise TimeoutError
+
+    opening, opened = raised(lambda: breaker.call(pay)), raised(lambda: breaker.call(pay))
+    assert len(calls) == 1  # the first was sent, the second was not, and both say the same
+    assert type(opening) is type(opened) is pybreaker.CircuitBreakerError
+    assert says(opening) == says(opened) == "circuit_open M"

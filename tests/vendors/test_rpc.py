@@ -11,7 +11,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 STATUSES = {
     "UNAVAILABLE": "no_answer M",
-    "RESOURCE_EXHAUSTED": "rate_limit R",
+    "RESOURCE_EXHAUSTED": "rate_limit M",
     "DEADLINE_EXCEEDED": "no_answer M",
     "UNKNOWN": "server_error M",
     "INTERNAL": "server_error M",
@@ -74,8 +74,8 @@ def test_the_server_may_push_back(call):
 
 def test_a_message_that_is_too_large_is_no_rate_limit(call):
     text = "CLIENT: Received message larger than max (5 vs. 4)"
-    assert says(call("RESOURCE_EXHAUSTED", text)) == "schema R"
-    assert says(call("RESOURCE_EXHAUSTED", "Quota exceeded for quota metric")) == "quota R"
+    assert says(call("RESOURCE_EXHAUSTED", text)) == "schema M"
+    assert says(call("RESOURCE_EXHAUSTED", "Quota exceeded for quota metric")) == "quota M"
 
 
 def test_a_server_that_is_not_there(nobody):

@@ -112,8 +112,6 @@ def test_a_real_failure_of_a_real_client(client, fate, wire, nobody, untrusted):
 
     if fate == "no_host":  # without a name server it is a passing failure, with one there is no such name
         assert says(found) in ("unreachable N", "config N"), repr(found)
-    elif client is with_urllib3 and fate == "untrusted":
-        assert says(found) == "config M", repr(found)  # urllib3 uses one class for a handshake and for a broken connection
     else:
         assert says(found) == EXPECTED[fate], repr(found)
 
@@ -149,12 +147,12 @@ def test_a_broken_event_stream_of_httpx2():
         ("ReadTimeout", "no_answer M"),
         ("ChunkedEncodingError", "no_answer M"),
         ("ContentDecodingError", "no_answer M"),
-        ("SSLError", "config N"),
-        ("ProxyError", "config N"),
-        ("InvalidURL", "config N"),
-        ("MissingSchema", "config N"),
-        ("InvalidSchema", "config N"),
-        ("InvalidHeader", "config N"),
+        ("SSLError", "config M"),
+        ("ProxyError", "config M"),
+        ("InvalidURL", "config M"),
+        ("MissingSchema", "config M"),
+        ("InvalidSchema", "config M"),
+        ("InvalidHeader", "config M"),
         ("TooManyRedirects", "config M"),
         ("UnrewindableBodyError", "config M"),
         ("RetryError", "no_answer M"),
@@ -180,6 +178,16 @@ def test_what_requests_wraps_is_looked_at():
     assert says(requests.ConnectionError(urllib3.exceptions.ProtocolError("Connection aborted."))) == "no_answer M"
     spent = urllib3.exceptions.MaxRetryError(None, "/", urllib3.exceptions.ResponseError("503"))
     assert says(requests.exceptions.RetryError(spent)) == "no_answer M"
+
+
+def test_tls_that_breaks_after_the_request_has_left_is_not_taken_for_a_bad_certificate():
+    import requests
+    import urllib3
+
+    broken = urllib3.exceptions.SSLError(ssl.SSLEOFError(8, "EOF occurred in violation of protocol"))
+    assert says(requests.exceptions.SSLError(urllib3.exceptions.MaxRetryError(None, "/", broken))) == "no_answer M"
+    untrusted = urllib3.exceptions.SSLError(ssl.SSLCertVerificationError(1, "certificate verify failed"))
+    assert says(requests.exceptions.SSLError(urllib3.exceptions.MaxRetryError(None, "/", untrusted))) == "config N"
 
 
 def test_a_body_that_is_no_json_was_acted_on(wire):
@@ -270,14 +278,14 @@ def test_the_classes_of_aiohttp():
         (ConnectionRefusedError(), "unreachable N"),
         (socket.gaierror(-3, "Temporary failure in name resolution"), "unreachable N"),
         (socket.gaierror(-2, "Name or service not known"), "config N"),
-        *((OSError(getattr(errno, n), "x"), "unreachable N") for n in ("EHOSTUNREACH", "ENETUNREACH", "ENETDOWN", "EHOSTDOWN")),
+        *((OSError(getattr(errno, n), "x"), "unreachable M") for n in ("EHOSTUNREACH", "ENETUNREACH", "ENETDOWN", "EHOSTDOWN")),
         (OSError(errno.EADDRNOTAVAIL, "x"), "unreachable N"),
         (ConnectionResetError(), "no_answer M"),
         (ConnectionAbortedError(), "no_answer M"),
         (BrokenPipeError(), "no_answer M"),
         (OSError(errno.ETIMEDOUT, "x"), "no_answer M"),
         (TimeoutError(), "no_answer M"),
-        *((OSError(getattr(errno, n), "x"), "overloaded N") for n in ("EMFILE", "ENFILE", "ENOMEM", "ENOSPC")),
+        *((OSError(getattr(errno, n), "x"), "overloaded M") for n in ("EMFILE", "ENFILE", "ENOMEM", "ENOSPC")),
         *((OSError(getattr(errno, n), "x"), "config M") for n in ("EACCES", "EPERM", "ENOENT")),
         (ssl.SSLCertVerificationError(), "config N"),
         (ssl.SSLError(1, "x"), "no_answer M"),

@@ -137,7 +137,9 @@ def _refined(verdict: Verdict, text: str, delay_s: float | None) -> Verdict:
         bucket = row.verdict.bucket
         is_open = verdict.bucket is Bucket.UNKNOWN or verdict.bucket in OPEN.get(bucket, ())
         if is_open and phrase in text and not (row.weak and delay_s is not None):
-            certainty, scope = verdict.certainty, row.verdict.scope
+            # A message that is too large may be the answer: then it was done.
+            certainty = Certainty.AMBIGUOUS if bucket is Bucket.SCHEMA else verdict.certainty
+            scope = row.verdict.scope
             return Verdict(
                 bucket, certainty, row.verdict.why, verdict.retry_after_s, scope, matched=f"{table.name}: text {phrase!r}"
             )

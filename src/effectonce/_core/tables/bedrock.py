@@ -28,7 +28,7 @@ TABLE = Table(
         code("ConflictException", B.CONFLICT, M, retry=False),
         cls("ConnectTimeoutError EndpointConnectionError ProxyConnectionError", B.UNREACHABLE, N),
         cls("ReadTimeoutError ConnectionClosedError ResponseStreamingError IncompleteReadError", B.NO_ANSWER, M),
-        cls("SSLError", B.CONFIG, N, "TLS did not come about"),
+        cls("SSLError", B.CONFIG, M, "TLS failed: during the handshake nothing was sent, later it may have been", weak=True),
         cls("HTTPClientError", B.NO_ANSWER, M, weak=True),
         cls("NoCredentialsError PartialCredentialsError CredentialRetrievalError TokenRetrievalError", B.AUTH, N),
         cls("ParamValidationError UnknownParameterError", B.SCHEMA, N, "botocore refused the arguments"),

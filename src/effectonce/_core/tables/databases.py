@@ -5,7 +5,7 @@ from effectonce._core.verdicts import Scope
 
 POSTGRES = Table(
     name="postgres",
-    checked="PostgreSQL 17, psycopg 3.3, psycopg2 2.9, asyncpg 0.32",
+    checked="psycopg 3.3, psycopg2 2.9, asyncpg 0.32",
     packages=("psycopg", "psycopg_pool", "psycopg2", "asyncpg"),
     rows=(
         code("40001 40P01 40000", B.CONFLICT, R, "repeat the transaction"),
@@ -46,7 +46,8 @@ REDIS = Table(
         cls("LockNotOwnedError", B.CONFLICT, R, "the lock was lost meanwhile", retry=False),
         cls("LockError", B.CONFLICT, R),
         cls("ConnectionError TimeoutError ClusterError", B.NO_ANSWER, M, weak=True),
-        cls("ClusterCrossSlotError CrossSlotTransactionError InvalidResponse DataError ResponseError", B.SCHEMA, R),
+        cls("ClusterCrossSlotError CrossSlotTransactionError DataError", B.SCHEMA, R),
+        cls("ResponseError InvalidResponse", B.SCHEMA, M, "a script or a transaction may have done a part of it"),
     ),
 )
 TABLES = (POSTGRES, REDIS)

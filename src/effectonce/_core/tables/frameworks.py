@@ -20,7 +20,7 @@ PYDANTIC_AI = Table(
         cls("ModelNotFoundError", B.NOT_FOUND, R),
         cls("ModelRequestRejectedError", B.SCHEMA, R, weak=True),
         cls("ContentFilterError", B.CONTENT_POLICY, A),
-        cls("UsageLimitExceeded", B.QUOTA, N, "the limit that this run was given is used up"),
+        cls("UsageLimitExceeded", B.QUOTA, M, "the limit that this run was given is used up"),
         cls("ConcurrencyLimitExceeded", B.RATE_LIMIT, N, "the limit of this process", scope=Scope.PROCESS),
         cls("ToolFailed ModelRetry", B.TOOL_ERROR, M),
         cls("UnexpectedModelBehavior", B.PARSE, A),
@@ -50,14 +50,14 @@ LANGCHAIN = Table(
 )
 LITELLM = Table(
     name="litellm",
-    checked="litellm 1.106",
+    checked="litellm 1.106, by name",
     packages=("litellm",),
     over_http=True,
     rows=(
         cls("ContextWindowExceededError", B.CONTEXT_LENGTH, R),
         cls("ContentPolicyViolationError GuardrailRaisedException", B.CONTENT_POLICY, R),
         cls("PaymentRequiredError", B.QUOTA, R),
-        cls("BudgetExceededError", B.QUOTA, N, "the budget that litellm was given is used up"),
+        cls("BudgetExceededError", B.QUOTA, M, "the budget that litellm was given is used up"),
         cls("MidStreamFallbackError", B.SERVER_ERROR, M, "the stream broke off"),
         cls("JSONSchemaValidationError", B.PARSE, A),
         cls("RateLimitError", B.RATE_LIMIT, R, weak=True),
@@ -88,8 +88,18 @@ TEMPORAL = Table(
 )
 BREAKERS = Table(
     name="breakers",
-    checked="pybreaker 1.4, circuitbreaker 2.1, purgatory 3.0, aiobreaker 1.2",
-    packages=("pybreaker", "circuitbreaker", "purgatory", "aiobreaker", "effectonce"),
+    checked="circuitbreaker 2.1, purgatory 3.0",
+    packages=("circuitbreaker", "purgatory", "effectonce"),
     rows=(cls("CircuitBreakerError OpenedState CircuitOpen", B.CIRCUIT_OPEN, N),),
 )
-TABLES = (PYDANTIC_AI, LANGCHAIN, LITELLM, INSTRUCTOR, TEMPORAL, BREAKERS)
+PYBREAKER = Table(
+    name="pybreaker",
+    checked="pybreaker 1.4; aiobreaker by name",
+    packages=("pybreaker", "aiobreaker"),
+    rows=(
+        cls(
+            "CircuitBreakerError", B.CIRCUIT_OPEN, M, "also raised for the very call that opens the breaker, after it was sent"
+        ),
+    ),
+)
+TABLES = (PYDANTIC_AI, LANGCHAIN, LITELLM, INSTRUCTOR, TEMPORAL, BREAKERS, PYBREAKER)

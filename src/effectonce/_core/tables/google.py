@@ -5,7 +5,7 @@ from effectonce._core.verdicts import Scope
 
 TABLE = Table(
     name="google",
-    checked="google-genai 2.34, google-api-core 2.44",
+    checked="google-genai 2.34 and 3.1, google-api-core 2.44",
     packages=("google",),
     headers=("x-goog-",),
     hosts=("googleapis.com",),

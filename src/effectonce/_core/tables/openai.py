@@ -5,7 +5,7 @@ from effectonce._core.verdicts import Scope
 
 TABLE = Table(
     name="openai",
-    checked="openai 3.49",
+    checked="openai 3.3 and 3.49",
     packages=("openai",),
     headers=("openai-",),
     hosts=("api.openai.com", "openai.azure.com"),

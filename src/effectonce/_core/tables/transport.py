@@ -24,8 +24,9 @@ REQUESTS = Table(
     packages=("requests",),
     rows=(
         cls("ConnectTimeout", B.UNREACHABLE, N),
-        cls("SSLError ProxyError InvalidURL MissingSchema", B.CONFIG, N, "nothing was sent yet"),
-        cls("InvalidSchema InvalidHeader InvalidProxyURL", B.CONFIG, N, "nothing was sent yet"),
+        # A URL may be wrong in a redirect, and TLS may break after the request has left: only what is inside can tell.
+        cls("SSLError", B.CONFIG, M, weak=True),
+        cls("ProxyError InvalidURL MissingSchema InvalidSchema InvalidHeader InvalidProxyURL", B.CONFIG, M),
         cls("TooManyRedirects UnrewindableBodyError StreamConsumedError", B.CONFIG, M),
         cls("ReadTimeout ChunkedEncodingError ContentDecodingError", B.NO_ANSWER, M),
         cls("JSONDecodeError InvalidJSONError", B.PARSE, A),
@@ -39,7 +40,7 @@ URLLIB3 = Table(
     rows=(
         cls("NewConnectionError NameResolutionError ConnectTimeoutError EmptyPoolError FullPoolError", B.UNREACHABLE, N),
         cls("ReadTimeoutError ProtocolError IncompleteRead InvalidChunkLength", B.NO_ANSWER, M),
-        cls("SSLError", B.CONFIG, M),
+        cls("SSLError", B.CONFIG, M, weak=True),
         cls("ProxyError", B.NO_ANSWER, M, "the proxy failed: what it had passed on by then is not known", weak=True),
         cls("LocationParseError URLSchemeUnknown LocationValueError", B.CONFIG, N),
         cls("DecodeError", B.PARSE, A),
@@ -76,9 +77,11 @@ OS = Table(
         cls("JSONDecodeError ValidationError", B.PARSE, M),
         cls("RemoteDisconnected IncompleteRead BadStatusLine", B.NO_ANSWER, M),
         cls("BrokenResourceError ClosedResourceError EndOfStream", B.NO_ANSWER, M),
-        errno_("ECONNREFUSED EHOSTUNREACH ENETUNREACH ENETDOWN EHOSTDOWN EADDRNOTAVAIL", B.UNREACHABLE, N),
+        errno_("ECONNREFUSED EADDRNOTAVAIL", B.UNREACHABLE, N),
+        # A connection that stood can end like this too, and a disk may fill up after the request.
+        errno_("EHOSTUNREACH ENETUNREACH ENETDOWN EHOSTDOWN", B.UNREACHABLE, M),
         errno_("ECONNRESET ECONNABORTED EPIPE ETIMEDOUT", B.NO_ANSWER, M),
-        errno_("EMFILE ENFILE ENOMEM ENOSPC", B.OVERLOADED, N, "this machine has run out of something", scope=Scope.PROCESS),
+        errno_("EMFILE ENFILE ENOMEM ENOSPC", B.OVERLOADED, M, "this machine has run out of something", scope=Scope.PROCESS),
         errno_("EACCES EPERM ENOENT", B.CONFIG, M),
     ),
 )
