@@ -19,7 +19,6 @@ from effectonce._core.verdicts import UNKNOWN, Bucket, Certainty, Scope, Verdict
 __all__ = ["UNKNOWN", "Bucket", "Certainty", "Classifier", "Rule", "Rules", "Scope", "Verdict", "classifier", "classify"]
 
 Classifier = Callable[[BaseException], Verdict]
-When: TypeAlias = "type[BaseException] | tuple[str, str] | str | int | Callable[[Any], object]"
 
 
 class Rule(Struct, frozen=True):
@@ -45,7 +44,7 @@ class Rule(Struct, frozen=True):
         return given.but(why=given.why or "a rule says so", matched=f"rule: {_shown(self.when)}")
 
 
-Rules: TypeAlias = Iterable[Rule] | Mapping[Any, Verdict | Bucket]
+Rules: TypeAlias = "Iterable[Rule] | Mapping[Any, Verdict | Bucket]"
 
 
 def as_rules(rules: Rules) -> tuple[Rule, ...]:
