@@ -8,7 +8,7 @@ from tests.vendors.helpers import says
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 STATES = {
-    "40001 40P01 55P03 55006": "conflict R",
+    "40000 40001 40P01 55P03 55006": "conflict R",
     "57014 25P03 25P04": "no_answer R",
     "08001 57P03 53300": "unreachable N",
     "25006": "unreachable R",
