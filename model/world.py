@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from effectonce._core.call import GuardedCall
-from effectonce._core.classify import Certainty, Verdict
+from effectonce._core.classify import Bucket, Certainty, Verdict
 from effectonce._core.records import RULES, Rule
 from effectonce._core.terms import Terms
 from flows import IDLE
@@ -20,11 +20,11 @@ TOLD_FIRST, TOLD_OTHER, TOLD_RECORDED, TOLD_FAILED = 1, 2, 4, 8  # what callers 
 NOT_SENT, TIMED_OUT, REJECTED, TRY_LATER = OSError("refused"), TimeoutError("timed out"), ValueError("no"), OSError("busy")
 CANCELLED, UNREACHABLE = KeyboardInterrupt(), ConnectionError("no answer from the store")
 VERDICTS = {
-    NOT_SENT: Verdict(Certainty.NOT_SENT, True, "nothing left"),
-    TIMED_OUT: Verdict(Certainty.AMBIGUOUS, True, "nobody knows"),
-    REJECTED: Verdict(Certainty.REJECTED, False, "refused for good"),
-    TRY_LATER: Verdict(Certainty.REJECTED, True, "not now"),
-    CANCELLED: Verdict(Certainty.AMBIGUOUS, False, "cancelled while it ran"),
+    NOT_SENT: Verdict(Bucket.UNREACHABLE, Certainty.NOT_SENT, "nothing left"),
+    TIMED_OUT: Verdict(Bucket.NO_ANSWER, Certainty.AMBIGUOUS, "nobody knows"),
+    REJECTED: Verdict(Bucket.DECLINED, Certainty.REJECTED, "refused for good"),
+    TRY_LATER: Verdict(Bucket.RATE_LIMIT, Certainty.REJECTED, "not now"),
+    CANCELLED: Verdict(Bucket.CANCELLED, Certainty.AMBIGUOUS, "cancelled while it ran"),
 }
 
 DUPLICATE = "the effect happened twice"

@@ -92,6 +92,15 @@ def test_the_readme_shows_the_guarantees_as_the_code_has_them():
     assert shown == {cell: guarantee.promise for cell, guarantee in GUARANTEES.items()}
 
 
+def test_the_page_of_tables_is_what_the_code_has():
+    """After a change: `effectonce classify --tables`, between the two marks."""
+    from effectonce.cli._tables import markdown
+
+    page = (ROOT / "docs" / "reference" / "errors-of-others.md").read_text()
+    shown = re.search(r"<!-- tables -->\n(.*?)<!-- /tables -->", page, re.DOTALL)[1]
+    assert shown == markdown() + "\n"
+
+
 def test_code_comes_before_line_31_of_the_readme():
     lines = (ROOT / "README.md").read_text().splitlines()
     assert lines.index("```python") < 30

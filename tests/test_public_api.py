@@ -6,8 +6,10 @@ import effectonce
 from effectonce import errors
 
 NAMES = [
+    "Bucket",
     "CannotTell",
     "Capability",
+    "Certainty",
     "Conflict",
     "Contract",
     "ContractViolation",
@@ -39,12 +41,16 @@ NAMES = [
     "ReplayedFailure",
     "ResultUnavailable",
     "Retry",
+    "Rule",
+    "Scope",
     "Stable",
     "State",
     "StoreUnavailable",
     "Swept",
     "TimeWindow",
     "Tool",
+    "Verdict",
+    "classify",
     "content_key",
     "current_effect",
 ]

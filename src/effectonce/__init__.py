@@ -1,6 +1,7 @@
 """effectonce: your agent may retry anything; the effect lands once, or you are told that nobody can know."""
 
 from effectonce._boundary import Delivered
+from effectonce._core.classify import Bucket, Certainty, Rule, Scope, Verdict, classify
 from effectonce._core.keys import Explanation, Stable, content_key
 from effectonce._core.ops import CannotTell, Found, NotFound, Swept
 from effectonce._core.records import Record, State
@@ -32,8 +33,10 @@ from effectonce.stores._keyring import Keyring
 from effectonce.stores.base import Finding
 
 __all__ = [
+    "Bucket",
     "CannotTell",
     "Capability",
+    "Certainty",
     "Conflict",
     "Contract",
     "ContractViolation",
@@ -65,12 +68,16 @@ __all__ = [
     "ReplayedFailure",
     "ResultUnavailable",
     "Retry",
+    "Rule",
+    "Scope",
     "Stable",
     "State",
     "StoreUnavailable",
     "Swept",
     "TimeWindow",
     "Tool",
+    "Verdict",
+    "classify",
     "content_key",
     "current_effect",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
@@ -125,7 +126,13 @@ class GuardedTool:
             cap_s=retry.cap_s,
             separate_dispatch=contract.separate_dispatch,
             has_probe=self.probe_function is not None,
-            classify=classifier(contract.not_sent, contract.rejected),
+            classify=classifier(
+                contract.not_sent,
+                contract.rejected,
+                rules=contract.rules,
+                one_request=contract.one_request,
+                wall_clock=time.time,
+            ),
             encode=functools.partial(encode_or_excuse, hint=self.signature.returns),
             encode_partial=_partial,
         )

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from effectonce._core.classify import Certainty, Verdict
+from effectonce._core.classify import Bucket, Certainty, Verdict
 from effectonce.effect import EffectRef
 
 
@@ -170,7 +170,8 @@ class NotSent(Exception):  # it is a statement of the tool's, not a kind of fail
 
     def __init__(self, message: str = "", *, retryable: bool = True, retry_after_s: float | None = None) -> None:
         super().__init__(message)
-        self.effectonce_verdict = Verdict(Certainty.NOT_SENT, retryable, "the tool says nothing was sent", retry_after_s)
+        why = "the tool says nothing was sent"
+        self.effectonce_verdict = Verdict(Bucket.UNKNOWN, Certainty.NOT_SENT, why, retry_after_s, retry=retryable)
 
 
 class Rejected(Exception):  # see NotSent
@@ -178,4 +179,5 @@ class Rejected(Exception):  # see NotSent
 
     def __init__(self, message: str = "", *, retryable: bool = False, retry_after_s: float | None = None) -> None:
         super().__init__(message)
-        self.effectonce_verdict = Verdict(Certainty.REJECTED, retryable, "the tool says it was refused", retry_after_s)
+        why = "the tool says it was refused"
+        self.effectonce_verdict = Verdict(Bucket.UNKNOWN, Certainty.REJECTED, why, retry_after_s, retry=retryable)

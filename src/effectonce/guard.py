@@ -20,6 +20,7 @@ from msgspec import Struct
 from effectonce._boundary import Boundary, Delivered, Within, named, place, stable
 from effectonce._cache import ReplayCache
 from effectonce._core.call import Env
+from effectonce._core.classify import Rules, as_rules
 from effectonce._core.codec import NotReadable, encode, encode_error
 from effectonce._core.keys import Part, Stable
 from effectonce._core.ops import Applied, Browse, Confirm, Find, Rearm, Refused, Refute, Sweep, Swept, Tally, WriteReply
@@ -110,6 +111,8 @@ class Guard:
         separate_dispatch: bool = False,
         not_sent: Sequence[type[BaseException]] = (),
         rejected: Sequence[type[BaseException]] = (),
+        rules: Rules = (),
+        one_request: bool = False,
         dedup: TimeWindow | None = None,
         accept_store_loss: bool = False,
     ) -> Callable[[Callable[P, R]], Tool[P, R]]:
@@ -118,8 +121,9 @@ class Guard:
         *kind* says what running twice would do, *downstream* what help there is. *identity* fields are the key, *volatile* ones are
         ignored, all others must match; *redact* ones count as usual and are never stored. An outcome is replayed for *window*, and its
         key refused for *tombstone* after that, both by default for as long as the kind needs. *not_sent* and *rejected* are exception
-        types that tell for certain that nothing happened. *separate_dispatch* costs one more write and lets a crash before the tool
-        starts be re-run instead of going in doubt.
+        types that tell for certain that nothing happened, and *rules* say what other errors mean. *one_request* says that the tool makes
+        one request and that nothing below it retries: then what an error says about the request is believed about the effect.
+        *separate_dispatch* costs one more write and lets a crash before the tool starts be re-run instead of going in doubt.
         """
 
         def decorate(function: Callable[P, R]) -> Tool[P, R]:
@@ -140,6 +144,8 @@ class Guard:
                 separate_dispatch=separate_dispatch,
                 not_sent=tuple(not_sent),
                 rejected=(Rejected, *rejected),
+                rules=as_rules(rules),
+                one_request=one_request,
                 dedup=dedup,
                 accept_store_loss=accept_store_loss,
             )

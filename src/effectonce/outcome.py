@@ -77,17 +77,17 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
             return _in_doubt(effect, f"{reason} ({since_s:.0f} s ago)")
         case NothingSent(error) | GaveUpEnding(error) if not isinstance(error, Exception):
             raise error
-        case NothingSent(error, attempts, exhausted):
+        case NothingSent(error, attempts, exhausted, retry_after_s):
             if not exhausted:
                 raise _stamped(error, effect)
             message = f"{effect} did not run: {attempts} attempts failed, the last with {type(error).__name__}: {error}"
-            raise GaveUp(message, effect=effect) from error
-        case GaveUpEnding(error, attempts):
+            raise GaveUp(message, effect=effect, retry_after_s=retry_after_s) from error
+        case GaveUpEnding(error, attempts, retry_after_s):
             message = (
                 f"{effect} may have run: attempt {attempts} ended with {type(error).__name__}: {error}. "
                 f"Calling again is safe: the same request goes out under the same key."
             )
-            raise GaveUp(message, effect=effect) from error
+            raise GaveUp(message, effect=effect, retry_after_s=retry_after_s) from error
         case _:
             return _refuse(ending, effect)
 

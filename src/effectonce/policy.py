@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from math import inf
 
+from effectonce._core.classify import Rule
 from effectonce._core.terms import DAY_S, WINDOW_S, Capability, Kind, Terms, resend_window_s
 from effectonce.errors import ContractViolation
 
@@ -127,6 +128,8 @@ class Contract:
     separate_dispatch: bool = False
     not_sent: tuple[type[BaseException], ...] = ()
     rejected: tuple[type[BaseException], ...] = ()
+    rules: tuple[Rule, ...] = ()
+    one_request: bool = False  # what an error says about its request, it says about the effect
     dedup: TimeWindow | None = None
     accept_store_loss: bool = False
 

@@ -9,7 +9,7 @@ import pytest
 from effectonce import EffectOnceError, Guard, Retry
 from effectonce._core import call, ops
 from effectonce._core.call import GuardedCall
-from effectonce._core.classify import Certainty, Verdict
+from effectonce._core.classify import Bucket, Certainty, Verdict
 from effectonce._core.terms import Capability, Kind
 from effectonce.stores.memory import MemoryStore
 from tests.crash.test_kill_at_every_op import check, resume, worlds
@@ -63,12 +63,12 @@ def sends_without_dispatching(self, *, dispatched):  # rule 3
 
 
 def takes_ambiguous_for_rejected(self, error):  # rule 4
-    self.plan = SimpleNamespace(**_plan(self), classify=lambda _: Verdict(Certainty.REJECTED, retryable=False, why=""))
+    self.plan = SimpleNamespace(**_plan(self), classify=lambda _: Verdict(Bucket.DECLINED, Certainty.REJECTED))
     return (yield from ORIGINAL["_failed"](self, error))
 
 
 def takes_ambiguous_for_not_sent(self, error):  # rule 4
-    self.plan = SimpleNamespace(**_plan(self), classify=lambda _: Verdict(Certainty.NOT_SENT, retryable=True, why=""))
+    self.plan = SimpleNamespace(**_plan(self), classify=lambda _: Verdict(Bucket.UNREACHABLE, Certainty.NOT_SENT))
     return (yield from ORIGINAL["_failed"](self, error))
 
 

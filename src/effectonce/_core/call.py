@@ -26,6 +26,7 @@ from effectonce._core.backoff import full_jitter
 from effectonce._core.classify import UNKNOWN, Certainty, Classifier, Verdict
 from effectonce._core.codec import encode_error, printable
 from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, Rejection, Replay
+from effectonce._core.foreign import get
 from effectonce._core.ops import (
     Answer,
     Applied,
@@ -292,7 +293,7 @@ class GuardedCall:
 
     def _failed(self, error: BaseException) -> Flow[Ending | None]:
         """The tool raised. None: wait is over, try again."""
-        if getattr(error, "effectonce_of", self.key) != self.key and not self.in_transaction:
+        if get(error, "effectonce_of") not in (None, self.key) and not self.in_transaction:
             # A guarded call inside this tool failed. What that says about its own effect says nothing about ours.
             return (yield from self._ambiguous(error, UNKNOWN, None))
         partial = self.plan.encode_partial(error)
@@ -304,14 +305,14 @@ class GuardedCall:
         verdict = self.plan.classify(error)
         if self.in_transaction and verdict.certainty is not Certainty.REJECTED:
             # The transaction was rolled back, whatever the error: nothing happened.
-            verdict = Verdict(Certainty.NOT_SENT, verdict.retryable, verdict.why, verdict.retry_after_s)
+            verdict = verdict.but(certainty=Certainty.NOT_SENT, retry=verdict.retryable)
         delay_s = self._next_delay(error, verdict)
         match verdict.certainty:
-            case Certainty.REJECTED if not verdict.retryable:
+            case Certainty.REJECTED if verdict.final:
                 return (yield from self._rejected(error))
             case Certainty.NOT_SENT | Certainty.REJECTED:
                 return (yield from self._had_no_effect(error, verdict, delay_s))
-            case Certainty.AMBIGUOUS:
+            case Certainty.AMBIGUOUS | Certainty.ACTED:
                 return (yield from self._ambiguous(error, verdict, delay_s))
 
     def _next_delay(self, error: BaseException, verdict: Verdict) -> float | None:
@@ -328,8 +329,9 @@ class GuardedCall:
         if delay_s is not None and isinstance(reply, Applied) and (yield from self._pause(delay_s)):
             return None
         if self.sends > 0 or isinstance(reply, Refused):
-            return GaveUp(error, self.attempt)  # an earlier attempt, or whoever owns the record now, may have done it
-        return NothingSent(error, self.attempt, exhausted=verdict.retryable)
+            # An earlier attempt, or whoever owns the record now, may have done it.
+            return GaveUp(error, self.attempt, verdict.retry_after_s)
+        return NothingSent(error, self.attempt, exhausted=verdict.retryable, retry_after_s=verdict.retry_after_s)
 
     def _pause(self, delay_s: float) -> Flow[bool]:
         """Wait for the next attempt while holding the claim. False: the caller was cancelled, and the claim is let go."""
@@ -373,7 +375,7 @@ class GuardedCall:
                 return None
             if delay_s is None:
                 yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
-            return GaveUp(error, self.attempt)
+            return GaveUp(error, self.attempt, verdict.retry_after_s)
         reason = f"{verdict.why} ({type(error).__name__}: {printable(error)})"
         reply = yield from self._persist(Doubt(self.key, self.token, self.epoch, reason))
         if self.plan.has_probe and isinstance(error, Exception) and isinstance(reply, Applied):
@@ -432,10 +434,10 @@ def read_call(plan: Plan, env: Env, error: BaseException) -> Flow[Ending]:
     give_up_at, attempt = env.now() + plan.deadline_s, 1
     while True:
         verdict = plan.classify(error)
-        delay_s = full_jitter(attempt, plan.base_s, plan.cap_s, env.rng)
+        delay_s = max(full_jitter(attempt, plan.base_s, plan.cap_s, env.rng), verdict.retry_after_s or 0.0)
         exhausted = attempt >= plan.attempts or env.now() + delay_s >= give_up_at
         if not verdict.retryable or not isinstance(error, Exception) or exhausted:
-            return NothingSent(error, attempt, exhausted=verdict.retryable and attempt > 1)
+            return NothingSent(error, attempt, exhausted=verdict.retryable and attempt > 1, retry_after_s=verdict.retry_after_s)
         slept = yield from Sleep(delay_s)
         if isinstance(slept, Interrupted):
             return NothingSent(slept.error, attempt, exhausted=False)

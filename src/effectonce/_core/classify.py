@@ -1,56 +1,141 @@
 """What an error says about the effect: certainty first, then whether another attempt makes sense.
 
-Certainty and retryability are two questions. An error that a tool declares as raised before it sends is harmless; a time-out is
-worth another attempt and says nothing about the effect. What is not known to be harmless is ambiguous.
+What an error says, it says about the request that raised it. It speaks about the effect only if the tool makes one request and no
+more: the connection that was refused may be the tool's second request, or an SDK's own retry after a time-out. So in a guarded call
+nothing is inferred to be harmless, unless the tool says `one_request=True`; what a tool declares itself (`not_sent=`, `rejected=`,
+rules, `NotSent`, `Rejected`) is taken at its word.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from effectonce._core.foreign import attempt, get
+from effectonce._core.verdicts import UNKNOWN, Bucket, Certainty, Scope, Verdict
 
-class Certainty(StrEnum):
-    NOT_SENT = "not_sent"  # nothing left this process
-    REJECTED = "rejected"  # the downstream answered: it did not do it
-    AMBIGUOUS = "ambiguous"  # it may or may not have happened
-
-
-class Verdict(Struct, frozen=True):
-    certainty: Certainty
-    retryable: bool
-    why: str
-    retry_after_s: float | None = None
-
-
-# By class name over the MRO, so that nothing is imported to classify it. First match wins.
-_KNOWN: dict[str, Verdict] = {
-    # Nothing is inferred to be "not sent": a tool may have made another request before the one that was refused.
-    "ConnectionRefusedError": Verdict(Certainty.AMBIGUOUS, True, "a connection was refused: an earlier request may have left"),
-    "gaierror": Verdict(Certainty.AMBIGUOUS, True, "a host name did not resolve: an earlier request may have left"),
-    "TimeoutError": Verdict(Certainty.AMBIGUOUS, True, "it timed out: the request may have been carried out"),
-    "ConnectionError": Verdict(Certainty.AMBIGUOUS, True, "the connection broke: the request may have been carried out"),
-    "OSError": Verdict(Certainty.AMBIGUOUS, False, "an operating system error after the request may have left"),
-}
-UNKNOWN = Verdict(Certainty.AMBIGUOUS, False, "an unknown error after the request may have left")
+__all__ = ["UNKNOWN", "Bucket", "Certainty", "Classifier", "Rule", "Rules", "Scope", "Verdict", "classifier", "classify"]
 
 Classifier = Callable[[BaseException], Verdict]
 
 
-def classifier(not_sent: tuple[type[BaseException], ...], rejected: tuple[type[BaseException], ...]) -> Classifier:
-    """A classifier that knows what one tool declares about its own exceptions, and the common table."""
+class Rule(Struct, frozen=True):
+    """What you know better: errors like *when* mean *then*.
 
-    def classify(error: BaseException) -> Verdict:
-        declared = getattr(error, "effectonce_verdict", None)
+    *when* is an exception type, `"package.ClassName"` or a pair of both, an HTTP status, an error code, or a function of the error.
+    *then* is a `Verdict`, or a `Bucket` if that is all that is to be said: the certainty is then ambiguous.
+    """
+
+    when: Any
+    then: Verdict | Bucket
+
+    def __post_init__(self) -> None:
+        pair = isinstance(self.when, tuple) and len(self.when) == 2 and all(isinstance(part, str) for part in self.when)
+        if not (pair or isinstance(self.when, str | int) or callable(self.when)):
+            raise TypeError(f"Rule(when={self.when!r}): give an exception type, 'package.Name', a status, a code or a function")
+        if not isinstance(self.then, Verdict | Bucket):
+            raise TypeError(f"Rule(then={self.then!r}): give a Verdict or a Bucket")
+
+    @property
+    def verdict(self) -> Verdict:
+        given = Verdict(self.then, Certainty.AMBIGUOUS) if isinstance(self.then, Bucket) else self.then
+        return given.but(why=given.why or "a rule says so", matched=f"rule: {_shown(self.when)}")
+
+
+Rules: TypeAlias = "Iterable[Rule] | Mapping[Any, Verdict | Bucket]"
+
+
+def as_rules(rules: Rules) -> tuple[Rule, ...]:
+    """Rules as they are written: a list, or a mapping from *when* to *then*."""
+    made = [Rule(when, then) for when, then in rules.items()] if isinstance(rules, Mapping) else list(rules)
+    if not all(isinstance(rule, Rule) for rule in made):
+        raise TypeError(f"rules={rules!r}: give Rule(when=..., then=...), or a mapping")
+    return tuple(made)
+
+
+def classify(error_or_response: Any, *, now: float | None = None, rules: Rules = ()) -> Verdict:
+    """What does this error, or response, mean? Never raises; what is not known is ambiguous and not retried.
+
+    *now* is the time in seconds since 1970: a `Retry-After` may be a date. Without it, the date of the response itself is used. Of
+    the *rules*, the first that matches wins over the tables.
+    """
+    made = as_rules(rules)
+    try:
+        ruled = _by_rules(error_or_response, made) if made else None
+        return _by_tables(error_or_response, now) if ruled is None else ruled
+    except Exception:  # noqa: BLE001  # an object that fights back: nothing is known about it
+        return UNKNOWN
+
+
+def _by_tables(thing: Any, now: float | None) -> Verdict:
+    # Late: the tables are read when the first error is, not when effectonce is imported.
+    from effectonce._core.matching import judge
+
+    return judge(thing, now)
+
+
+def _by_rules(thing: Any, rules: tuple[Rule, ...]) -> Verdict | None:
+    from effectonce._core.signals import chain, read
+
+    seen = [(link.thing, read(link.thing)) for link in chain(thing) if link.trusted]
+    for rule in rules:
+        match rule.when:
+            case type() as wanted:
+                hit = any(isinstance(one, wanted) for one, _ in seen)
+            case (package, name):
+                hit = any(f"{package}.{name}" in signals.classes for _, signals in seen)
+            case int() as status:
+                hit = any(signals.status == status for _, signals in seen)
+            case str() as named:
+                hit = any(named in signals.classes or named in signals.codes for _, signals in seen)
+            case asked:
+                hit = bool(attempt(asked, thing))
+        if hit:
+            return rule.verdict
+    return None
+
+
+def _shown(when: Any) -> str:
+    if isinstance(when, tuple):
+        return ".".join(when)
+    return str(getattr(when, "__qualname__", when))
+
+
+def classifier(
+    not_sent: tuple[type[BaseException], ...],
+    rejected: tuple[type[BaseException], ...],
+    *,
+    rules: tuple[Rule, ...] = (),
+    one_request: bool = False,
+    wall_clock: Callable[[], float] | None = None,
+) -> Classifier:
+    """A classifier that knows what one tool declares about its own exceptions, and the tables."""
+
+    def verdict_of(error: BaseException) -> Verdict:
+        declared = get(error, "effectonce_verdict")
         if isinstance(declared, Verdict):
             return declared
-        usual = next((_KNOWN[cls.__name__] for cls in type(error).__mro__ if cls.__name__ in _KNOWN), UNKNOWN)
+        verdict = classify(error, now=None if wall_clock is None else wall_clock(), rules=rules)
+        if verdict.matched.startswith("rule: "):
+            return verdict
         if isinstance(error, not_sent):
-            return Verdict(Certainty.NOT_SENT, usual.retryable, "declared by the tool as raised before anything is sent")
+            why = "declared by the tool as raised before anything is sent"
+            return verdict.but(certainty=Certainty.NOT_SENT, retry=verdict.retryable, why=why)
         if isinstance(error, rejected):
-            return Verdict(Certainty.REJECTED, False, "declared by the tool as a definite refusal")
-        return usual
+            why, delay_s = "declared by the tool as a definite refusal", verdict.retry_after_s
+            return Verdict(
+                verdict.bucket, Certainty.REJECTED, why, delay_s, Scope.REQUEST, retry=False, matched=verdict.matched
+            )
+        return verdict if one_request else _about_one_of_many(verdict)
 
-    return classify
+    return verdict_of
+
+
+def _about_one_of_many(verdict: Verdict) -> Verdict:
+    """The tool may have made another request before the one that this is about."""
+    if verdict.certainty is Certainty.AMBIGUOUS:
+        return verdict
+    why = f"{verdict.why}: an earlier request may have left"
+    return verdict.but(certainty=Certainty.AMBIGUOUS, retry=verdict.retryable, why=why)

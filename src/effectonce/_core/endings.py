@@ -35,6 +35,7 @@ class NothingSent(Struct, frozen=True):
     error: BaseException
     attempts: int
     exhausted: bool
+    retry_after_s: float | None = None  # what the downstream asked for
 
 
 class GaveUp(Struct, frozen=True):
@@ -42,6 +43,7 @@ class GaveUp(Struct, frozen=True):
 
     error: BaseException
     attempts: int
+    retry_after_s: float | None = None
 
 
 class Lost(Struct, frozen=True):

@@ -17,6 +17,7 @@ FAILED, STORE_UNREACHABLE, INTERRUPTED = 1, 7, 130
 
 # The name, where its command lives, and its line in --help: the module is not imported to list it.
 COMMANDS = {
+    "classify": ("effectonce.cli.classify:classify", "What does this error mean, and may it be tried again?"),
     "demo": ("effectonce.cli.demo:demo", "See it hold: lost answers, killed agents, one refund."),
     "doctor": ("effectonce.cli.doctor:doctor", "Is this store fit to hold effects? If not, what to change."),
 }

@@ -1,0 +1,134 @@
+"""What an error means, as values: its bucket, what it says about the effect, who is affected, how long to wait.
+
+Certainty and bucket are two questions. A time-out is worth another attempt and says nothing about the effect; a declined card says all about
+the effect and is worth none.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+
+class Bucket(StrEnum):
+    """What kind of error it is: what to do about it follows from this."""
+
+    RATE_LIMIT = "rate_limit"  # too fast: slow down, try again
+    QUOTA = "quota"  # used up: no retry helps, somebody must pay or wait
+    OVERLOADED = "overloaded"  # they have too much to do: try again later
+    SERVER_ERROR = "server_error"  # their fault, perhaps a passing one
+    UNREACHABLE = "unreachable"  # no connection came about
+    NO_ANSWER = "no_answer"  # a time-out, a reset, a 504: the request left and nobody told
+    CONFLICT = "conflict"  # somebody else changed it meanwhile, or has the key
+    CONFLICT_IN_FLIGHT = "conflict_in_flight"  # the same request is being worked on: ask again with the same key
+    AUTH = "auth"  # who we are, or what we may do
+    NOT_FOUND = "not_found"
+    SCHEMA = "schema"  # the request is wrong and stays wrong
+    CONTEXT_LENGTH = "context_length"  # shorten it first
+    CONTENT_POLICY = "content_policy"
+    PARSE = "parse"  # the answer came and cannot be used
+    DECLINED = "declined"  # a business no
+    CONFIG = "config"  # this installation is wrong: a certificate, a URL, a setting
+    TOOL_ERROR = "tool_error"  # a tool's own report to the model: replan at once
+    CANCELLED = "cancelled"  # by us or by the caller
+    CIRCUIT_OPEN = "circuit_open"  # a breaker kept it from being sent
+    CONTROL_FLOW = "control_flow"  # not an error: a framework's way to stop, or to ask a person
+    OK = "ok"  # not an error at all: a response with nothing wrong
+    UNKNOWN = "unknown"
+
+
+class Certainty(StrEnum):
+    """What the error says about the request that raised it."""
+
+    NOT_SENT = "not_sent"  # nothing left this process
+    REJECTED = "rejected"  # the downstream answered: it did not do it
+    AMBIGUOUS = "ambiguous"  # it may or may not have happened
+    ACTED = "acted"  # the downstream did its part; what came back is no use
+
+
+class Scope(StrEnum):
+    """Who is affected: the unit of a breaker or a budget."""
+
+    REQUEST = "request"
+    ACCOUNT = "account"  # a key, an account, an organisation
+    MODEL = "model"
+    HOST = "host"
+    PROCESS = "process"  # this one, or its configuration
+
+
+RETRYABLE = frozenset(
+    {
+        Bucket.RATE_LIMIT,
+        Bucket.OVERLOADED,
+        Bucket.SERVER_ERROR,
+        Bucket.UNREACHABLE,
+        Bucket.NO_ANSWER,
+        Bucket.CONFLICT,
+        Bucket.CONFLICT_IN_FLIGHT,
+    }
+)
+SCOPES = {
+    Bucket.RATE_LIMIT: Scope.ACCOUNT,
+    Bucket.QUOTA: Scope.ACCOUNT,
+    Bucket.AUTH: Scope.ACCOUNT,
+    Bucket.OVERLOADED: Scope.HOST,
+    Bucket.SERVER_ERROR: Scope.HOST,
+    Bucket.UNREACHABLE: Scope.HOST,
+    Bucket.NO_ANSWER: Scope.HOST,
+    Bucket.CIRCUIT_OPEN: Scope.HOST,
+    Bucket.CONFIG: Scope.PROCESS,
+    Bucket.CANCELLED: Scope.PROCESS,
+}
+
+
+class Verdict(Struct, frozen=True):
+    """What an error means. Scope and retryability follow from the bucket, unless they are given."""
+
+    bucket: Bucket
+    certainty: Certainty
+    why: str = ""
+    retry_after_s: float | None = None  # how long the downstream asks to wait
+    scope: Scope = None  # type: ignore[assignment]  # as the bucket says, filled in below
+    retry: bool | None = None  # None: as the bucket says
+    matched: str = ""  # the row of the tables, or the declaration, that decided
+
+    def __post_init__(self) -> None:
+        if self.scope is None:
+            force_setattr(self, "scope", SCOPES.get(self.bucket, Scope.REQUEST))
+
+    @property
+    def retryable(self) -> bool:
+        """Could another attempt go better? Whether one is *safe* depends on the certainty and on what the tool declares."""
+        if self.certainty is Certainty.ACTED:
+            return False
+        return self.bucket in RETRYABLE if self.retry is None else self.retry
+
+    @property
+    def final(self) -> bool:
+        """Is this the answer to this very request, for good? An exhausted quota is a refusal, but tomorrow is another day."""
+        return self.certainty is Certainty.REJECTED and not self.retryable and self.scope is Scope.REQUEST
+
+    def but(
+        self,
+        *,
+        certainty: Certainty | None = None,
+        retry: bool | None = None,
+        why: str | None = None,
+        retry_after_s: float | None = None,
+        matched: str | None = None,
+    ) -> Verdict:
+        """The same verdict with something else in it."""
+        return Verdict(
+            self.bucket,
+            self.certainty if certainty is None else certainty,
+            self.why if why is None else why,
+            self.retry_after_s if retry_after_s is None else retry_after_s,
+            self.scope,
+            self.retry if retry is None else retry,
+            self.matched if matched is None else matched,
+        )
+
+
+UNKNOWN = Verdict(Bucket.UNKNOWN, Certainty.AMBIGUOUS, "an unknown error after the request may have left", matched="nothing")

@@ -1,0 +1,60 @@
+"""The tables as a page: what `effectonce classify --tables` prints and the reference shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from effectonce import Bucket, Certainty
+from effectonce._core.tables import TABLES, VERSION
+from effectonce._core.tables._row import WHY, Row, Table
+from effectonce._core.verdicts import RETRYABLE, SCOPES, Scope
+
+CERTAINTY = {
+    Certainty.NOT_SENT: "nothing left this process",
+    Certainty.REJECTED: "it was answered: it was not done",
+    Certainty.AMBIGUOUS: "it may or may not have happened",
+    Certainty.ACTED: "it was done; what came back is no use",
+}
+
+
+def markdown() -> str:
+    """All tables, in the order in which they are asked."""
+    return "\n".join([f"Tables of {VERSION}.", "", *_buckets(), "", *(line for table in TABLES for line in _table(table))])
+
+
+def _buckets() -> Iterator[str]:
+    yield "| bucket | what happened | tried again | who is affected |"
+    yield "|---|---|---|---|"
+    for bucket in Bucket:
+        again = "yes" if bucket in RETRYABLE else "no"
+        yield f"| `{bucket}` | {WHY.get(bucket, 'nobody knows')} | {again} | {SCOPES.get(bucket, Scope.REQUEST)} |"
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield f"### {table.name}"
+    yield ""
+    yield f"Checked against {table.checked}."
+    yield ""
+    yield "| signal | | bucket | certainty | |"
+    yield "|---|---|---|---|---|"
+    for row in table.rows:
+        yield f"| {row.signal} | {_names(row)} | `{row.verdict.bucket}` | {row.verdict.certainty} | {_notes(row)} |"
+    yield ""
+
+
+def _names(row: Row) -> str:
+    return ", ".join(f"“{name}”" if row.signal == "text" else f"`{name}`" for name in row.names)
+
+
+def _notes(row: Row) -> str:
+    verdict = row.verdict
+    notes = [verdict.why] if verdict.why != WHY[verdict.bucket] else []
+    if verdict.retry is not None:
+        notes.append("tried again" if verdict.retry else "not tried again")
+    if verdict.scope is not SCOPES.get(verdict.bucket, Scope.REQUEST):
+        notes.append(f"affects the {verdict.scope}")
+    if verdict.retry_after_s is not None:
+        notes.append(f"after {verdict.retry_after_s:g} s")
+    if row.weak:
+        notes.append("if no delay is named" if row.signal == "text" else "unless something better is known")
+    return "; ".join(notes)

@@ -1,0 +1,191 @@
+"""What a guarded call makes of an error that the tables know: its bucket and delay always, its certainty if the tool makes one request."""
+
+import pytest
+
+from effectonce import (
+    Bucket,
+    Certainty,
+    ContractViolation,
+    GaveUp,
+    Guard,
+    InDoubt,
+    ReplayedFailure,
+    Retry,
+    Rule,
+    Verdict,
+    classify,
+)
+from effectonce._core.call import Env, read_call
+from effectonce._core.ops import Raised
+from tests.core.helpers import QUICK, Ledger, tool
+from tests.core.test_backoff import VirtualTime, plan
+from tests.core.test_classify import foreign
+
+
+def http(status, cls="httpx.HTTPStatusError", **headers):
+    return foreign(cls, status_code=status, headers=headers)
+
+
+def paying(guard, ledger, **contract):
+    def pay():
+        return ledger.pay()
+
+    return tool(guard, pay, **contract)
+
+
+@pytest.mark.parametrize("error", [http(429), http(529), foreign("httpx.ConnectTimeout"), ConnectionRefusedError()], ids=repr)
+def test_what_certainly_did_not_happen_is_tried_again_without_a_key(guard, error):
+    ledger = Ledger(("before", error), ("before", error))
+    pay = paying(guard, ledger, one_request=True)
+
+    with guard.step("chat", "pay"):
+        assert pay() == {"receipt": 1}
+
+
+@pytest.mark.parametrize("error", [http(429), foreign("stripe.CardError"), ConnectionRefusedError()], ids=repr)
+def test_without_that_promise_the_same_errors_leave_a_doubt(guard, error):
+    """The connection that was refused may be the tool's second request, or an SDK's own retry after a time-out."""
+    ledger = Ledger(("after", error))
+    pay = paying(guard, ledger)
+
+    with guard.step("chat", "pay"):
+        for _ in range(2):
+            with pytest.raises(InDoubt):
+                pay()
+    assert ledger.effects == 1
+
+
+@pytest.mark.parametrize(
+    "error", [http(500), http(504), TimeoutError(), http(409), foreign("requests.JSONDecodeError")], ids=repr
+)
+def test_what_may_have_happened_is_in_doubt_also_for_a_tool_of_one_request(guard, error):
+    ledger = Ledger(("after", error))
+    pay = paying(guard, ledger, one_request=True)
+
+    with guard.step("chat", "pay"):
+        for _ in range(2):
+            with pytest.raises(InDoubt):
+                pay()
+    assert ledger.effects == 1
+
+
+def test_a_refusal_of_this_very_request_is_recorded_and_replayed(guard):
+    declined = foreign("stripe.CardError")
+    ledger = Ledger(("before", declined))
+    pay = paying(guard, ledger, one_request=True)
+
+    with guard.step("chat", "pay"):
+        with pytest.raises(type(declined)):
+            pay()
+        with pytest.raises(ReplayedFailure):
+            pay()
+    assert ledger.effects == 0
+
+
+@pytest.mark.parametrize(
+    "error", [http(401), http(402), foreign("openai.RateLimitError", status_code=429, code="insufficient_quota")], ids=repr
+)
+def test_a_refusal_that_is_about_the_account_is_raised_and_never_stored(guard, error):
+    """Tomorrow, with a new card or a new key, the same step must be able to run."""
+    ledger = Ledger(("before", error))
+    pay = paying(guard, ledger, one_request=True)
+
+    with guard.step("chat", "pay"):
+        with pytest.raises(type(error)):
+            pay()
+        assert pay() == {"receipt": 1}
+
+
+def test_a_refusal_after_an_unanswered_send_is_still_a_doubt(guard):
+    ledger = Ledger(("after", TimeoutError()), ("before", foreign("stripe.CardError")))
+    pay = paying(guard, ledger, one_request=True, downstream="key")
+
+    with guard.step("chat", "pay"), pytest.raises(InDoubt, match="an earlier send may have landed"):
+        pay()
+
+
+def test_a_delay_that_does_not_fit_is_handed_back(guard):
+    for contract in ({"downstream": "key"}, {"one_request": True}):
+        ledger = Ledger(("before", http(429, retry_after="x", **{"Retry-After": "600"})))
+        pay = paying(guard, ledger, retry=Retry(deadline_s=5), name=f"pay {contract}", **contract)
+        with guard.step("chat", f"pay {contract}"):
+            with pytest.raises(GaveUp) as caught:
+                pay()
+            assert caught.value.retry_after_s == 600
+            assert caught.value.as_model_error()["retry_after_s"] == 600
+        assert ledger.script == []
+
+
+def test_a_read_waits_as_long_as_it_is_asked_to():
+    clock = VirtualTime()
+    env = Env(now=lambda: clock.now, new_token=lambda: "t", rng=lambda: 0.0)
+    busy = http(429, **{"Retry-After": "4"})
+
+    _, delays = clock.run(read_call(plan(classify=classify), env, busy), iter(lambda: Raised(busy), None))
+
+    assert delays == [4.0, 4.0]  # the third does not fit into the ten seconds of the deadline
+
+
+def test_a_read_that_cannot_get_better_is_not_repeated(guard):
+    calls = []
+
+    def look():
+        calls.append(1)
+        raise http(404)
+
+    with pytest.raises(Exception, match="no"):
+        tool(guard, look, kind="read")()
+    assert len(calls) == 1
+
+
+def test_a_rule_of_the_tool_is_taken_at_its_word(guard):
+    refused = Verdict(Bucket.DECLINED, Certainty.REJECTED)
+    ledger = Ledger(("before", KeyError("E17")), ("before", LookupError()))
+    pay = paying(
+        guard, ledger, rules=[Rule(KeyError, Verdict(Bucket.OVERLOADED, Certainty.NOT_SENT)), Rule(LookupError, refused)]
+    )
+
+    with guard.step("chat", "pay"):
+        with pytest.raises(LookupError):
+            pay()
+        with pytest.raises(ReplayedFailure):
+            pay()
+    assert pay.contract.rules[1].then is refused
+    other = paying(guard, Ledger(("after", TimeoutError())), name="other", rules={TimeoutError: Bucket.QUOTA}, downstream="key")
+    with guard.step("chat", "other"), pytest.raises(GaveUp):
+        other()
+
+
+def test_rules_that_make_no_sense_are_refused_when_the_tool_is_declared(guard):
+    with pytest.raises((TypeError, ContractViolation), match="give Rule"):
+        guard.tool(kind="write", rules=[TimeoutError])(lambda: None)
+
+
+def test_a_transaction_that_lost_a_race_is_repeated(tmp_path):
+    guard, runs = Guard(f"sqlite:///{tmp_path}/effects.db"), []
+
+    @guard.tool(kind="write", downstream="transaction", retry=QUICK)
+    def pay():
+        runs.append(1)
+        if len(runs) < 3:
+            raise foreign("psycopg.errors.SerializationFailure", sqlstate="40001")
+        return "paid"
+
+    with guard.step("chat", "pay"):
+        assert pay() == "paid"
+    guard.close()
+
+
+def test_an_exception_whose_attributes_raise_leaves_a_doubt_and_nothing_in_flight(guard):
+    class Broken(Exception):
+        def __getattr__(self, name):
+            raise RecursionError
+
+    ledger = Ledger(("after", Broken()))
+    pay = paying(guard, ledger)
+
+    with guard.step("chat", "pay"):
+        for _ in range(2):
+            with pytest.raises(InDoubt):
+                pay()
+    assert ledger.effects == 1

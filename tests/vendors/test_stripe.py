@@ -1,0 +1,116 @@
+"""What Stripe says, through the real SDK with its retries off."""
+
+import pytest
+
+from effectonce import classify
+from tests.vendors.helpers import raised, says
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def make():
+    import stripe
+
+    def client(url):
+        http = stripe.RequestsClient(timeout=1)
+        return stripe.StripeClient("sk_test_1", base_addresses={"api": url}, max_network_retries=0, http_client=http)
+
+    return client
+
+
+@pytest.fixture(scope="module")
+def client(make, server):
+    return make(server.url)
+
+
+def refund(client):
+    return client.v1.refunds.create({"payment_intent": "pi_1"})
+
+
+def error(kind, code=None):
+    return {"error": {"type": kind, "message": "no"} | ({} if code is None else {"code": code})}
+
+
+INVALID = "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected", "again"),
+    [
+        (429, error(INVALID), "rate_limit R", True),
+        (400, error(INVALID, "rate_limit"), "rate_limit R", True),
+        (429, error(INVALID, "lock_timeout"), "conflict_in_flight R", True),
+        (409, error(INVALID, "idempotency_key_in_use"), "conflict_in_flight M", True),
+        (400, error("idempotency_error"), "conflict R", False),
+        (402, error("card_error", "card_declined"), "declined R", False),
+        (402, error("card_error", "insufficient_funds"), "declined R", False),
+        (401, error(INVALID), "auth R", False),
+        (403, error(INVALID), "auth R", False),
+        (400, error(INVALID, "parameter_missing"), "schema R", False),
+        (404, error(INVALID, "resource_missing"), "not_found R", False),
+        (500, error("api_error"), "server_error M", False),
+        (502, "<html>", "server_error M", False),
+    ],
+)
+def test_every_row_of_the_table_as_the_sdk_raises_it(client, wire, status, body, expected, again):
+    wire.says(status, body)
+
+    found = raised(lambda: refund(client))
+    assert says(found) == expected
+    assert classify(found).retryable is again
+
+
+def test_the_servers_word_counts(client, wire):
+    wire.says(409, error(INVALID, "idempotency_key_in_use"), {"stripe-should-retry": "false"})
+    assert not classify(raised(lambda: refund(client))).retryable
+
+    wire.says(500, error("api_error"), {"stripe-should-retry": "true"})
+    allowed = classify(raised(lambda: refund(client)))
+    assert (allowed.retryable, allowed.certainty) == (True, "ambiguous")
+
+
+def test_the_response_alone_is_known_by_its_headers(wire):
+    import httpx
+
+    wire.says(500, error("api_error"), {"stripe-version": "2026-01-01"})
+    verdict = classify(httpx.post(wire.url))
+    assert (verdict.bucket, verdict.retryable, verdict.matched) == ("server_error", False, "stripe: code api_error")
+
+
+V2 = {
+    "rate_limit": "rate_limit R",
+    "quota_exceeded": "quota R",
+    "insufficient_funds": "declined R",
+    "invalid_payment_method": "declined R",
+    "invalid_payout_method": "declined R",
+    "blocked_by_stripe": "declined R",
+    "already_canceled": "declined R",
+    "not_cancelable": "declined R",
+    "cannot_proceed": "declined R",
+    "recipient_not_notifiable": "declined R",
+    "financial_account_not_open": "declined R",
+    "fx_quote_needs_refresh": "declined R",
+    "temporary_session_expired": "declined R",
+    "feature_not_enabled": "auth R",
+    "idempotency_error": "conflict R",
+}
+
+
+@pytest.mark.parametrize("kind", V2)
+def test_the_second_version_of_the_api_speaks_in_types(client, wire, kind):
+    wire.says(400, error(kind, "any"))
+
+    found = raised(lambda: client.v2.core.events.list())
+    assert says(found) == V2[kind], repr(found)
+
+
+def test_transport_errors(client, make, wire, nobody):
+    assert says(raised(lambda: refund(make(nobody)))) == "unreachable N"
+    wire.hangs_up()
+    assert says(raised(lambda: refund(client))) == "no_answer M"
+
+    import stripe
+
+    assert says(stripe.APIConnectionError("no", should_retry=True)) == "no_answer M"
+    assert says(stripe.SignatureVerificationError("no", "header")) == "schema R"
