@@ -31,6 +31,7 @@ bench: $(VENV)/.servers  ## Figures beside the bare floor and the goals
 	$(BIN)/python bench/calls.py
 	$(BIN)/python bench/canonical.py
 	$(BIN)/python bench/decorator.py
+	$(BIN)/python bench/scale.py
 
 soak: $(VENV)/.servers  ## On each durable store: kill 2,000 processes at every named point, stop 200, kill the server 50 times
 	$(BIN)/python -m tests.crash.soak --kills 2000 --stops 200

@@ -18,14 +18,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
+Name = TypeVar("Name")
 Slice = Callable[[], Iterable[float]]  # runs a few ops and says how many seconds each took
 
 
-def take_turns(contenders: Mapping[str, Slice], slices: int) -> dict[str, float]:
+def take_turns(contenders: Mapping[Name, Slice], slices: int) -> dict[Name, float]:
     """The median seconds per op of each contender. The order is reversed every round, so that nobody always goes first."""
-    samples: dict[str, list[float]] = {name: [] for name in contenders}
+    samples: dict[Name, list[float]] = {name: [] for name in contenders}
     order = list(contenders)
     for name in order:
         contenders[name]()  # warm: caches, threads, connections
@@ -78,7 +79,7 @@ class Row:
 
     what: str
     ours: float
-    floor: float
+    floor: float | None  # None: there is nothing to compare it with
     unit: str
     reached: float  # the ratio, unless `of` says otherwise
     of: str = "ours/floor"
@@ -112,20 +113,25 @@ def report(rows: list[Row], options: argparse.Namespace, notes: Mapping[str, Any
     print(f"{'':<{wide}}  {'ours':>11}  {'floor':>11}        {'reached':>8}  {'':<11}  goal")
     for row in rows:
         goal = "" if row.goal is None else f"{row.goal!s:<8} {'met' if row.goal.met_by(row.reached) else 'MISSED'}"
+        floor = "" if row.floor is None else f"{row.floor:,.1f}"
         print(
-            f"{row.what:<{wide}}  {row.ours:>11,.1f}  {row.floor:>11,.1f} {row.unit:<6} {row.reached:>8.2f}  {row.of:<11}  {goal}".rstrip()
+            f"{row.what:<{wide}}  {row.ours:>11,.1f}  {floor:>11} {row.unit:<6} {row.reached:>8.2f}  {row.of:<11}  {goal}".rstrip()
         )
 
 
 # ---------------------------------------------------------------- the command line, the machine
 
 
-def options(description: str | None, *, folder: bool = False) -> argparse.Namespace:
+def options(
+    description: str | None, *, folder: bool = False, more: Callable[[argparse.ArgumentParser], Any] | None = None
+) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a few seconds: shows that it runs, the figures mean little")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     if folder:
         parser.add_argument("--dir", default=tempfile.gettempdir(), help="a folder on a real disk (default: %(default)s)")
+    if more is not None:
+        more(parser)
     return parser.parse_args()
 
 

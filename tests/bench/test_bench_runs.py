@@ -46,6 +46,20 @@ EXPECTED = {
         "a trivial *args wrapper, async",
         "import effectonce, CPU",
     },
+    "scale.py": {
+        f"{store} {what}"
+        for store in ("sqlite", "postgres", "redis")
+        for what in (
+            "first, 2,000 records",
+            "replay, hot keys, 2,000 records",
+            "replay, uniform keys, 2,000 records",
+            "first beside 500 in doubt",
+            *(f"bytes of a record, result of {size}" for size in ("128 B", "1 kB")),
+            *(f"sweep, {how}" for how in ("paced", "unpaced", "unpaced, to forget")),
+            *(f"p99 of a {call} beside a sweeping {where}" for call in ("first", "replay") for where in ("process", "thread")),
+            *(f"sweep beside calls, {where}" for where in ("process", "thread")),
+        )
+    },
 }
 
 
