@@ -101,4 +101,8 @@ class RedisHome:
         return int(self._servers[url].info()["used_memory"])
 
 
-HOMES: dict[str, type[SqliteHome | PostgresHome | RedisHome]] = {"sqlite": SqliteHome, "postgres": PostgresHome, "redis": RedisHome}
+HOMES: dict[str, type[SqliteHome | PostgresHome | RedisHome]] = {
+    "sqlite": SqliteHome,
+    "postgres": PostgresHome,
+    "redis": RedisHome,
+}

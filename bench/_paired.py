@@ -7,14 +7,18 @@ milliseconds meet the same neighbours, so their ratio holds where the times them
 from __future__ import annotations
 
 import argparse
+import asyncio
+import functools
 import json
+import operator
 import os
 import platform
 import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -56,6 +60,36 @@ def averaged(op: Callable[[], Any], ops: int) -> list[float]:
     return [(time.perf_counter() - start) / ops]
 
 
+def by_threads(pool: ThreadPoolExecutor, callers: int, op: Callable[[], Any], ops: int) -> Slice:
+    def many(_: int) -> None:
+        for _ in range(ops):
+            op()
+
+    def run() -> list[float]:
+        start = time.perf_counter()
+        list(pool.map(many, range(callers)))
+        return [(time.perf_counter() - start) / (callers * ops)]
+
+    return functools.partial(timed, op, ops) if callers == 1 else run
+
+
+def by_tasks(runner: asyncio.Runner, callers: int, op: Callable[[], Awaitable[Any]], ops: int) -> Slice:
+    async def many() -> list[float]:
+        times = []
+        for _ in range(ops):
+            start = time.perf_counter()
+            await op()
+            times.append(time.perf_counter() - start)
+        return times
+
+    async def all_of_them() -> list[float]:
+        start = time.perf_counter()
+        each = await asyncio.gather(*(many() for _ in range(callers)))
+        return each[0] if callers == 1 else [(time.perf_counter() - start) / (callers * ops)]
+
+    return lambda: runner.run(all_of_them())
+
+
 # ---------------------------------------------------------------- what was reached, beside the goal
 
 
@@ -63,11 +97,11 @@ def averaged(op: Callable[[], Any], ops: int) -> list[float]:
 class Goal:
     """A bound on the reached figure."""
 
-    sign: str  # "<=", ">=" or "=="
+    sign: str  # "<=", ">=", "==" or ">"
     bound: float
 
     def met_by(self, reached: float) -> bool:
-        return {"<=": reached <= self.bound, ">=": reached >= self.bound, "==": reached == self.bound}[self.sign]
+        return {"<=": operator.le, ">=": operator.ge, "==": operator.eq, ">": operator.gt}[self.sign](reached, self.bound)
 
     def __str__(self) -> str:
         return f"{self.sign} {self.bound:g}"
@@ -92,10 +126,12 @@ def ratio(what: str, ours_s: float, floor_s: float, goal: Goal | None = None, un
     return Row(what, ours_s * scale, floor_s * scale, unit, ours_s / floor_s, goal=goal)
 
 
-def speedup(what: str, ours_s: float, floor_s: float, goal: Goal | None = None, unit: str = "us") -> Row:
+def speedup(
+    what: str, ours_s: float, floor_s: float, goal: Goal | None = None, unit: str = "us", of: str = "floor/ours"
+) -> Row:
     """How much faster ours is than the other."""
     scale = {"ns": 1e9, "us": 1e6, "ms": 1e3}[unit]
-    return Row(what, ours_s * scale, floor_s * scale, unit, floor_s / ours_s, of="floor/ours", goal=goal)
+    return Row(what, ours_s * scale, floor_s * scale, unit, floor_s / ours_s, of=of, goal=goal)
 
 
 def report(rows: list[Row], options: argparse.Namespace, notes: Mapping[str, Any]) -> None:
