@@ -33,11 +33,11 @@ def sweep_rows(store: str, home: Home, due: int, moment_s: float, moments: int) 
         fill(url, range(after, after + due), fate)
         after += due
 
-    rows = []
-    for what, fate, pause_s in (("paced", expired, None), ("unpaced", expired, 0.0), ("unpaced, to forget", forgettable, 0.0)):
+    rates = {}
+    for what, fate in (("unpaced", expired), ("unpaced, to forget", forgettable), ("paced", expired)):
         fill_due(fate)
-        rate = throughput(url, due, pause_s)
-        rows.append(Row(f"{store} sweep, {what}", rate, None, "rec/s", rate, "records/s"))
+        rates[what] = at_default_pace(url, 4 * moment_s) if what == "paced" else unpaced(url, due)
+    rows = [Row(f"{store} sweep, {what}", rate, None, "rec/s", rate, "records/s") for what, rate in rates.items()]
     caller = Caller(url, due, start=100 * due)
     for where, sweeping in (("process", Elsewhere), ("thread", Here)):
         fill_due(expired)
@@ -46,17 +46,27 @@ def sweep_rows(store: str, home: Home, due: int, moment_s: float, moments: int) 
     return rows
 
 
-def throughput(url: str, due: int, pause_s: float | None) -> float:
-    """Records per second of one round, at the default pace or without a pause."""
+def unpaced(url: str, due: int) -> float:
+    """Records per second of one round in batches of a hundred."""
     guard = Guard(url)
-    sweeper = guard.sweeper() if pause_s is None else guard.sweeper(pause_s=pause_s)
     start = time.perf_counter()
-    swept = sweeper.round().total
+    swept = guard.sweeper(batch=100, pause_s=0.0).round().total
     taken_s = time.perf_counter() - start
     guard.close()
     if swept != due:
         raise SystemExit(f"{swept} records were swept, {due} were due")
     return swept / taken_s
+
+
+def at_default_pace(url: str, window_s: float) -> float:
+    """Records per second as `with guard.sweeper():` sweeps them."""
+    guard = Guard(url)
+    start = time.perf_counter()
+    with guard.sweeper() as sweeper:
+        time.sleep(window_s)
+    taken_s = time.perf_counter() - start
+    guard.close()
+    return sweeper.swept.total / taken_s
 
 
 # ---------------------------------------------------------------- who sweeps
