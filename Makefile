@@ -27,10 +27,12 @@ check: $(VENV)/.dev  ## Seconds: lint, formatting, types, architecture, public n
 	@echo "== architecture and public names"
 	$(BIN)/pytest -q tests/test_architecture.py tests/test_public_api.py
 
-bench: $(VENV)/.servers  ## Figures beside the bare floor and the goals
+bench: $(VENV)/.servers $(VENV)/.peers  ## Figures beside the bare floor and the goals
 	$(BIN)/python bench/calls.py
 	$(BIN)/python bench/canonical.py
 	$(BIN)/python bench/decorator.py
+	$(BIN)/python bench/scale.py
+	$(BIN)/python bench/peers.py
 
 soak: $(VENV)/.servers  ## On each durable store: kill 2,000 processes at every named point, stop 200, kill the server 50 times
 	$(BIN)/python -m tests.crash.soak --kills 2000 --stops 200
@@ -64,6 +66,11 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	@echo "== installing effectonce and what its tests need"
 	@$(BIN)/python -m pip install --quiet --editable . --group dev
 	@touch $@ $(VENV)/.base
+
+$(VENV)/.peers: pyproject.toml | $(VENV)/.dev
+	@echo "== installing what ours is compared with"
+	@$(BIN)/python -m pip install --quiet --group peers
+	@touch $@
 
 # PostgreSQL itself comes with the test group; what no wheel brings comes from Debian. Tests start private ones, in temporary folders, on
 # free ports or sockets; the system's own are not used and not left running.

@@ -7,25 +7,30 @@ milliseconds meet the same neighbours, so their ratio holds where the times them
 from __future__ import annotations
 
 import argparse
+import asyncio
+import functools
 import json
+import operator
 import os
 import platform
 import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
+Name = TypeVar("Name")
 Slice = Callable[[], Iterable[float]]  # runs a few ops and says how many seconds each took
 
 
-def take_turns(contenders: Mapping[str, Slice], slices: int) -> dict[str, float]:
+def take_turns(contenders: Mapping[Name, Slice], slices: int) -> dict[Name, float]:
     """The median seconds per op of each contender. The order is reversed every round, so that nobody always goes first."""
-    samples: dict[str, list[float]] = {name: [] for name in contenders}
+    samples: dict[Name, list[float]] = {name: [] for name in contenders}
     order = list(contenders)
     for name in order:
         contenders[name]()  # warm: caches, threads, connections
@@ -55,6 +60,36 @@ def averaged(op: Callable[[], Any], ops: int) -> list[float]:
     return [(time.perf_counter() - start) / ops]
 
 
+def by_threads(pool: ThreadPoolExecutor, callers: int, op: Callable[[], Any], ops: int) -> Slice:
+    def many(_: int) -> None:
+        for _ in range(ops):
+            op()
+
+    def run() -> list[float]:
+        start = time.perf_counter()
+        list(pool.map(many, range(callers)))
+        return [(time.perf_counter() - start) / (callers * ops)]
+
+    return functools.partial(timed, op, ops) if callers == 1 else run
+
+
+def by_tasks(runner: asyncio.Runner, callers: int, op: Callable[[], Awaitable[Any]], ops: int) -> Slice:
+    async def many() -> list[float]:
+        times = []
+        for _ in range(ops):
+            start = time.perf_counter()
+            await op()
+            times.append(time.perf_counter() - start)
+        return times
+
+    async def all_of_them() -> list[float]:
+        start = time.perf_counter()
+        each = await asyncio.gather(*(many() for _ in range(callers)))
+        return each[0] if callers == 1 else [(time.perf_counter() - start) / (callers * ops)]
+
+    return lambda: runner.run(all_of_them())
+
+
 # ---------------------------------------------------------------- what was reached, beside the goal
 
 
@@ -62,11 +97,11 @@ def averaged(op: Callable[[], Any], ops: int) -> list[float]:
 class Goal:
     """A bound on the reached figure."""
 
-    sign: str  # "<=", ">=" or "=="
+    sign: str  # "<=", ">=", "==" or ">"
     bound: float
 
     def met_by(self, reached: float) -> bool:
-        return {"<=": reached <= self.bound, ">=": reached >= self.bound, "==": reached == self.bound}[self.sign]
+        return {"<=": operator.le, ">=": operator.ge, "==": operator.eq, ">": operator.gt}[self.sign](reached, self.bound)
 
     def __str__(self) -> str:
         return f"{self.sign} {self.bound:g}"
@@ -78,7 +113,7 @@ class Row:
 
     what: str
     ours: float
-    floor: float
+    floor: float | None  # None: there is nothing to compare it with
     unit: str
     reached: float  # the ratio, unless `of` says otherwise
     of: str = "ours/floor"
@@ -91,10 +126,12 @@ def ratio(what: str, ours_s: float, floor_s: float, goal: Goal | None = None, un
     return Row(what, ours_s * scale, floor_s * scale, unit, ours_s / floor_s, goal=goal)
 
 
-def speedup(what: str, ours_s: float, floor_s: float, goal: Goal | None = None, unit: str = "us") -> Row:
+def speedup(
+    what: str, ours_s: float, floor_s: float, goal: Goal | None = None, unit: str = "us", of: str = "floor/ours"
+) -> Row:
     """How much faster ours is than the other."""
     scale = {"ns": 1e9, "us": 1e6, "ms": 1e3}[unit]
-    return Row(what, ours_s * scale, floor_s * scale, unit, floor_s / ours_s, of="floor/ours", goal=goal)
+    return Row(what, ours_s * scale, floor_s * scale, unit, floor_s / ours_s, of=of, goal=goal)
 
 
 def report(rows: list[Row], options: argparse.Namespace, notes: Mapping[str, Any]) -> None:
@@ -112,20 +149,25 @@ def report(rows: list[Row], options: argparse.Namespace, notes: Mapping[str, Any
     print(f"{'':<{wide}}  {'ours':>11}  {'floor':>11}        {'reached':>8}  {'':<11}  goal")
     for row in rows:
         goal = "" if row.goal is None else f"{row.goal!s:<8} {'met' if row.goal.met_by(row.reached) else 'MISSED'}"
+        floor = "" if row.floor is None else f"{row.floor:,.1f}"
         print(
-            f"{row.what:<{wide}}  {row.ours:>11,.1f}  {row.floor:>11,.1f} {row.unit:<6} {row.reached:>8.2f}  {row.of:<11}  {goal}".rstrip()
+            f"{row.what:<{wide}}  {row.ours:>11,.1f}  {floor:>11} {row.unit:<6} {row.reached:>8.2f}  {row.of:<11}  {goal}".rstrip()
         )
 
 
 # ---------------------------------------------------------------- the command line, the machine
 
 
-def options(description: str | None, *, folder: bool = False) -> argparse.Namespace:
+def options(
+    description: str | None, *, folder: bool = False, more: Callable[[argparse.ArgumentParser], Any] | None = None
+) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a few seconds: shows that it runs, the figures mean little")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     if folder:
         parser.add_argument("--dir", default=tempfile.gettempdir(), help="a folder on a real disk (default: %(default)s)")
+    if more is not None:
+        more(parser)
     return parser.parse_args()
 
 

@@ -12,13 +12,26 @@ import functools
 import multiprocessing
 import os
 import tempfile
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from _paired import Goal, Row, Slice, filesystem, fsync_s, machine, options, ratio, report, speedup, take_turns, timed
+from _paired import (
+    Goal,
+    Row,
+    by_tasks,
+    by_threads,
+    filesystem,
+    fsync_s,
+    machine,
+    options,
+    ratio,
+    report,
+    speedup,
+    take_turns,
+    timed,
+)
 from _postgres import AsyncpgPool, BareLibpq, BarePsycopg, Postgres
 from _redis_calls import redis_rows
 from _stores import (
@@ -89,36 +102,6 @@ def round_trips(folder: Path) -> list[Row]:
 
 
 # ---------------------------------------------------------------- one process
-
-
-def by_threads(pool: ThreadPoolExecutor, callers: int, op: Callable[[], Any], ops: int) -> Slice:
-    def many(_: int) -> None:
-        for _ in range(ops):
-            op()
-
-    def run() -> list[float]:
-        start = time.perf_counter()
-        list(pool.map(many, range(callers)))
-        return [(time.perf_counter() - start) / (callers * ops)]
-
-    return functools.partial(timed, op, ops) if callers == 1 else run
-
-
-def by_tasks(runner: asyncio.Runner, callers: int, op: Callable[[], Awaitable[Any]], ops: int) -> Slice:
-    async def many() -> list[float]:
-        times = []
-        for _ in range(ops):
-            start = time.perf_counter()
-            await op()
-            times.append(time.perf_counter() - start)
-        return times
-
-    async def all_of_them() -> list[float]:
-        start = time.perf_counter()
-        each = await asyncio.gather(*(many() for _ in range(callers)))
-        return each[0] if callers == 1 else [(time.perf_counter() - start) / (callers * ops)]
-
-    return lambda: runner.run(all_of_them())
 
 
 def rows_of(store: str, colour: str, callers: int, medians: dict[str, float]) -> list[Row]:

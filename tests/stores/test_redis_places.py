@@ -241,6 +241,21 @@ def test_many_buckets_are_browsed_counted_and_swept_as_one(anywhere):
     store.close()
 
 
+def test_a_sweep_asks_no_more_buckets_than_it_needs(server):
+    clock = FakeClock()
+    store = RedisStore(server.url, clock=clock)
+    for n in range(20):
+        store.apply(claim(f"77{n:038}"))
+    clock.advance(WINDOW_S)
+    store.apply(ops.Sweep(1))  # has to look for it
+    server.ask("CONFIG", "RESETSTAT")
+
+    assert store.apply(ops.Sweep(5)).total == 5
+    assert server.info()["cmdstat_evalsha"].startswith("calls=6,")  # one to look, five to change
+    assert store.apply(ops.Sweep(100)).total == 14
+    store.close()
+
+
 def test_a_page_of_other_tenants_is_read_past(server):
     clock = FakeClock()
     store = RedisStore(server.url, clock=clock)
@@ -261,6 +276,19 @@ def test_a_record_that_was_deleted_by_hand_is_not_listed_and_not_swept(server):
 
     assert store.apply(ops.Browse(State.DISPATCHED)) == ()
     assert store.apply(ops.Sweep()) == ops.Swept(0, 0, 0)
+    store.close()
+
+
+def test_members_whose_records_were_deleted_by_hand_do_not_hold_up_the_sweep(server):
+    clock = FakeClock()
+    store = RedisStore(server.url, clock=clock)
+    for n in range(3):
+        store.apply(claim(f"00{n:038}"))
+        server.ask("DEL", f"eo:{{00}}:r:00{n:038}")
+    store.apply(claim(f"01{0:038}"))
+    clock.advance(1e6)
+
+    assert sum(store.apply(ops.Sweep(2)).total for _ in range(3)) == 1
     store.close()
 
 

@@ -104,6 +104,7 @@ class Talk:
         self._wait_ms = str(int(timeout_s * 500))  # half of the time: the other half is for the way
         self._buckets = {tag: Bucket.of(prefix, tag) for tag in (*(f"{n:02x}" for n in range(256)), _ELSEWHERE)}
         self._nodes: dict[int, Address] = {}  # by slot; in a cluster, once it is known
+        self._sweep_from = 0  # the bucket where the next sweep begins to look
         self.simple = not (target.cluster or replicas)  # one node and nothing to wait for: a script is all there is to send
         self.seeds: list[Address] = [target.address]
 
@@ -174,11 +175,23 @@ class Talk:
         return Command(self._bucket(key, after.request.latch), SWAP, (key, str(swap.revision), written, due))
 
     def _due(self, limit: int) -> Conversing:
+        """Bucket after bucket from where the last sweep ended, more of them each time, until there is enough: often the first one has it."""
         buckets, now = list(self._buckets.values()), self._now()
-        asked = yield from self._ask([Command(bucket, DUE, (now, str(limit))) for bucket in buckets])
-        time = min(records.number(reply[0]) for reply in asked)
-        due = [(m, b) for b, reply in zip(buckets, asked, strict=True) for members in reply[1:] for m in members]
-        return time, tuple((yield from self._records(due[:limit])))
+        times, due = list[float](), list[tuple[bytes, Bucket]]()
+        begin, asked, width = self._sweep_from, 0, 1
+        while True:
+            some = [buckets[(begin + n) % len(buckets)] for n in range(asked, min(asked + width, len(buckets)))]
+            replies = yield from self._ask([Command(bucket, DUE, (now, str(limit - len(due)))) for bucket in some])
+            times += [records.number(reply[0]) for reply in replies]
+            due += [(m, b) for b, reply in zip(some, replies, strict=True) for members in reply[1:] for m in members]
+            asked, width = asked + len(some), width * 2
+            if asked == len(buckets) or len(due) >= limit:
+                break
+        taken = due[:limit]
+        found = yield from self._records(taken)
+        if taken:  # there may be more in that bucket; but members without a record must not hold up all others
+            self._sweep_from = (buckets.index(taken[-1][1]) + (len(found) < len(taken))) % len(buckets)
+        return min(times), tuple(found)
 
     def _listed(self, op: Browse) -> Conversing:
         """Pages of members, oldest first, until enough of their records are what was asked for: a state may change in between."""
