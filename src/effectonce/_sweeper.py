@@ -18,7 +18,7 @@ from effectonce.stores.base import Store
 class Sweeper:
     """A thread that sweeps a store every *every_s* seconds: `with guard.sweeper():`, or `start()` and `stop()`."""
 
-    def __init__(self, store: Store, *, every_s: float = 60.0, batch: int = 100, pause_s: float = 0.01) -> None:
+    def __init__(self, store: Store, *, every_s: float = 60.0, batch: int = 10, pause_s: float = 0.05) -> None:
         self._store, self._every_s, self._batch, self._pause_s = store, every_s, batch, pause_s
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None

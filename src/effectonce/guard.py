@@ -340,8 +340,12 @@ class Guard:
         """One bounded round of tidying: abandoned effects go in doubt, outcomes past their window become tombstones."""
         return self.store.apply(Sweep(limit))
 
-    def sweeper(self, *, every_s: float = 60.0, batch: int = 100, pause_s: float = 0.01) -> Sweeper:
-        """The same in the background: `with guard.sweeper():`, or `.start()` and `.stop()`. It pauses after every batch."""
+    def sweeper(self, *, every_s: float = 60.0, batch: int = 10, pause_s: float = 0.05) -> Sweeper:
+        """The same in the background: `with guard.sweeper():`, or `.start()` and `.stop()`.
+
+        It pauses after every batch: 200 records a second, 17 million a day. A larger batch, or a shorter pause, sweeps more, and whoever
+        calls meanwhile waits for it.
+        """
         return Sweeper(self.store, every_s=every_s, batch=batch, pause_s=pause_s)
 
     def health(self) -> Health:
