@@ -42,7 +42,7 @@ from effectonce._core.ops import (
 )
 from effectonce.effect import Effect, EffectRef, running
 from effectonce.errors import NotSent, StoreUnavailable
-from effectonce.stores.base import Store, TransactionalStore
+from effectonce.stores.base import RolledBack, Store, TransactionalStore
 
 T = TypeVar("T")
 BEATS_PER_LEASE = 3
@@ -152,6 +152,8 @@ class Performer:
                     return Refused(None)
                 try:
                     transaction.commit()
+                except RolledBack as error:
+                    return Unavailable(error)
                 except StoreUnavailable as error:
                     return Unconfirmed(answer.value, error)
                 return answer
@@ -375,6 +377,8 @@ class AsyncPerformer:
                     return Refused(None)
                 try:
                     await self._until_done(transaction.commit())
+                except RolledBack as error:
+                    return Unavailable(error)
                 except StoreUnavailable as error:
                     return Unconfirmed(answer.value, error)
                 return answer

@@ -6,7 +6,7 @@ import threading
 import psycopg
 import pytest
 
-from effectonce import ContractViolation, Guard, Rejected, Retry, StoreUnavailable, current_effect
+from effectonce import ContractViolation, GaveUp, Guard, Rejected, Retry, StoreUnavailable, current_effect
 from effectonce._core import ops
 from effectonce.stores import _postgres_lending as lending
 from effectonce.stores.postgres import PostgresStore
@@ -335,12 +335,45 @@ def test_a_server_that_hangs_at_begin_sends_nothing(database, postgres, ledger, 
 @BOTH
 def test_a_deferred_constraint_that_fails_at_commit_leaves_nothing(database, postgres, ledger, make):
     postgres.execute("ALTER TABLE ledger ADD UNIQUE (amount) DEFERRABLE INITIALLY DEFERRED", database)
-    store = PostgresStore(database)
-    _, book = make(store, says(make, lambda c: c.execute(*insert(5)), lambda c: c.execute(*insert(5))))
-    with pytest.raises(StoreUnavailable, match="duplicate key"):
+    store, runs = PostgresStore(database), []
+
+    def twice(connection):
+        runs.append(1)
+        return connection.execute(*insert(5))
+
+    _, book = make(store, twice)
+    with pytest.raises(StoreUnavailable, match=r"duplicate key.*Nothing of this transaction stays"):
         book(5)
-    assert ledger() == []
+    assert (ledger(), runs) == ([], [1])
     store.close()
+
+
+@BOTH
+def test_a_server_that_is_gone_after_commit_was_asked_for_is_not_called_unsent(database, postgres, ledger, make):
+    with Proxy(postgres.socket) as proxy:
+        store = PostgresStore(through(proxy, database), timeout_s=0.3)
+        _, book = make(store)
+        book(1)
+        proxy.lose_the_answer_to(b"COMMIT\0")
+        perform = store._perform
+
+        def deaf(exchange, give_up_at):
+            if proxy.lost.is_set():
+                proxy.cut()
+                raise lending.Lost("gone")
+            return perform(exchange, give_up_at)
+
+        async def adeaf(exchange, give_up_at, lanes):
+            return deaf(exchange, give_up_at)
+
+        store._perform, store._aperform = deaf, adeaf
+        with pytest.raises(GaveUp, match=r"may have run.*the record tells"):
+            book(5)
+        del store._perform, store._aperform
+        assert ledger() == [1, 5]
+        assert book(5) == 5
+        store.close()
+    assert ledger() == [1, 5]
 
 
 def test_transactions_wait_for_a_free_connection_and_say_so_in_the_end(database, ledger):

@@ -25,11 +25,12 @@ from effectonce.stores import _postgres_sql as sql
 from effectonce.stores._exchange import Exchange, arun, decide_once, run
 from effectonce.stores._postgres_jobs import Job, result
 from effectonce.stores._postgres_wire import Lost, ServerError, Wire
+from effectonce.stores.base import RolledBack
 
 Now = Callable[[], "bytes | None"]
 Open = Callable[[float], Wire]
 GONE = "Nothing of this transaction stays, and nothing was sent."
-UNCONFIRMED = "Whether COMMIT was carried out is not known; the record will tell."
+UNCONFIRMED = "The answer to COMMIT was lost; the record tells whether it was carried out."
 
 
 def _refuse(*_: Any, **__: Any) -> NoReturn:
@@ -83,8 +84,8 @@ def _check_mark(results: list[PGresult]) -> None:
 
 
 def _check_committed(results: list[PGresult]) -> None:
-    if results[0].command_status != b"COMMIT":
-        raise Lost("the server rolled back instead")
+    if results[-1].command_status != b"COMMIT":
+        raise RolledBack(f"the server rolled back instead of committing. {GONE}")
 
 
 class Loan:
@@ -105,6 +106,12 @@ class Loan:
 
     def unavailable(self, error: Exception, known: str) -> StoreUnavailable:
         return StoreUnavailable(f"{self._where}: {error}. {known}")
+
+    def uncommitted(self, error: Exception) -> StoreUnavailable:
+        """A server that refuses COMMIT has rolled back; one that does not answer may have done either."""
+        if isinstance(error, ServerError):
+            return RolledBack(f"{self._where}: {error}. {GONE}")
+        return self.unavailable(error, UNCONFIRMED)
 
 
 class Lending:
@@ -260,7 +267,7 @@ class LentConnection:
         try:
             _check_committed(self._loan.wire.ask_simple("COMMIT", self._loan.give_up_at()))
         except (Lost, ServerError) as error:
-            raise self._loan.unavailable(error, UNCONFIRMED) from error
+            raise self._loan.uncommitted(error) from error
 
 
 class LentAsyncConnection:
@@ -302,7 +309,7 @@ class LentAsyncConnection:
             self._loan.wire.send_simple("COMMIT")
             _check_committed(await areceive(self._loan.wire, self._loan.give_up_at()))
         except (Lost, ServerError) as error:
-            raise self._loan.unavailable(error, UNCONFIRMED) from error
+            raise self._loan.uncommitted(error) from error
 
 
 async def areceive(wire: Wire, give_up_at: float) -> list[PGresult]:

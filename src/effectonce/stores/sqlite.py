@@ -394,7 +394,8 @@ class _Transaction:
             self.held.take_back()
             self.held.commit()
         except sqlite3.Error as error:
-            raise self._store._unavailable(error) from error  # noqa: SLF001
+            lost = f"{self._store.path}: {error}. COMMIT failed; the record tells whether it was carried out all the same."
+            raise StoreUnavailable(lost) from error
 
 
 class _AsyncTransaction:
