@@ -237,6 +237,25 @@ def test_an_async_caller_whose_time_was_over_before_its_turn_is_told(store):
     assert "busy all the time" in str(asyncio.run(main()).error)
 
 
+def test_callers_whose_connection_is_cancelled_with_all_tasks_are_told(database):
+    """A shutdown that cancels every task also cancels the one that connects for all."""
+    store, ready = PostgresStore(database, connections=1), threading.Event()
+    open_, store._open = store._open, lambda give_up_at: (ready.wait(5), open_(give_up_at))[1]
+
+    async def main():
+        waits = asyncio.create_task(store.aapply(ops.Tally()))
+        await asyncio.sleep(0)
+        (lanes,) = store._lanes.values()
+        lanes._lanes[0]._connecting.cancel()
+        with pytest.raises(StoreUnavailable, match="was cancelled"):
+            await asyncio.wait_for(waits, 5)
+        ready.set()
+        return await asyncio.wait_for(store.aapply(ops.Tally()), 5)
+
+    assert asyncio.run(main()) == {}
+    store.close()
+
+
 def test_reads_that_cannot_share_a_transaction_go_one_by_one(store):
     async def main():
         return await asyncio.gather(
