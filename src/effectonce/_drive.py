@@ -41,7 +41,7 @@ from effectonce._core.ops import (
     Unconfirmed,
 )
 from effectonce.effect import Effect, EffectRef, running
-from effectonce.errors import NotSent, StoreUnavailable
+from effectonce.errors import ContractViolation, NotSent, StoreUnavailable
 from effectonce.stores.base import RolledBack, Store, TransactionalStore
 
 T = TypeVar("T")
@@ -147,7 +147,10 @@ class Performer:
                 answer = _capture(self.setup.function, self.call, self.setup.effect(op, self.call.ref, transaction.connection))
                 if not isinstance(answer, Ok):
                     return _gone(answer) if transaction.broken else answer
-                reply = transaction.complete(self.setup.completion(op, answer.value))
+                try:
+                    reply = transaction.complete(self.setup.completion(op, answer.value))
+                except ContractViolation as error:
+                    return Raised(error)  # what the tool did with its transaction cannot be recorded: it is rolled back
                 if not isinstance(reply, Applied):
                     return Refused(None)
                 try:
@@ -372,7 +375,10 @@ class AsyncPerformer:
                 answer = await self._capture(self.setup.function, effect)
                 if not isinstance(answer, Ok):
                     return _gone(answer) if transaction.broken else answer
-                reply = await transaction.complete(self.setup.completion(op, answer.value))
+                try:
+                    reply = await transaction.complete(self.setup.completion(op, answer.value))
+                except ContractViolation as error:
+                    return Raised(error)
                 if not isinstance(reply, Applied):
                     return Refused(None)
                 try:
