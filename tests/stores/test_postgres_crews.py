@@ -6,6 +6,7 @@ import select
 import threading
 import time
 
+import psycopg
 import pytest
 
 from effectonce import StoreUnavailable
@@ -221,6 +222,35 @@ def test_an_idle_connection_that_the_server_closed_costs_nothing(store, postgres
         assert isinstance(await store.aapply(claim("k3")), ops.Held), "noticed before it is used"
 
     asyncio.run(main())
+
+
+def test_a_row_that_somebody_has_locked_holds_up_nobody_else(store, database):
+    for key in ("locked", "free"):
+        store.apply(claim(key))
+    seen = store._perform(_exchange.See("locked"), soon())
+    locked = Job(_exchange.Swap("locked", seen.revision, seen.record), None, time.monotonic() + 0.5)
+    free = Job(_exchange.Finish(ops.Complete("free", "t", 1, b"done")), None, soon())
+    with psycopg.connect(database) as somebody:
+        somebody.execute("SELECT FROM effectonce.effects WHERE key = 'locked' FOR UPDATE")
+        store._crew.do([locked, free])
+
+    assert (free.error, free.reply) == (None, True)
+    assert "no answer in time" in str(locked.error)
+    assert store.apply(ops.Find("free")).state == "completed"
+
+
+def test_a_row_that_is_locked_for_a_moment_is_waited_for(store, database):
+    for key in ("locked", "free"):
+        store.apply(claim(key))
+    seen = store._perform(_exchange.See("locked"), soon())
+    locked = Job(_exchange.Swap("locked", seen.revision, seen.record), None, soon())
+    free = Job(_exchange.Finish(ops.Complete("free", "t", 1, b"done")), None, soon())
+    with psycopg.connect(database) as somebody:
+        somebody.execute("SELECT FROM effectonce.effects WHERE key = 'locked' FOR UPDATE")
+        free.notify = somebody.rollback
+        store._crew.do([locked, free])
+
+    assert (locked.reply, free.reply) == (True, True)
 
 
 # ---------------------------------------------------------------- event loops
