@@ -302,6 +302,16 @@ def test_many_processes_migrate_once_under_load(postgres, database, monkeypatch)
         store.close()
 
 
+def test_whoever_waits_for_somebody_elses_migration_is_told_in_time(database):
+    store = PostgresStore(database, timeout_s=0.3)
+    with psycopg.connect(database) as somebody:
+        somebody.execute(f"SELECT pg_advisory_xact_lock({schema.LOCK})")
+        with pytest.raises(StoreUnavailable, match="no answer in time"):
+            store.apply(ops.Tally())
+    assert store.apply(ops.Tally()) == {}
+    store.close()
+
+
 def test_a_newer_schema_is_refused_not_guessed(postgres, database, store):
     store.apply(ops.Tally())
     postgres.execute("INSERT INTO effectonce.migrations VALUES (99)", database)
