@@ -426,6 +426,20 @@ def test_a_commit_whose_answer_was_lost_is_resolved_by_the_record(store):
     assert ledger(store) == [1, 2]
 
 
+def test_a_transaction_that_cannot_begin_leaves_no_connection_behind(store, path):
+    guard, book = booking(store)
+    with guard.step("chat", "book"):
+        book(1)
+        before = len(store._connections)
+        with SqliteStore(path).transaction():
+            for _ in range(3):
+                with pytest.raises(StoreUnavailable, match="locked by another writer"), store.transaction():
+                    pass
+        assert len(store._connections) <= before
+        assert book(2) == 2
+    assert ledger(store) == [1, 2]
+
+
 def test_a_commit_that_did_not_happen_is_tried_again(store):
     guard, book = booking(store)
     with guard.step("chat", "book"):
