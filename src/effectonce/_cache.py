@@ -1,6 +1,6 @@
 """A bounded memory of outcomes, so that a repeated replay costs no I/O.
 
-Only terminal records go in, never an absence: a known outcome does not change, and an unknown one must be asked for. An entry is as old as
+Only terminal records go in, never an absence: a known outcome does not change, and an unknown one must be asked for. An entry ages from what
 the store said when it was read, and it is dropped when its window ends, judged by the monotonic clock.
 """
 
@@ -10,7 +10,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from effectonce._core.ops import Recorded
+from effectonce._core.records import State
 
 
 class ReplayCache:
@@ -19,21 +22,29 @@ class ReplayCache:
     def __init__(self, size: int, clock: Callable[[], float]) -> None:
         self.size, self._clock = size, clock
         self._lock = threading.Lock()
-        self._entries: OrderedDict[str, tuple[str, Recorded, float]] = OrderedDict()
+        self._entries: OrderedDict[str, tuple[str, Recorded, float, float]] = OrderedDict()
 
     def get(self, key: str, fingerprint: str) -> Recorded | None:
         """The outcome of exactly this request, if it is remembered and its window is still open."""
         entry = self._entries.get(key)
-        if entry is None or entry[0] != fingerprint or self._clock() >= entry[2]:
+        if entry is None or entry[0] != fingerprint or (now := self._clock()) >= entry[2]:
             return None
-        return entry[1]
+        recorded = entry[1]
+        return recorded if recorded.state is State.COMPLETED else _aged(recorded, entry[3], now)
 
     def put(self, key: str, fingerprint: str, recorded: Recorded) -> None:
         """Remember an outcome that the store has just told."""
         if self.size == 0:
             return
         with self._lock:
-            self._entries[key] = (fingerprint, recorded, self._clock() + recorded.remaining_s)
+            now = self._clock()
+            self._entries[key] = (fingerprint, recorded, now + recorded.remaining_s, now)
             self._entries.move_to_end(key)
             if len(self._entries) > self.size:
                 self._entries.popitem(last=False)
+
+
+def _aged(recorded: Recorded, put_at: float, now: float) -> Recorded:
+    """A failure that is shown again says how long ago it was."""
+    passed_s = now - put_at
+    return replace(recorded, age_s=recorded.age_s + passed_s, remaining_s=recorded.remaining_s - passed_s)

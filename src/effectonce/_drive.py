@@ -41,8 +41,8 @@ from effectonce._core.ops import (
     Unconfirmed,
 )
 from effectonce.effect import Effect, EffectRef, running
-from effectonce.errors import NotSent, StoreUnavailable
-from effectonce.stores.base import Store, TransactionalStore
+from effectonce.errors import ContractViolation, NotSent, StoreUnavailable
+from effectonce.stores.base import RolledBack, Store, TransactionalStore
 
 T = TypeVar("T")
 BEATS_PER_LEASE = 3
@@ -147,11 +147,16 @@ class Performer:
                 answer = _capture(self.setup.function, self.call, self.setup.effect(op, self.call.ref, transaction.connection))
                 if not isinstance(answer, Ok):
                     return _gone(answer) if transaction.broken else answer
-                reply = transaction.complete(self.setup.completion(op, answer.value))
+                try:
+                    reply = transaction.complete(self.setup.completion(op, answer.value))
+                except ContractViolation as error:
+                    return Raised(error)  # what the tool did with its transaction cannot be recorded: it is rolled back
                 if not isinstance(reply, Applied):
                     return Refused(None)
                 try:
                     transaction.commit()
+                except RolledBack as error:
+                    return Unavailable(error)
                 except StoreUnavailable as error:
                     return Unconfirmed(answer.value, error)
                 return answer
@@ -370,11 +375,16 @@ class AsyncPerformer:
                 answer = await self._capture(self.setup.function, effect)
                 if not isinstance(answer, Ok):
                     return _gone(answer) if transaction.broken else answer
-                reply = await transaction.complete(self.setup.completion(op, answer.value))
+                try:
+                    reply = await transaction.complete(self.setup.completion(op, answer.value))
+                except ContractViolation as error:
+                    return Raised(error)
                 if not isinstance(reply, Applied):
                     return Refused(None)
                 try:
                     await self._until_done(transaction.commit())
+                except RolledBack as error:
+                    return Unavailable(error)
                 except StoreUnavailable as error:
                     return Unconfirmed(answer.value, error)
                 return answer

@@ -15,7 +15,6 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -84,7 +83,7 @@ class Spool:
         name = f"{op.key}-{op.token}-{op.epoch}"
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with (self.folder / f"{name}.part").open("wb") as file:
+            with open(self.folder / f"{name}.part", "wb", opener=_only_ours) as file:
                 file.write(msgspec.json.encode(self._sealed(Entry.of(op))))
                 file.flush()
                 os.fsync(file.fileno())
@@ -105,9 +104,13 @@ class Spool:
                 continue
             if isinstance(self._store.apply(op), Applied):
                 written += 1
-            else:
-                self._store.apply(Attest(op.key, "kept while the store could not be reached", op.outcome))
+            elif self._store.apply(Attest(op.key, "kept while the store could not be reached", op.outcome)) is not None:
                 attested += 1
+            else:
+                LOG.error("the store knows nothing of %s, whose outcome is left to you in %s as .unknown", op.key, file)
+                with contextlib.suppress(OSError):  # another process was faster
+                    file.rename(file.with_suffix(".unknown"))
+                continue
             file.unlink(missing_ok=True)
         return Settled(written, attested, self.waiting())
 
@@ -162,10 +165,22 @@ def no_spool(op: Complete | Fail) -> None:
     LOG.warning("the store could not be told the outcome of %s, and this guard keeps no spool (Guard(spool=...))", op.key)
 
 
+def _only_ours(path: str, flags: int) -> int:
+    """It holds a result: in whatever folder it lies, nobody else reads it."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+_NAMES_A_STORE = frozenset({"host", "hostaddr", "port", "dbname", "service", "db", "prefix"})
+
+
 def default_folder(url: str, environ: Mapping[str, str]) -> Path:
     """One folder for each store, among the user's state. Who connects and how does not matter: a new password is the same store."""
-    parts = urlsplit(url)
-    store = derive("spool", parts.scheme, parts.hostname or "", parts.port or 0, parts.path)[:16]
+    scheme, _, rest = url.partition("://")
+    place, _, query = rest.rpartition("@")[2].partition("?")
+    if scheme == "sqlite":
+        place = os.path.abspath(place[1:])  # noqa: PTH100  # the same relative path is another file in another folder
+    named = sorted(pair for pair in query.split("&") if pair.partition("=")[0] in _NAMES_A_STORE)
+    store = derive("spool", scheme, place, *named)[:16]
     chosen, state = environ.get("EFFECTONCE_SPOOL"), environ.get("XDG_STATE_HOME")
     home = Path(state) if state else Path(environ.get("HOME") or tempfile.gettempdir()) / ".local" / "state"
     return (Path(chosen) if chosen else home / "effectonce" / "spool") / store

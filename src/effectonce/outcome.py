@@ -84,7 +84,7 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
             raise GaveUp(message, effect=effect, retry_after_s=retry_after_s) from error
         case GaveUpEnding(error, attempts, retry_after_s):
             message = (
-                f"{effect} may have run: attempt {attempts} ended with {type(error).__name__}: {error}. "
+                f"{effect} may have run: attempt {attempts} ended with {type(error).__name__}: {str(error).rstrip('.')}. "
                 f"Calling again is safe: the same request goes out under the same key."
             )
             raise GaveUp(message, effect=effect, retry_after_s=retry_after_s) from error
@@ -131,7 +131,7 @@ def _refuse(ending: Fenced | Busy | Latched | Mismatch | ExpiredReply | Early | 
         case Early():
             raise OutOfOrder(f"{effect} came before its predecessor had an outcome. Nothing was sent.", effect=effect)
         case Unavailable(error):
-            raise StoreUnavailable(f"{effect} was not run: {error}", effect=effect) from error
+            raise StoreUnavailable(f"{effect} was not run by this call: {error}", effect=effect) from error
         case _:
             assert_never(ending)
 

@@ -11,6 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from effectonce import Conflict, Guard, InDoubt, PartialSuccess, Rejected, ResultUnavailable
+from effectonce._cache import ReplayCache
+from effectonce._core import ops
+from effectonce._core.records import State
+from effectonce.testing.clock import FakeClock
 from tests.core.helpers import RECEIPT, Colour, Level, Line, Model, Receipt, Struct, named, tool
 from tests.flaky import FlakyStore
 
@@ -283,3 +287,13 @@ def test_a_call_that_cannot_be_remembered_by_its_bytes_is_still_one_call(guard, 
         pay("inv_1", odd)
         pay("inv_1", note=odd)
     assert len(calls) == 1
+
+
+def test_a_remembered_failure_says_how_long_ago_it_was():
+    clock = FakeClock()
+    cache = ReplayCache(8, clock)
+    cache.put("k", "f", ops.Recorded(State.FAILED, b"v1 error {}", 2.0, 100.0))
+    clock.advance(30)
+
+    recorded = cache.get("k", "f")
+    assert (recorded.age_s, recorded.remaining_s) == (32.0, 70.0)

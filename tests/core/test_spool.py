@@ -11,6 +11,7 @@ import pytest
 from effectonce import Guard, Keyring, Rejected, ReplayedFailure, Retry, State, StoreUnavailable
 from effectonce._core import ops
 from effectonce._spool import Settled, Spool, default_folder
+from effectonce.stores.memory import MemoryStore
 from tests.core.helpers import named, tool
 from tests.flaky import FlakyStore
 
@@ -168,7 +169,9 @@ def test_without_a_folder_it_is_at_least_told(store, caplog):
 def test_only_this_user_can_look_into_it(store, spool):
     unwritten(store, spool)
 
+    (file,) = spool.iterdir()
     assert spool.stat().st_mode & 0o077 == 0
+    assert file.stat().st_mode & 0o077 == 0, "a folder that was there before may be open to others"
 
 
 def test_a_store_given_by_its_url_has_a_folder_of_its_own():
@@ -181,6 +184,49 @@ def test_a_store_given_by_its_url_has_a_folder_of_its_own():
     assert default_folder("sqlite:///a.db", {"XDG_STATE_HOME": "/state"}).is_relative_to("/state/effectonce/spool")
     assert default_folder("sqlite:///a.db", {"EFFECTONCE_SPOOL": "/var/spool/eo"}).parent == Path("/var/spool/eo")
     assert Guard("memory://").spool is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("postgresql:///effects?host=/run/a", "postgresql:///effects?host=/run/b"),
+        ("postgresql://h1:5432,h2:5433/effects", "postgresql://h1:5432,h3:5433/effects"),
+        ("redis://cache/0?prefix=pay", "redis://cache/0?prefix=mail"),
+        ("redis+unix:///run/redis?db=1", "redis+unix:///run/redis?db=2"),
+    ],
+)
+def test_two_stores_never_share_a_folder(one, other):
+    """Whoever opens one would tell it the outcomes of the other, and then they are gone."""
+    environ = {"HOME": "/home/ann"}
+    assert default_folder(one, environ) != default_folder(other, environ)
+    assert default_folder(one, environ) == default_folder(one, environ)
+
+
+def test_a_relative_file_is_another_store_in_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    here = default_folder("sqlite:///effects.db", {})
+    assert here == default_folder(f"sqlite:///{tmp_path}/effects.db", {})
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert here != default_folder("sqlite:///effects.db", {})
+
+
+def test_how_a_store_is_connected_to_does_not_change_its_folder():
+    environ = {"HOME": "/home/ann"}
+    folder = default_folder("postgresql://app:p/w@db/effects", environ)
+    assert folder == default_folder("postgresql://db/effects?sslmode=require&password=other", environ)
+
+
+def test_an_outcome_that_the_store_knows_nothing_of_is_left_to_a_person(store, spool, caplog):
+    """The wrong store, or one that was restored from before: to throw the outcome away would lose what happened."""
+    unwritten(store, spool)
+    (file,) = spool.iterdir()
+    another = Guard(MemoryStore(), cache=0, spool=spool)
+
+    assert another.spool.settle() == Settled(written=0, attested=0, left=0)
+    (left,) = spool.iterdir()
+    assert left == file.with_suffix(".unknown")
+    assert "knows nothing of" in caplog.text
 
 
 def test_what_is_kept_says_what_it_is(store, spool):

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from effectonce import Guard, InDoubt, InFlight, Rejected, Retry, StoreUnavailable, current_effect
+from effectonce import GaveUp, Guard, InDoubt, InFlight, Rejected, Retry, StoreUnavailable, current_effect
 from effectonce._core import ops
 from effectonce.stores import sqlite
 from effectonce.stores.sqlite import SqliteStore
@@ -426,6 +426,20 @@ def test_a_commit_whose_answer_was_lost_is_resolved_by_the_record(store):
     assert ledger(store) == [1, 2]
 
 
+def test_a_transaction_that_cannot_begin_leaves_no_connection_behind(store, path):
+    guard, book = booking(store)
+    with guard.step("chat", "book"):
+        book(1)
+        before = len(store._connections)
+        with SqliteStore(path).transaction():
+            for _ in range(3):
+                with pytest.raises(StoreUnavailable, match="locked by another writer"), store.transaction():
+                    pass
+        assert len(store._connections) <= before
+        assert book(2) == 2
+    assert ledger(store) == [1, 2]
+
+
 def test_a_commit_that_did_not_happen_is_tried_again(store):
     guard, book = booking(store)
     with guard.step("chat", "book"):
@@ -446,6 +460,47 @@ def test_commits_that_never_happen_end_as_a_store_failure_and_leave_the_key_free
     assert ledger(store) == [1, 2]
 
 
+def test_a_lease_that_ended_before_a_lost_commit_is_taken_again_at_once(path):
+    clock = FakeClock()
+    store = SqliteStore(path, clock=clock)
+    guard, book = booking(store, wait_s=0)
+    with guard.step("chat", "book"):
+        book(1)
+        connection = store._idle[0]
+        commit = connection.commit
+
+        def slow_and_lost():
+            clock.advance(31)
+            connection.commit = commit
+            raise sqlite3.OperationalError("disk I/O error")
+
+        connection.commit = slow_and_lost
+        assert book(2) == 2
+    assert ledger(store) == [1, 2]
+    store.close()
+
+
+def test_a_commit_that_lands_while_it_is_looked_for_is_found(store):
+    guard, book = booking(store)
+    with guard.step("chat", "book"):
+        book(1)
+        commits(store, "lost")
+        apply = store.apply
+
+        def late(op):
+            if isinstance(op, ops.Renew):
+                with store.transaction() as landed:
+                    landed.connection.execute("INSERT INTO ledger VALUES (2)")
+                    landed.complete(ops.Complete(op.key, op.token, op.epoch, b"v1 ok 2"))
+                    landed.commit()
+                store.apply = apply
+            return apply(op)
+
+        store.apply = late
+        assert book(2) == 2
+    assert ledger(store) == [1, 2]
+
+
 def test_the_record_cannot_be_read_after_a_lost_commit(store):
     guard, book = booking(store)
     with guard.step("chat", "book"):
@@ -461,7 +516,7 @@ def test_the_record_cannot_be_read_after_a_lost_commit(store):
             return apply(op)
 
         store.apply = deaf
-        with pytest.raises(StoreUnavailable, match="gone"):
+        with pytest.raises(GaveUp, match="may have run"):
             book(2)
         store.apply = apply
         assert book(2) == 2

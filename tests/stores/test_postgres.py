@@ -263,7 +263,7 @@ def test_an_older_schema_is_brought_up_to_date(postgres, database, monkeypatch):
 
     store = PostgresStore(database)
     assert store.apply(ops.Find("old")).state == "dispatched"
-    assert version(postgres, database) == schema.SCHEMA_VERSION == 2
+    assert version(postgres, database) == schema.SCHEMA_VERSION == 3
     store.close()
 
 
@@ -297,15 +297,25 @@ def test_many_processes_migrate_once_under_load(postgres, database, monkeypatch)
 
     assert errors == []
     assert written
-    assert postgres.execute("SELECT version FROM effectonce.migrations ORDER BY 1", database) == [(1,), (2,)]
+    assert postgres.execute("SELECT version FROM effectonce.migrations ORDER BY 1", database) == [(1,), (2,), (3,)]
     for store in (running, *stores):
         store.close()
+
+
+def test_whoever_waits_for_somebody_elses_migration_is_told_in_time(database):
+    store = PostgresStore(database, timeout_s=0.3)
+    with psycopg.connect(database) as somebody:
+        somebody.execute(f"SELECT pg_advisory_xact_lock({schema.LOCK})")
+        with pytest.raises(StoreUnavailable, match="no answer in time"):
+            store.apply(ops.Tally())
+    assert store.apply(ops.Tally()) == {}
+    store.close()
 
 
 def test_a_newer_schema_is_refused_not_guessed(postgres, database, store):
     store.apply(ops.Tally())
     postgres.execute("INSERT INTO effectonce.migrations VALUES (99)", database)
-    refused(PostgresStore(database), "newer release .schema 99, this one knows 2.*Upgrade effectonce")
+    refused(PostgresStore(database), "newer release .schema 99, this one knows 3.*Upgrade effectonce")
 
 
 def test_a_role_that_may_not_create_the_schema_is_told_what_to_do(postgres, database):

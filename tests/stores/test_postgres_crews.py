@@ -6,6 +6,7 @@ import select
 import threading
 import time
 
+import psycopg
 import pytest
 
 from effectonce import StoreUnavailable
@@ -223,6 +224,35 @@ def test_an_idle_connection_that_the_server_closed_costs_nothing(store, postgres
     asyncio.run(main())
 
 
+def test_a_row_that_somebody_has_locked_holds_up_nobody_else(store, database):
+    for key in ("locked", "free"):
+        store.apply(claim(key))
+    seen = store._perform(_exchange.See("locked"), soon())
+    locked = Job(_exchange.Swap("locked", seen.revision, seen.record), None, time.monotonic() + 0.5)
+    free = Job(_exchange.Finish(ops.Complete("free", "t", 1, b"done")), None, soon())
+    with psycopg.connect(database) as somebody:
+        somebody.execute("SELECT FROM effectonce.effects WHERE key = 'locked' FOR UPDATE")
+        store._crew.do([locked, free])
+
+    assert (free.error, free.reply) == (None, True)
+    assert "no answer in time" in str(locked.error)
+    assert store.apply(ops.Find("free")).state == "completed"
+
+
+def test_a_row_that_is_locked_for_a_moment_is_waited_for(store, database):
+    for key in ("locked", "free"):
+        store.apply(claim(key))
+    seen = store._perform(_exchange.See("locked"), soon())
+    locked = Job(_exchange.Swap("locked", seen.revision, seen.record), None, soon())
+    free = Job(_exchange.Finish(ops.Complete("free", "t", 1, b"done")), None, soon())
+    with psycopg.connect(database) as somebody:
+        somebody.execute("SELECT FROM effectonce.effects WHERE key = 'locked' FOR UPDATE")
+        free.notify = somebody.rollback
+        store._crew.do([locked, free])
+
+    assert (locked.reply, free.reply) == (True, True)
+
+
 # ---------------------------------------------------------------- event loops
 
 
@@ -235,6 +265,25 @@ def test_an_async_caller_whose_time_was_over_before_its_turn_is_told(store):
         return job
 
     assert "busy all the time" in str(asyncio.run(main()).error)
+
+
+def test_callers_whose_connection_is_cancelled_with_all_tasks_are_told(database):
+    """A shutdown that cancels every task also cancels the one that connects for all."""
+    store, ready = PostgresStore(database, connections=1), threading.Event()
+    open_, store._open = store._open, lambda give_up_at: (ready.wait(5), open_(give_up_at))[1]
+
+    async def main():
+        waits = asyncio.create_task(store.aapply(ops.Tally()))
+        await asyncio.sleep(0)
+        (lanes,) = store._lanes.values()
+        lanes._lanes[0]._connecting.cancel()
+        with pytest.raises(StoreUnavailable, match="was cancelled"):
+            await asyncio.wait_for(waits, 5)
+        ready.set()
+        return await asyncio.wait_for(store.aapply(ops.Tally()), 5)
+
+    assert asyncio.run(main()) == {}
+    store.close()
 
 
 def test_reads_that_cannot_share_a_transaction_go_one_by_one(store):

@@ -1,14 +1,16 @@
 """A tool's own rows and its record in one COMMIT, on a connection that psycopg's users know."""
 
 import asyncio
+import contextlib
 import threading
 
 import psycopg
 import pytest
 
-from effectonce import ContractViolation, Guard, Rejected, Retry, StoreUnavailable, current_effect
+from effectonce import ContractViolation, GaveUp, Guard, Rejected, Retry, StoreUnavailable, current_effect
 from effectonce._core import ops
 from effectonce.stores import _postgres_lending as lending
+from effectonce.stores.base import RolledBack
 from effectonce.stores.postgres import PostgresStore
 from effectonce.testing.clock import FakeClock
 from effectonce.testing.conformance.bench import LEASE_S, TRANSACTED, request
@@ -142,15 +144,104 @@ def test_a_tool_cannot_end_the_transaction(store, ledger, make, end):
 
 
 @BOTH
-@pytest.mark.parametrize("script", ["COMMIT", "ROLLBACK", "COMMIT; BEGIN"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        "COMMIT",
+        "COMMIT; BEGIN",
+        "COMMIT AND CHAIN",
+        "END",
+        "SET CONSTRAINTS ALL IMMEDIATE; COMMIT",
+        "SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED; SET CONSTRAINTS ALL IMMEDIATE; COMMIT",
+    ],
+)
+def test_a_commit_in_the_tools_sql_is_refused_and_leaves_nothing(store, ledger, make, script):
+    async def async_body(connection):
+        await connection.execute(script)
+
+    _, book = make(store, says(make, lambda connection: connection.execute(script), async_body), wait_s=0)
+    for _ in range(2):
+        with pytest.raises(psycopg.errors.InvalidTransactionTermination, match="not the tool's to end"):
+            book(7)
+    assert ledger() == []
+
+
+@BOTH
+@pytest.mark.parametrize("again", ["INSERT INTO ledger (amount) VALUES (8)", "BEGIN"])
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_a_tool_that_ends_its_transaction_and_goes_on_writes_nothing(store, ledger, make, end, again):
+    """A helper that tries again after any error: the transaction that it begins then is nobody's, and read-only."""
+
+    def sync_body(connection):
+        with contextlib.suppress(psycopg.errors.InvalidTransactionTermination):
+            connection.execute(end)
+        connection.execute(again)
+        connection.execute("INSERT INTO ledger (amount) VALUES (9)")
+        connection.execute("COMMIT")
+
+    async def async_body(connection):
+        with contextlib.suppress(psycopg.errors.InvalidTransactionTermination):
+            await connection.execute(end)
+        await connection.execute(again)
+        await connection.execute("INSERT INTO ledger (amount) VALUES (9)")
+        await connection.execute("COMMIT")
+
+    _, book = make(store, says(make, sync_body, async_body))
+    with pytest.raises(psycopg.Error, match="read-only"):
+        book(7)
+    assert ledger() == []
+
+
+@BOTH
+@pytest.mark.parametrize("script", ["COMMIT", "ROLLBACK", "ROLLBACK; BEGIN"])
 def test_a_tool_that_ends_the_transaction_in_its_sql_is_found_out(store, ledger, make, script):
+    def sync_body(connection):
+        with contextlib.suppress(psycopg.errors.InvalidTransactionTermination):
+            connection.execute(script)
+
+    async def async_body(connection):
+        with contextlib.suppress(psycopg.errors.InvalidTransactionTermination):
+            await connection.execute(script)
+
+    _, book = make(store, says(make, sync_body, async_body), wait_s=0)
+    for _ in range(2):  # the second call does not wait for the lease of the first
+        with pytest.raises(ContractViolation, match="ended the transaction that was lent to it"):
+            book(7)
+    assert ledger() == []
+
+
+@BOTH
+def test_constraints_may_be_checked_early(store, ledger, make):
+    script = "SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED; SET CONSTRAINTS ALL IMMEDIATE"
+
     async def async_body(connection):
         await connection.execute(script)
 
     _, book = make(store, says(make, lambda connection: connection.execute(script), async_body))
-    with pytest.raises(ContractViolation, match="ended the transaction that was lent to it"):
-        book(7)
-    assert ledger() == ([7] if "COMMIT" in script else [])
+    assert book(7) == 7
+    assert ledger() == [7]
+
+
+def test_a_role_that_may_only_use_our_tables_can_be_lent_a_transaction(store, ledger, database, postgres):
+    store.apply(ops.Tally())
+    role = f"app_{database.partition('@/')[2].partition('?')[0]}"
+    postgres.execute(
+        f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA effectonce TO {role}; GRANT SELECT ON effectonce.migrations TO {role};"
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON effectonce.effects TO {role};"
+        f"GRANT INSERT, SELECT ON ledger TO {role}; GRANT USAGE ON SEQUENCE ledger_n_seq TO {role}",
+        database,
+    )
+    theirs = PostgresStore(database.replace("://test@", f"://{role}@"))
+    _, book = booking(theirs)
+    assert book(1) == 1
+    assert ledger() == [1]
+    theirs.close()
+
+
+def test_what_marks_a_lent_transaction_leaves_nothing_behind(store, ledger, database, postgres):
+    _, book = booking(store, lambda connection: connection.execute("SET CONSTRAINTS ALL IMMEDIATE"))
+    assert [book(1), book(2)] == [1, 2]
+    assert postgres.execute("SELECT count(*) FROM effectonce.lent", database) == [(0,)]
 
 
 @BOTH
@@ -163,9 +254,10 @@ def test_a_tool_that_swallows_a_database_error_is_not_taken_for_done(store, ledg
         with pytest.raises(psycopg.errors.DivisionByZero):
             await connection.execute("SELECT 1 / 0")
 
-    _, book = make(store, says(make, sync_body, async_body))
-    with pytest.raises(ContractViolation, match="caught a database error and went on"):
-        book(7)
+    _, book = make(store, says(make, sync_body, async_body), wait_s=0)
+    for _ in range(2):
+        with pytest.raises(ContractViolation, match="caught a database error and went on"):
+            book(7)
     assert ledger() == []
 
 
@@ -335,12 +427,45 @@ def test_a_server_that_hangs_at_begin_sends_nothing(database, postgres, ledger, 
 @BOTH
 def test_a_deferred_constraint_that_fails_at_commit_leaves_nothing(database, postgres, ledger, make):
     postgres.execute("ALTER TABLE ledger ADD UNIQUE (amount) DEFERRABLE INITIALLY DEFERRED", database)
-    store = PostgresStore(database)
-    _, book = make(store, says(make, lambda c: c.execute(*insert(5)), lambda c: c.execute(*insert(5))))
-    with pytest.raises(StoreUnavailable, match="duplicate key"):
+    store, runs = PostgresStore(database), []
+
+    def twice(connection):
+        runs.append(1)
+        return connection.execute(*insert(5))
+
+    _, book = make(store, twice)
+    with pytest.raises(StoreUnavailable, match=r"duplicate key.*Nothing of this transaction stays"):
         book(5)
-    assert ledger() == []
+    assert (ledger(), runs) == ([], [1])
     store.close()
+
+
+@BOTH
+def test_a_server_that_is_gone_after_commit_was_asked_for_is_not_called_unsent(database, postgres, ledger, make):
+    with Proxy(postgres.socket) as proxy:
+        store = PostgresStore(through(proxy, database), timeout_s=0.3)
+        _, book = make(store)
+        book(1)
+        proxy.lose_the_answer_to(b"COMMIT\0")
+        perform = store._perform
+
+        def deaf(exchange, give_up_at):
+            if proxy.lost.is_set():
+                proxy.cut()
+                raise lending.Lost("gone")
+            return perform(exchange, give_up_at)
+
+        async def adeaf(exchange, give_up_at, lanes):
+            return deaf(exchange, give_up_at)
+
+        store._perform, store._aperform = deaf, adeaf
+        with pytest.raises(GaveUp, match=r"may have run.*the record tells"):
+            book(5)
+        del store._perform, store._aperform
+        assert ledger() == [1, 5]
+        assert book(5) == 5
+        store.close()
+    assert ledger() == [1, 5]
 
 
 def test_transactions_wait_for_a_free_connection_and_say_so_in_the_end(database, ledger):
@@ -448,8 +573,13 @@ def test_a_commit_that_turns_into_a_rollback_is_not_taken_for_one(store):
     with store.transaction() as transaction:
         with pytest.raises(psycopg.errors.DivisionByZero):
             transaction.connection.execute("SELECT 1 / 0")
-        with pytest.raises(StoreUnavailable, match="the server rolled back instead"):
+        with pytest.raises(RolledBack, match="Nothing of this transaction stays"):
             transaction.commit()
+    with store.transaction() as transaction:
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            transaction.connection.execute("SELECT 1 / 0")
+        with pytest.raises(RolledBack, match="the server rolled back instead"):
+            lending._check_committed(transaction._loan.wire.ask_simple("COMMIT", transaction._loan.give_up_at()))
 
 
 def test_an_async_rival_that_comes_between_look_and_write_refuses_the_completion(store):

@@ -283,6 +283,30 @@ def test_a_server_that_evicts_is_refused(private, opened, caller, policy):
     assert pay.calls == []
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak Redis"),
+        (b"$19\r\nredis_version:7.2.0\r\n*0\r\n", "does not say what its 'role' is"),
+    ],
+)
+def test_something_that_is_not_redis_is_an_unavailable_store(opened, said, told):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer():
+            with suppress(OSError):
+                while True:
+                    peer, _ = listener.accept()
+                    peer.recv(1024)
+                    peer.sendall(said)
+
+        threading.Thread(target=answer, daemon=True).start()
+        store = opened(f"redis://127.0.0.1:{listener.getsockname()[1]}/0", timeout_s=2)
+        health = Guard(store).health()
+    assert not health.ok
+    assert told in health.error
+
+
 def test_an_old_server_is_refused():
     from effectonce.stores._redis_wire import Facts
 

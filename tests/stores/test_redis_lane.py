@@ -108,6 +108,30 @@ def test_a_peer_that_is_gone_is_noticed_when_reading(loop, pair):
         loop.run_until_complete(ask())
 
 
+def test_a_connection_that_closed_a_moment_before_it_is_asked_says_so(loop, pair):
+    lane, _ = pair
+    lane.close()
+
+    async def ask():
+        await asyncio.wait_for(lane.ask(b"x", 1), 5)
+
+    with pytest.raises(StoreUnavailable, match=r"before it was asked\. Nothing was written"):
+        loop.run_until_complete(ask())
+
+
+def test_a_peer_that_speaks_something_else_is_unavailable_at_once(loop, pair):
+    lane, far = pair
+
+    async def ask():
+        answer = lane.ask(b"x", 1)
+        await loop.run_in_executor(None, far.sendall, b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
+        await asyncio.wait_for(answer, 1)
+
+    with pytest.raises(StoreUnavailable, match=r"does not speak Redis.*Whether the write was applied is not known"):
+        loop.run_until_complete(ask())
+    assert lane.closed
+
+
 def test_a_false_alarm_is_ignored(loop, pair):
     lane, _ = pair
     lane._read()

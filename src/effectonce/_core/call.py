@@ -247,23 +247,22 @@ class GuardedCall:
                 return (yield from self._too_late(outcome, value))
 
     def _resolve(self, value: Any, error: Exception) -> Flow[Ending | _Again | None]:
-        """The answer to COMMIT was lost, but the record was in that transaction. None: it is not there, and may be tried again.
-
-        A COMMIT that is still under way may land after all: then the next transaction finds the record done, and is rolled back.
-        """
+        """The answer to COMMIT was lost, but the record was in that transaction. None: it did not happen, and may be tried again."""
         reply = yield from self._insist(Claim(self.request, self.token, self.plan.lease_s, dispatch=False))
         match reply:
             case Recorded(outcome=outcome):
                 return Fresh(value, outcome=outcome) if outcome == self.plan.encode(value) else Replay(reply, coalesced=False)
-            case Held() if self.attempt < self.plan.attempts:
-                return None
-            case Held():
-                yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
-                return Unavailable(error)
-            case Unavailable():
-                return reply
+            case Held(epoch):
+                self.epoch = epoch  # a lease that is over was taken again
+                last = self.attempt >= self.plan.attempts
+                # This write waits for a COMMIT of ours that is still under way. If it is let through, that one will never land.
+                reply = yield from self._insist(Renew(self.key, self.token, epoch, 0 if last else self.plan.lease_s))
+                if isinstance(reply, Applied):
+                    return Unavailable(error) if last else None
+                self.unanswered = error
             case _:
-                return _Again()
+                pass
+        return GaveUp(error, self.attempt) if isinstance(reply, Unavailable) else _Again()
 
     def _persist(self, op: Op[WriteReply]) -> Flow[WriteReply]:
         """The effect has happened: keep trying to write it down for as long as the caller's deadline allows, then keep it here."""

@@ -172,6 +172,10 @@ def not_resendable(r: Record, op: Any, scene: Scene) -> bool:
     return not resendable(r, op, scene)
 
 
+def sent_before(r: Record, _op: Any, _: Scene) -> bool:
+    return r.sends > 0
+
+
 def next_send(r: Record, op: Dispatch, _: Scene) -> bool:
     return op.send == r.sends + 1
 
@@ -372,10 +376,13 @@ RULES: tuple[Rule, ...] = (
     Rule("T11", Rerun, State.IN_DOUBT, State.CLAIMED, (owns, asked_when_quiet), _rerun),
     Rule("T11b", Confirm, State.IN_DOUBT, State.COMPLETED, (), _confirmed),
     Rule("T11b", Confirm, State.DISPATCHED, State.COMPLETED, (lease_over,), _confirmed),
+    Rule("T11b", Confirm, State.CLAIMED, State.COMPLETED, (lease_over, sent_before), _confirmed),
     Rule("T11b", Refute, State.IN_DOUBT, State.FAILED, (), _refuted),
     Rule("T11b", Refute, State.DISPATCHED, State.FAILED, (lease_over, not_resendable), _refuted),
+    Rule("T11b", Refute, State.CLAIMED, State.FAILED, (lease_over, not_resendable), _refuted),
     Rule("T11b", Rearm, State.IN_DOUBT, State.CLAIMED, (resendable,), _rearmed),
     Rule("T7", Sweep, State.DISPATCHED, State.IN_DOUBT, (lease_over, not_resendable), _abandoned),
+    Rule("T7", Sweep, State.CLAIMED, State.IN_DOUBT, (lease_over, not_resendable), _abandoned),
     Rule("T12", Sweep, State.COMPLETED, State.TOMBSTONE, (window_over, remembered), _buried),
     Rule("T12", Sweep, State.FAILED, State.TOMBSTONE, (window_over, remembered), _buried),
     Rule("T12", Sweep, State.COMPLETED, State.ABSENT, (window_over, unremembered), _forgotten),
@@ -390,7 +397,7 @@ def due_at(r: Record) -> float:
     """When a sweep has something to do with this record; infinity: never, as it is now."""
     terms = r.request.terms
     match r.state:
-        case State.DISPATCHED:
+        case State.DISPATCHED | State.CLAIMED if r.sends > 0:
             return max(r.lease_until, r.first_dispatch_at + terms.resend_s)
         case State.COMPLETED | State.FAILED:
             return r.dedup_until

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from effectonce.errors import ContractViolation
+from effectonce.stores._urls import shown
 from effectonce.stores.base import Capabilities, Store
 
 __all__ = ["Capabilities", "Store", "open_store"]
@@ -30,6 +31,6 @@ def open_store(url: str) -> Store:
             return RedisStore(url)
         case _:
             raise ContractViolation(
-                f"{url!r} is not the URL of a store. Use sqlite:///effects.db (relative), sqlite:////var/lib/effects.db (absolute), "
+                f"{shown(url)!r} is not the URL of a store. Use sqlite:///effects.db (relative), sqlite:////var/lib/effects.db (absolute), "
                 f"postgresql://user@host/database, redis://host:6379/0 (Redis or Valkey) or memory:// (tests)."
             )

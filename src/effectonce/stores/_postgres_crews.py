@@ -176,7 +176,7 @@ class Lane:
         self._talk: Talk | None = None
         self._give_up_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
-        self._connecting: asyncio.Task[None] | None = None
+        self._connecting: asyncio.Task[Wire] | None = None
 
     def work(self) -> None:
         """Take along everybody who waits."""
@@ -189,7 +189,7 @@ class Lane:
             if self.wire is not None and self.wire.stale():
                 self.drop()
             if self.wire is None:
-                self._connecting = self._loop.create_task(self._connect())
+                self._connect()
                 return
             if self._start():
                 return
@@ -271,20 +271,27 @@ class Lane:
                 self._loop.remove_writer(wire.fd)
             wire.close()
 
-    async def _connect(self) -> None:
-        give_up_at = min(job.give_up_at for job in self._jobs)
-        failure: Exception = Lost("the caller that connected for all was cancelled")
+    def _connect(self) -> None:
+        self._connecting = self._loop.create_task(self._open(min(job.give_up_at for job in self._jobs)))
+        self._connecting.add_done_callback(self._connected)
+
+    async def _open(self, give_up_at: float) -> Wire:
         try:
             async with asyncio.timeout(max(0.0, give_up_at - time.monotonic()) + 1.0):
-                wire = await asyncio.to_thread(self._lanes.open, give_up_at)
-        except (Lost, ServerError, Unfit, TimeoutError) as error:
-            failure = Lost("no connection in time") if isinstance(error, TimeoutError) else error
+                return await asyncio.to_thread(self._lanes.open, give_up_at)
+        except TimeoutError:
+            raise Lost("no connection in time") from None
+
+    def _connected(self, connecting: asyncio.Task[Wire]) -> None:
+        """Send what waits, or say why not. A shutdown may cancel every task of this loop, this one before it began."""
+        error = Lost("the task that connected for all was cancelled") if connecting.cancelled() else connecting.exception()
+        if isinstance(error, Exception):
+            self._break(error)
         else:
-            self.wire = wire
-            self._loop.add_reader(wire.fd, self._readable)
-        if self.wire is not None and self._start():
-            return
-        self._break(failure)
+            self.wire = connecting.result()
+            self._loop.add_reader(self.wire.fd, self._readable)
+            if self._start():
+                return
         self.work()
 
 

@@ -28,6 +28,7 @@ LOOK_AGAIN = object()  # neither born nor a known outcome: the whole picture is 
 RACED = frozenset({"23505", "40001", "40P01"})
 # Behind a pooler the next transaction may meet a session that has never heard of our statements, or has them already.
 UNPREPARED = frozenset({"26000", "42P05", "0A000"})
+LOCKED = "55P03"
 _LOSES: dict[type, Any] = {Bear: LOOK_AGAIN, Finish: False, Swap: False}
 _SHARES = frozenset({Bear, Swap, Finish, See, Look})  # short, about one record: these go together
 
@@ -181,27 +182,28 @@ Talk: TypeAlias = Generator[float, list[PGresult], None]
 
 
 def talk(wire: Wire, jobs: list[Job], habits: Habits) -> Talk:
-    """Do these jobs, as many as possible in one transaction. Yields until when the results must be there."""
-    groups = deque([jobs] if len(jobs) == 1 else _groups(jobs))
+    """Do these jobs, as many as possible in one transaction. Yields until when the results must be there.
+
+    Whoever waits for a row that somebody else has locked waits last, when nobody is held up by it any more.
+    """
+    groups = deque((group, len(group) == 1) for group in ([jobs] if len(jobs) == 1 else _groups(jobs)))
     while groups:
-        group = groups.popleft()
+        group, patient = groups.popleft()
         named = habits.named
-        if len(group) == 1:
-            queries, give_up_at = group[0].queries, group[0].give_up_at
-            wire.send(queries, named=named)
-        else:
-            queries, give_up_at = [query for job in group for query in job.queries], min(job.give_up_at for job in group)
-            wire.send([_TOGETHER, *queries], named=named)
+        queries, give_up_at = [query for job in group for query in job.queries], min(job.give_up_at for job in group)
+        wire.send(queries if patient else [_TOGETHER, *queries], named=named)
         try:
             results = yield give_up_at
         except ServerError as error:
             if named and error.sqlstate in UNPREPARED:
                 habits.named = False
-                groups.appendleft(group)
+                groups.appendleft((group, patient))
             elif len(group) > 1:  # nothing of it was written, and nobody knows whose fault it was
-                groups.extendleft([job] for job in reversed(group))
+                groups.extendleft(([job], False) for job in reversed(group))
+            elif not patient and error.sqlstate == LOCKED:
+                groups.append((group, True))
             elif group[0].may_look_again(error):
-                groups.appendleft(group)
+                groups.appendleft((group, patient))
             else:
                 group[0].refuse(error)
             continue

@@ -1,8 +1,9 @@
 """A connection that is lent to a tool: its writes and its record in one COMMIT, which is not the tool's to give.
 
 psycopg's own `commit()`, `rollback()` and `close()` are refused on the spot. A COMMIT inside the tool's SQL cannot be seen coming, so the
+server refuses it: a deferred trigger (migration 3) lets a lent transaction commit only when we ask for it. A ROLLBACK cannot be refused. The
 transaction carries a mark that ends with it (a setting made with `SET LOCAL`): if the mark is gone when the record is to be written, the
-transaction that was lent is over.
+transaction that was lent is over. Until then psycopg begins only transactions that write nothing.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from effectonce.stores import _postgres_sql as sql
 from effectonce.stores._exchange import Exchange, arun, decide_once, run
 from effectonce.stores._postgres_jobs import Job, result
 from effectonce.stores._postgres_wire import Lost, ServerError, Wire
+from effectonce.stores.base import RolledBack
 
 Now = Callable[[], "bytes | None"]
 Open = Callable[[float], Wire]
 GONE = "Nothing of this transaction stays, and nothing was sent."
-UNCONFIRMED = "Whether COMMIT was carried out is not known; the record will tell."
+UNCONFIRMED = "The answer to COMMIT was lost; the record tells whether it was carried out."
 
 
 def _refuse(*_: Any, **__: Any) -> NoReturn:
@@ -72,8 +74,8 @@ def _check_status(wire: Wire) -> None:
 
 def _over() -> NoReturn:
     raise ContractViolation(
-        "the tool ended the transaction that was lent to it (COMMIT or ROLLBACK in its SQL). What it committed stays, but its record does "
-        "not say so, and a repeated call runs it again. Take the COMMIT out of the tool: its record is written in the same one."
+        "the tool ended the transaction that was lent to it (ROLLBACK in its SQL, or a COMMIT that was refused). Nothing of that transaction "
+        "stays. Take it out of the tool: its record is written in the same COMMIT, after the tool returns. Raise an error to roll back."
     )
 
 
@@ -83,15 +85,16 @@ def _check_mark(results: list[PGresult]) -> None:
 
 
 def _check_committed(results: list[PGresult]) -> None:
-    if results[0].command_status != b"COMMIT":
-        raise Lost("the server rolled back instead")
+    if results[-1].command_status != b"COMMIT":
+        raise RolledBack(f"the server rolled back instead of committing. {GONE}")
 
 
 class Loan:
     """What both colours know about one open transaction."""
 
-    def __init__(self, wire: Wire, where: str, now: Now, timeout_s: float) -> None:
-        self.wire, self._where, self._now, self._timeout_s = wire, where, now, timeout_s
+    def __init__(self, wire: Wire, connection: Any, where: str, now: Now, timeout_s: float) -> None:
+        self.wire, self.connection = wire, connection
+        self._where, self._now, self._timeout_s = where, now, timeout_s
 
     @property
     def broken(self) -> bool:
@@ -105,6 +108,12 @@ class Loan:
 
     def unavailable(self, error: Exception, known: str) -> StoreUnavailable:
         return StoreUnavailable(f"{self._where}: {error}. {known}")
+
+    def uncommitted(self, error: Exception) -> StoreUnavailable:
+        """A server that refuses COMMIT has rolled back; one that does not answer may have done either."""
+        if isinstance(error, ServerError):
+            return RolledBack(f"{self._where}: {error}. {GONE}")
+        return self.unavailable(error, UNCONFIRMED)
 
 
 class Lending:
@@ -124,12 +133,14 @@ class Lending:
         try:
             if wire is None:
                 wire = self._open(give_up_at)
+            connection = lend(psycopg.Connection(wire.pgconn))
+            connection.read_only = True  # what psycopg would begin after ours is over
             wire.ask_simple(sql.BEGIN, give_up_at)
         except BaseException:
             self._places.release()
             _close(wire)
             raise
-        return self._loan(wire)
+        return self._loan(wire, connection)
 
     def end(self, loan: Loan) -> None:
         """Roll back what is not committed. A session that a tool has used is washed before anybody else gets it."""
@@ -157,13 +168,15 @@ class Lending:
         try:
             if wire is None:
                 wire = await asyncio.to_thread(self._open, give_up_at)
+            connection = lend(psycopg.AsyncConnection(wire.pgconn))
+            await connection.set_read_only(True)  # as above
             wire.send_simple(sql.BEGIN)
             await areceive(wire, give_up_at)
         except BaseException:
             places.release()
             _close(wire)
             raise
-        return self._loan(wire)
+        return self._loan(wire, connection)
 
     async def aend(self, loan: Loan) -> None:
         try:
@@ -182,8 +195,8 @@ class Lending:
     def _places_of(self, loop: asyncio.AbstractEventLoop) -> asyncio.Semaphore:
         return self._loop_places.setdefault(loop, asyncio.Semaphore(self._limit))
 
-    def _loan(self, wire: Wire) -> Loan:
-        return Loan(wire, self._where, self._now, self._timeout_s)
+    def _loan(self, wire: Wire, connection: Any) -> Loan:
+        return Loan(wire, connection, self._where, self._now, self._timeout_s)
 
     def _crowded(self) -> Lost:
         return Lost(f"all {self._limit} connections for transactions were busy for {self._timeout_s:g} s")
@@ -229,7 +242,7 @@ class LentConnection:
 
     def __init__(self, loan: Loan) -> None:
         self._loan = loan
-        self.connection: Any = lend(psycopg.Connection(loan.wire.pgconn))
+        self.connection = loan.connection
 
     def take_back(self) -> None:
         """Whoever kept the connection finds it closed."""
@@ -258,9 +271,9 @@ class LentConnection:
 
     def commit(self) -> None:
         try:
-            _check_committed(self._loan.wire.ask_simple("COMMIT", self._loan.give_up_at()))
+            _check_committed(self._loan.wire.ask_simple(sql.COMMIT, self._loan.give_up_at()))
         except (Lost, ServerError) as error:
-            raise self._loan.unavailable(error, UNCONFIRMED) from error
+            raise self._loan.uncommitted(error) from error
 
 
 class LentAsyncConnection:
@@ -268,7 +281,7 @@ class LentAsyncConnection:
 
     def __init__(self, loan: Loan) -> None:
         self._loan = loan
-        self.connection: Any = lend(psycopg.AsyncConnection(loan.wire.pgconn))
+        self.connection = loan.connection
 
     def take_back(self) -> None:
         """Whoever kept the connection finds it closed."""
@@ -299,10 +312,10 @@ class LentAsyncConnection:
 
     async def commit(self) -> None:
         try:
-            self._loan.wire.send_simple("COMMIT")
+            self._loan.wire.send_simple(sql.COMMIT)
             _check_committed(await areceive(self._loan.wire, self._loan.give_up_at()))
         except (Lost, ServerError) as error:
-            raise self._loan.unavailable(error, UNCONFIRMED) from error
+            raise self._loan.uncommitted(error) from error
 
 
 async def areceive(wire: Wire, give_up_at: float) -> list[PGresult]:

@@ -67,7 +67,7 @@ def prepare(wire: Wire, give_up_at: float, *, accept_fsync_off: bool) -> None:
         raise Unfit(f"this database is encoded in {encoding}", "Use a database in UTF8.")
     version = _version(wire, give_up_at) if migrated == "true" else 0
     if version < SCHEMA_VERSION:
-        migrate(wire)
+        migrate(wire, give_up_at)
     elif version > SCHEMA_VERSION:
         raise Unfit(
             f"its schema was written by a newer release (schema {version}, this one knows {SCHEMA_VERSION})",
@@ -101,11 +101,11 @@ def _version(wire: Wire, give_up_at: float) -> int:
     return int(wire.ask([Query(VERSION, ())], give_up_at)[0].get_value(0, 0) or b"")
 
 
-def migrate(wire: Wire) -> None:
-    """Apply what is missing. Whoever comes second finds nothing left to do."""
-    give_up_at = time.monotonic() + MIGRATION_S
+def migrate(wire: Wire, give_up_at: float) -> None:
+    """Apply what is missing. Whoever comes second finds nothing left to do, and waits for that no longer than its caller does."""
     try:
         wire.ask_simple(BEGIN, give_up_at)
+        give_up_at = time.monotonic() + MIGRATION_S
         for number in range(_version(wire, give_up_at) + 1, SCHEMA_VERSION + 1):
             applied = f"INSERT INTO effectonce.migrations (version) VALUES ({number})"
             wire.ask_simple(f"{MIGRATIONS[number - 1]}; {applied}", give_up_at)

@@ -188,8 +188,15 @@ COUNTED = statement("SELECT state, count(*) FROM effectonce.effects GROUP BY sta
 
 # Said once for calls that share a transaction. None of them may hold up the others for long: they are asked again one by one.
 TOGETHER = statement(f"SELECT set_config('lock_timeout', '100', true) WHERE {_DURABLE}")
-# A setting that ends with its transaction tells whether it is still the one that was lent.
-BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT set_config('effectonce.lent', '1', true) WHERE {_DURABLE}"
+# A setting that ends with its transaction tells whether it is still the one that was lent, and the trigger of migration 3 whether it was we
+# who asked for COMMIT.
+BEGIN = f"""
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+INSERT INTO effectonce.lent SELECT txid_current() WHERE set_config('effectonce.lent', '1', true) <> '' AND {_DURABLE}
+"""
+COMMIT = """
+DELETE FROM effectonce.lent WHERE transaction = txid_current() AND set_config('effectonce.lent', 'ended', true) <> '';
+COMMIT"""
 LENT = statement("SELECT current_setting('effectonce.lent', true)")
 
 

@@ -30,7 +30,6 @@ from effectonce.stores._redis_wire import Batch, ReplyError, pack
 Conversing: TypeAlias = Generator[Batch, "list[Any] | StoreUnavailable", Any]
 REDIRECTS = 5
 _SLOTS = 16384
-_NEVER_DUE = frozenset({State.CLAIMED, State.IN_DOUBT})
 _first = itemgetter(0)
 _ELSEWHERE = "other"  # the bucket of keys that are not ours
 _ADVICE = {  # nothing was written when a server answers with one of these
@@ -197,7 +196,7 @@ class Talk:
         """Pages of members, oldest first, until enough of their records are what was asked for: a state may change in between."""
         after, found, page = records.member(*op.after), list[Record](), max(op.limit, 100)
         while True:
-            members = yield from (self._page if op.state in _NEVER_DUE else self._sorted_page)(op.state, after, page)
+            members = yield from (self._page if op.state is State.IN_DOUBT else self._sorted_page)(op.state, after, page)
             for record, _ in (yield from self._records(members)):
                 if record.state is op.state and op.tenant in (None, record.request.tenant):
                     found.append(record)
@@ -206,7 +205,7 @@ class Talk:
             after = members[-1][0]
 
     def _page(self, state: State, after: bytes, page: int) -> Conversing:
-        """These have one score, and so are in order already."""
+        """What is in doubt is never due: these have one score, and so are in order already."""
         index, buckets = b"s:%d" % records.CODES[state], list(self._buckets.values())
         asked = [
             Command(b, None, ("ZRANGEBYLEX", b.prefix + index, b"(" + after, b"+", "LIMIT", "0", str(page))) for b in buckets

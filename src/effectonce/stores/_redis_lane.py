@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any
 
 from effectonce.errors import StoreUnavailable
-from effectonce.stores._redis_wire import MORE, Connection, lost
+from effectonce.stores._redis_wire import MORE, Connection, ProtocolError, lost
 
 _CHUNK = 1 << 18  # more than a record of TLS: nothing stays behind, decrypted, that the loop would not tell us about
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -33,6 +33,9 @@ class Lane:
         """Send one batch. Its replies come in a list, or `StoreUnavailable` does."""
         loop, timeout_s = self._loop, self._connection.timeout_s
         future: asyncio.Future[list[Any]] = loop.create_future()
+        if self.closed:  # between finding this lane and asking it: nobody would ever answer
+            future.set_exception(StoreUnavailable(f"{self.target} hung up before it was asked. Nothing was written."))
+            return future
         self._asked.append((future, replies, loop.time() + timeout_s))
         self._out.append(payload)
         if self._timer is None:
@@ -98,7 +101,10 @@ class Lane:
             self.close(lost(self.target, ConnectionError("it closed the connection before it answered"), 0))
             return
         self._reader.feed(data)
-        self._deliver()
+        try:
+            self._deliver()
+        except ProtocolError as error:
+            self.close(lost(self.target, error, 0))
 
     def _deliver(self) -> None:
         gets, got, asked = self._reader.gets, self._got, self._asked

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from effectonce.errors import ContractViolation
+from effectonce.stores._urls import shown, tellable
 
 Address: TypeAlias = tuple[str, int]  # a unix socket has the port 0
 SCHEMES = ("redis", "rediss", "valkey", "valkeys", "redis+unix", "redis+cluster", "rediss+cluster")
@@ -46,9 +47,9 @@ def parse(url: str) -> tuple[Target, dict[str, Any]]:
         options = {name: _OPTIONS[name](value) for name, value in query.items()}
     except (KeyError, OSError, ValueError) as error:
         raise ContractViolation(
-            f"{_without_password(url)!r} is not the URL of a Redis or Valkey store ({error}). Write redis://user:password@host:6379/0, "
+            f"{shown(url)!r} is not the URL of a Redis or Valkey store ({tellable(error, url)}). Write redis://user:password@host:6379/0, "
             f"rediss:// for TLS, redis+unix:///path/of/socket, redis+cluster://host:6379; options: {', '.join((*_OPTIONS, *_TARGET))}."
-        ) from error
+        ) from None  # the cause quotes the URL
     return target, options
 
 
@@ -79,11 +80,6 @@ def _tls(options: Mapping[str, str]) -> ssl.SSLContext:
     if "ssl_certfile" in options:
         context.load_cert_chain(options["ssl_certfile"], options.get("ssl_keyfile"))
     return context
-
-
-def _without_password(url: str) -> str:
-    head, at, tail = url.rpartition("@")
-    return f"{head.partition('://')[0]}://…@{tail}" if at else url
 
 
 _TARGET = ("db", "cluster", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs")

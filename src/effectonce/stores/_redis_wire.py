@@ -24,8 +24,9 @@ from effectonce.stores._redis_url import Target
 from effectonce.stores.base import Finding
 
 try:
+    from hiredis import ProtocolError as ProtocolError  # noqa: PLC0414  # for our neighbours
     from hiredis import Reader, pack_command
-    from hiredis import ReplyError as ReplyError  # noqa: PLC0414  # for our neighbours
+    from hiredis import ReplyError as ReplyError  # noqa: PLC0414
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError("Redis and Valkey stores need hiredis: pip install 'effectonce[redis]'") from missing
 
@@ -113,7 +114,12 @@ class Connection:
         if "loading:1\r\n" in info.decode():
             # Until it has read its append-only file, it says that it has none.
             raise StoreUnavailable(f"{target} is reading its data and will answer soon. Nothing was written.")
-        facts = _facts(info.decode(), fsync)
+        try:
+            facts = _facts(info.decode(), fsync)
+        except KeyError as missing:
+            raise StoreUnavailable(
+                f"{target} does not say what its {missing} is, so no record may be kept there. Nothing was written."
+            ) from missing
         if facts.complaint():
             raise StoreUnavailable(f"{target} {facts.complaint()}. Nothing was written.")
         return facts
@@ -136,7 +142,7 @@ class Connection:
                 until = until or now + self.timeout_s
                 if now > until:
                     raise TimeoutError  # it answers, but a byte at a time
-        except OSError as error:
+        except (OSError, ProtocolError) as error:
             raise lost(self.target, error, self.timeout_s) from error
 
     def stale(self) -> bool:
@@ -195,10 +201,11 @@ def _facts(info: str, fsync: Any) -> Facts:
     )
 
 
-def lost(target: Target, error: OSError, timeout_s: float) -> StoreUnavailable:
+def lost(target: Target, error: Exception, timeout_s: float) -> StoreUnavailable:
     """What is known when a reply does not come: nothing."""
     slow = isinstance(error, BlockingIOError | TimeoutError)
-    what = f"did not answer within {timeout_s:g} s" if slow else f"is gone: {error}"
+    gone = f"does not speak Redis: {error}" if isinstance(error, ProtocolError) else f"is gone: {error}"
+    what = f"did not answer within {timeout_s:g} s" if slow else gone
     return StoreUnavailable(f"{target} {what}. Whether the write was applied is not known; repeating it is safe.")
 
 

@@ -107,7 +107,7 @@ BROWSE_OPEN = BROWSE.replace("WHERE", f"INDEXED BY effects_open WHERE {_OPEN} AN
 TALLY = "SELECT state, count(*) FROM effects GROUP BY state"
 DUE = f"""
 SELECT * FROM (
-SELECT {_COLUMNS} FROM effects INDEXED BY effects_open WHERE {_OPEN} AND state = 'dispatched' AND due_at <= ?1
+SELECT {_COLUMNS} FROM effects INDEXED BY effects_open WHERE {_OPEN} AND state IN ('claimed', 'dispatched') AND due_at <= ?1
  UNION ALL
 SELECT {_COLUMNS} FROM effects INDEXED BY effects_due
  WHERE state IN ('completed', 'failed', 'tombstone') AND due_at < 9e999 AND due_at <= ?1)

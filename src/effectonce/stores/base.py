@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from effectonce._core.ops import Applied, Complete, Op, Recorded, Refused, Request
 from effectonce._core.terms import Capability, Kind
+from effectonce.errors import StoreUnavailable
 
 R = TypeVar("R")
 
@@ -87,11 +88,17 @@ class LocalStore(Protocol):
         """The known outcome of exactly this request. Never waits; None says nothing, not even that there is none."""
 
 
+class RolledBack(StoreUnavailable):
+    """COMMIT was answered, and refused: nothing of this transaction stays."""
+
+
 class Transaction(Protocol):
     """An open transaction: the connection for the tool, and the record's write in the same COMMIT.
 
     `complete` replies `Applied` only if it changed the record. A record that is done already was done by somebody else, or by an older run
     whose COMMIT was not answered: then this run's writes must not stay.
+
+    `commit` raises `RolledBack` only if it is certain that nothing stays; any other `StoreUnavailable` means that nobody knows.
     """
 
     connection: Any

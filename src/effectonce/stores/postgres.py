@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import threading
 import time
 import weakref
@@ -23,6 +24,7 @@ from typing import Any, TypeVar
 from effectonce._core.ops import Browse, Claim, Dispatch, Find, Op, Tally
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores._exchange import Bear, Due, Exchange, See, SwapAll, answer, arun, run
+from effectonce.stores._urls import ENCODE, shown, tellable
 from effectonce.stores.base import DUE_SHOWN, Capabilities, Finding, clock_finding, due_finding
 
 try:
@@ -68,7 +70,9 @@ class PostgresStore:
         try:
             self._conninfo = make_conninfo(url, client_encoding="utf8", fallback_application_name="effectonce")
         except ProgrammingError as error:
-            raise ContractViolation(f"this is not the URL of a PostgreSQL database: {str(error).strip()}") from None
+            raise ContractViolation(
+                f"{shown(url)!r} is not the URL of a PostgreSQL database: {tellable(error, url)}"
+            ) from None  # the cause quotes the URL
         self.where = _where(url)
         self.capabilities = Capabilities(durable=not accept_fsync_off, transactions=True)
         self._timeout_s, self._limits, self._clock = timeout_s, (connections, transactions), clock
@@ -224,10 +228,13 @@ def _known(op: Op[Any]) -> str:
 
 
 def _where(url: str) -> str:
-    """The database as an error may name it: without a password."""
+    """The database as an error may name it: without a password. A part of one that was taken for a host or a port is refused."""
     parts = conninfo_to_dict(url)
-    port = f":{parts['port']}" if "port" in parts else ""
-    return f"postgresql://{parts.get('host', '')}{port}/{parts.get('dbname', '')}"
+    host, port, name = (str(parts.get(part, "")) for part in ("host", "port", "dbname"))
+    path = url.partition("://")[2].partition("/")[2].partition("?")[0]
+    if "@" in host or re.fullmatch(r"[\d,]*", port) is None or ("@" in name and "@" in path):
+        raise ContractViolation(f"{shown(url)!r} is not the URL of a PostgreSQL database: {ENCODE}")
+    return f"postgresql://{host}{f':{port}' if port else ''}/{name}"
 
 
 # ---------------------------------------------------------------- fork

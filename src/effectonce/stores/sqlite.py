@@ -357,9 +357,14 @@ class SqliteStore:
     def _begin(self) -> _Transaction:
         try:
             connection = self._idle.pop() if self._idle else self._open()
-            connection.check_file()
-            connection.begin()
-            connection.lend()
+            try:
+                connection.check_file()
+                connection.begin()
+                connection.lend()
+            except BaseException:
+                self._connections.remove(connection)
+                connection.close()
+                raise
         except (sqlite3.Error, OSError, StoreUnavailable) as error:
             raise self._unavailable(error) from error
         return _Transaction(self, connection)
@@ -394,7 +399,8 @@ class _Transaction:
             self.held.take_back()
             self.held.commit()
         except sqlite3.Error as error:
-            raise self._store._unavailable(error) from error  # noqa: SLF001
+            lost = f"{self._store.path}: {error}. COMMIT failed; the record tells whether it was carried out all the same."
+            raise StoreUnavailable(lost) from error
 
 
 class _AsyncTransaction:

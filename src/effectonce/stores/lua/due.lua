@@ -1,6 +1,6 @@
--- The time, and records whose sweep is due, as members of their states. What is claimed or in doubt is never due.
+-- The time, and records whose sweep is due, as members of their states. What is in doubt is never due.
 local now, due = clock(ARGV[1]), {}
-for _, state in ipairs({2, 3, 4, 6}) do
+for _, state in ipairs({1, 2, 3, 4, 6}) do
   due[#due + 1] = redis.call('ZRANGEBYSCORE', base .. 's:' .. state, '-inf', now, 'LIMIT', 0, ARGV[2])
 end
 return {struct.pack('<d', now), unpack(due)}

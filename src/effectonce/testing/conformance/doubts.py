@@ -19,10 +19,13 @@ from effectonce._core.ops import (
     Refused,
     Refute,
     Rerun,
+    Sweep,
+    Swept,
+    Unsend,
 )
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Kind
-from effectonce.testing.conformance.bench import KEYED, LEASE_S, PROBED, RACERS, Bench, request
+from effectonce.testing.conformance.bench import KEYED, LEASE_S, PROBED, RACERS, RESEND_S, Bench, request
 
 # ---------------------------------------------------------------- doubt
 
@@ -58,6 +61,40 @@ def late_evidence_of_one_of_two_sends_settles_nothing(bench: Bench) -> None:
     bench.apply(Doubt("k", second, second_epoch, "?"))
     assert bench.apply(Complete("k", first, first_epoch, b"x")) == Refused(State.IN_DOUBT)
     assert bench.apply(Complete("k", second, second_epoch, b"x")) == Refused(State.IN_DOUBT)
+
+
+def a_claim_that_was_sent_before_goes_in_doubt_when_it_cannot_be_sent_again(bench: Bench) -> None:
+    """Its latch would hold its step for ever, and nobody could settle it."""
+    wanted = request(on=KEYED, latch="step")
+    token, epoch = bench.held(wanted)
+    bench.apply(Dispatch("k", token, epoch, 2, LEASE_S))
+    assert isinstance(bench.apply(Unsend("k", token, epoch, 2, 0)), Applied)
+    held = request("held", on=KEYED)
+    bench.held(held, dispatch=False)
+    bench.lease_ends()
+    assert bench.apply(Sweep()) == Swept(0, 0, 0)
+    bench.clock.advance(RESEND_S)
+    assert bench.apply(Sweep()) == Swept(doubted=1, buried=0, forgotten=0)
+    assert (bench.state(wanted), bench.state(held)) == (State.IN_DOUBT, State.CLAIMED)
+    assert bench.apply(Sweep()) == Swept(0, 0, 0)
+
+
+def a_person_may_settle_a_claim_that_was_sent_before_and_is_abandoned(bench: Bench) -> None:
+    for key in ("confirmed", "refuted"):
+        token, epoch = bench.held(request(key, on=KEYED))
+        bench.apply(Dispatch(key, token, epoch, 2, LEASE_S))
+        bench.apply(Unsend(key, token, epoch, 2, LEASE_S))
+    bench.held(request("unsent", on=KEYED), dispatch=False)
+    confirm = Confirm("confirmed", b"it happened", "ann", "seen at the bank")
+    refute = Refute("refuted", b"it did not", "ann", "not at the bank")
+    assert bench.apply(confirm) == Refused(State.CLAIMED)
+    bench.lease_ends()
+    assert isinstance(bench.apply(confirm), Applied)
+    assert bench.apply(refute) == Refused(State.CLAIMED)
+    assert bench.apply(Confirm("unsent", b"x", "ann", "?")) == Refused(State.CLAIMED)
+    bench.clock.advance(RESEND_S)
+    assert isinstance(bench.apply(refute), Applied)
+    assert bench.apply(Refute("unsent", b"x", "ann", "?")) == Refused(State.CLAIMED)
 
 
 def evidence_is_kept_and_changes_nothing(bench: Bench) -> None:
