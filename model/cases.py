@@ -47,7 +47,7 @@ GOOD: tuple[Case, ...] = (
     Case(name="KEY    + twice as many of them", terms=KEY, owners=2, attempts=1, cuts=2),
     Case(name="KEY    + throttling, cancelled callers", terms=KEY, owners=2, cuts=1, cancels=1, throttles=True),
     Case(name="KEY    + the window for sending again ends", terms=KEY, owners=3, attempts=1, ages=True),
-    Case(name="KEY    + a person settles doubts", terms=KEY, owners=3, attempts=1, person=True),
+    Case(name="KEY    + a person settles doubts", terms=KEY, owners=3, attempts=1, person=True, ages=True),
     Case(name="KEY    downstream stores its refusals", terms=KEY_STORES, owners=2, cuts=1),
     Case(name="KEY    same, store forgets once", terms=KEY_STORES, owners=3, attempts=1, losses=1),
     Case(name="NONE   at most once, then in doubt", terms=NONE, owners=3, workers=3, cuts=1),

@@ -10,8 +10,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
-from msgspec.structs import replace
-
 from effectonce._core.ops import Recorded
 from effectonce._core.records import State
 
@@ -47,4 +45,5 @@ class ReplayCache:
 def _aged(recorded: Recorded, put_at: float, now: float) -> Recorded:
     """A failure that is shown again says how long ago it was."""
     passed_s = now - put_at
-    return replace(recorded, age_s=recorded.age_s + passed_s, remaining_s=recorded.remaining_s - passed_s)
+    age_s, remaining_s = recorded.age_s + passed_s, recorded.remaining_s - passed_s
+    return Recorded(recorded.state, recorded.outcome, age_s, remaining_s, recorded.settled_by)

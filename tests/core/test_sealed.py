@@ -210,6 +210,13 @@ def test_a_tools_own_writes_commit_with_its_sealed_record(tmp_path):
 
     with guard.store.transaction() as transaction:
         assert transaction.connection.execute("SELECT count(*) FROM bookings").fetchone() == (2,)
+        assert not transaction.broken
+
+    async def lent():
+        async with guard.store.atransaction() as transaction:
+            return transaction.broken
+
+    assert asyncio.run(lent()) is False
     assert PRIVATE.encode() not in files(tmp_path)
 
 

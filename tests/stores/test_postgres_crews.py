@@ -286,6 +286,43 @@ def test_callers_whose_connection_is_cancelled_with_all_tasks_are_told(database)
     store.close()
 
 
+def test_a_name_that_takes_too_long_to_look_up_does_not_hold_up_an_event_loop(database):
+    store, ready = PostgresStore(database, timeout_s=0.1), threading.Event()
+    open_, store._open = store._open, lambda give_up_at: (ready.wait(30), open_(give_up_at))[1]
+
+    async def main():
+        with pytest.raises(StoreUnavailable, match="no connection in time"):
+            await store.aapply(ops.Tally())
+        ready.set()
+
+    asyncio.run(main())
+    store.close()
+
+
+def test_a_connection_that_dies_as_soon_as_it_is_there_is_told(database):
+    store = PostgresStore(database, connections=1)
+    open_ = store._open
+
+    def gone(*_, **__):
+        raise Lost("the connection was closed")
+
+    def dead(give_up_at):
+        wire = open_(give_up_at)
+        wire.send = gone
+        return wire
+
+    async def main():
+        store._open = dead
+        with pytest.raises(StoreUnavailable, match="Nothing was changed"):
+            await store.aapply(ops.Tally())
+        (lanes,) = store._lanes.values()
+        lanes.open = open_
+        return await store.aapply(ops.Tally())
+
+    assert asyncio.run(main()) == {}
+    store.close()
+
+
 def test_reads_that_cannot_share_a_transaction_go_one_by_one(store):
     async def main():
         return await asyncio.gather(
