@@ -159,7 +159,7 @@ class Guarded:
     def replay(self) -> dict[str, Any]:
         return self._call(next(self._reads) % HOT)
 
-    def _call(self, number: int) -> dict[str, Any]:
+    def _call(self, number: int | str) -> dict[str, Any]:
         with self.guard.step("conv_42", f"step-{number}"):
             return self._refund(order_id="ord_17", amount=4200, note="arrived broken")
 

@@ -199,7 +199,7 @@ def guarded_process(path: Path, calls: int, start: Any, out: Any) -> None:
     numbers = iter(range(calls))
 
     def first() -> None:
-        ours._call(name * 1_000_000 + next(numbers))
+        ours._call(f"{name}-{next(numbers)}")  # one number made of both could look like a Unix timestamp, which is no step id
 
     ours.guard.counts()  # connect
     start.wait()
