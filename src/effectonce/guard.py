@@ -165,12 +165,10 @@ class Guard:
             store = self.store.capabilities
             promised = Capabilities(durable=store.durable or contract.accept_store_loss, transactions=store.transactions)
             why = promised.unfit_for(contract.kind, capability)
-        else:
-            why = ""
-        if why:
-            raise ContractViolation(
-                f"{contract.name} is {contract.kind} with downstream={str(capability)!r}, which this store cannot hold: {why}."
-            )
+            if why:
+                raise ContractViolation(
+                    f"{contract.name} is {contract.kind} with downstream={str(capability)!r}, which this store cannot hold: {why}."
+                )
         for note in contract.notes:
             LOG.info(note)
 

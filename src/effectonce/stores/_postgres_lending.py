@@ -237,8 +237,8 @@ def _ending(wire: Wire) -> Iterator[str]:
     yield "DISCARD ALL"
 
 
-class LentConnection:
-    """An open transaction of a sync tool."""
+class _Lent:
+    """What both colours of an open transaction share."""
 
     def __init__(self, loan: Loan) -> None:
         self._loan = loan
@@ -251,6 +251,10 @@ class LentConnection:
     @property
     def broken(self) -> bool:
         return self._loan.broken
+
+
+class LentConnection(_Lent):
+    """An open transaction of a sync tool."""
 
     def complete(self, op: Complete, /) -> Applied | Refused:
         loan = self._loan
@@ -276,20 +280,8 @@ class LentConnection:
             raise self._loan.uncommitted(error) from error
 
 
-class LentAsyncConnection:
+class LentAsyncConnection(_Lent):
     """The same for an async tool."""
-
-    def __init__(self, loan: Loan) -> None:
-        self._loan = loan
-        self.connection = loan.connection
-
-    def take_back(self) -> None:
-        """Whoever kept the connection finds it closed."""
-        self.connection.pgconn = _CLOSED
-
-    @property
-    def broken(self) -> bool:
-        return self._loan.broken
 
     async def complete(self, op: Complete, /) -> Applied | Refused:
         loan = self._loan
