@@ -8,10 +8,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
-import shutil
 import socket
-import subprocess
-import time
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +21,9 @@ import redis.asyncio
 from _paired import Goal, Row, ratio, speedup, take_turns
 from _stores import HOT, STORED, AsyncGuarded, Guarded, key_of
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.servers.redis import Server, free_port
+
 GOALS = {
     ("sync", 1, "first", "a raw socket"): Goal("<=", 1.7),
     ("sync", 1, "replay", "a raw socket"): Goal("<=", 2.4),
@@ -33,34 +34,6 @@ FASTER = {
     ("async", 64, "first", "redis-py"): Goal(">=", 4.0),
     ("async", 64, "replay", "redis-py"): Goal(">=", 2.5),
 }
-
-
-class Server:
-    """A private redis-server, gone when the benchmark is."""
-
-    def __init__(self, folder: Path) -> None:
-        binary = shutil.which("redis-server")
-        if binary is None:
-            raise SystemExit("redis-server is missing. As root: apt-get install redis-server")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        quiet = ["--save", "", "--appendonly", "no", "--dir", str(folder), "--logfile", str(folder / "redis.log")]
-        self._process = subprocess.Popen([binary, "--bind", "127.0.0.1", "--port", str(self.port), *quiet])
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port)).close()
-                return
-            except ConnectionRefusedError:
-                time.sleep(0.01)
-
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}"
-
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.wait()
 
 
 class Raw:
@@ -131,7 +104,7 @@ class AsyncUsual:
 def redis_rows(
     folder: Path, slices: int, callers: tuple[int, ...], by_threads: Callable[..., Any], by_tasks: Callable[..., Any]
 ) -> list[Row]:
-    server = Server(folder)
+    server = Server(folder / "redis", port=free_port())
     try:
         rows = round_trips(server)
         rows += sync_rows(server, slices, callers, by_threads)

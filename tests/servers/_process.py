@@ -11,6 +11,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 NOBODY = 65534
@@ -54,16 +55,9 @@ class Process:
 
     def wait_until(self, ready):
         """Wait until *ready()* is true, or the process has died of something that its log tells."""
-        give_up = threading.Event()
-        timer = threading.Timer(START_S, give_up.set)
-        timer.start()
-        try:
-            while not ready():
-                if self._popen.poll() is not None or give_up.is_set():
-                    raise RuntimeError(f"{self.log.name} did not start:\n{self.log.read_text(errors='replace')}")
-                give_up.wait(0.01)
-        finally:
-            timer.cancel()
+        until(lambda: self._popen.poll() is not None or ready(), f"a server that answers, see {self.log}")
+        if self._popen.poll() is not None:
+            raise RuntimeError(f"{self.log.name} did not start:\n{self.log.read_text(errors='replace')}")
 
     def end(self, how=signal.SIGTERM):
         """Send the signal and wait until it is gone."""
@@ -93,6 +87,14 @@ class Process:
 def descendants(pid):
     children = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
     return [each for child in children for each in (child, *descendants(child))]
+
+
+def until(true, what):
+    """Look at another process until something is true of it, and no longer than a start takes. It has no event that we could wait for."""
+    give_up_at, pause = time.monotonic() + START_S, threading.Event()
+    while not true():
+        assert time.monotonic() < give_up_at, f"{what} did not come about"
+        pause.wait(0.005)
 
 
 def free_port():

@@ -11,28 +11,15 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 
 import hiredis
 
-PATIENCE_S = 20.0
+from tests.servers._process import free_port, until
+
+PATIENCE_S = 20.0  # for one answer
 SLOTS = 16384
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def until(true, what):
-    """Wait for a fact about another process, looking often."""
-    give_up_at = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < give_up_at, f"{what} did not come about"
-        time.sleep(0.005)
 
 
 def _end_with_the_tests():
