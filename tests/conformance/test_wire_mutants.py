@@ -2,7 +2,7 @@
 
 import pytest
 from tests.servers import redis
-from tests.stores.test_exchanges import swaps_nothing_but_what_was_seen
+from tests.stores.test_exchanges import FACTS
 
 from effectonce import StoreUnavailable
 from effectonce.stores import _postgres_sql as sql
@@ -60,16 +60,18 @@ def caught(open_store, colour="sync"):
                 return check.__name__
             except (AssertionError, KeyError, TypeError, ValueError):
                 return check.__name__
-    return caught_by_an_exchange(open_store(FakeClock()))
+    return caught_by_an_exchange(open_store)
 
 
-def caught_by_an_exchange(store):
-    try:
-        swaps_nothing_but_what_was_seen(store)
-    except AssertionError:
-        return "swaps nothing but what was seen"
-    finally:
-        store.close()
+def caught_by_an_exchange(open_store):
+    for fact in FACTS:
+        store = open_store(FakeClock())
+        try:
+            fact(store)
+        except AssertionError:
+            return fact.__name__
+        finally:
+            store.close()
     return None
 
 

@@ -36,12 +36,24 @@ def swaps_nothing_but_what_was_seen(store):
         assert store.apply(Find("k")) == seen.record
 
 
+def a_swap_makes_old_what_was_seen(store):
+    """Two saw the same revision: the slower one decides anew, though the faster one changed nothing that shows."""
+    store.apply(Claim(request(), "token", LEASE_S, dispatch=True))
+    seen = performed(store, See("k"))
+    assert performed(store, Swap("k", seen.revision, seen.record)) is True
+    assert performed(store, Swap("k", seen.revision, None)) is False
+    assert performed(store, Swap("k", seen.revision, seen.record)) is False
+
+
 def forgets_what_was_seen(store):
     store.apply(Claim(request(), "token", LEASE_S, dispatch=True))
     assert performed(store, Swap("k", performed(store, See("k")).revision, None)) is True
     assert store.apply(Find("k")) is None
 
 
-@pytest.mark.parametrize("fact", [swaps_nothing_but_what_was_seen, forgets_what_was_seen], ids=lambda fact: fact.__name__)
+FACTS = (swaps_nothing_but_what_was_seen, a_swap_makes_old_what_was_seen, forgets_what_was_seen)
+
+
+@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact.__name__)
 def test_a_store_behind_a_wire(fact, store):
     fact(store)
