@@ -34,18 +34,25 @@ POSTGRES = {  # statement, what is taken out of it, what stands there instead
     "a predecessor is not seen": ("SEE", "key = $4", "false"),
 }
 REDIS = {
-    "a completion is not fenced by its token": ("FINISH", "record:sub(99, 98 + token) ~= ARGV[3] or ", ""),
+    "a completion is not fenced by its token": ("FINISH", "record:sub(103, 102 + token) ~= ARGV[3] or ", ""),
     "a completion is not fenced by its epoch": ("FINISH", " or epoch ~= tonumber(ARGV[4])", ""),
     "a completion takes any state": ("FINISH", " or record:byte(2) ~= DISPATCHED", ""),
-    "a completion keeps its latch": ("FINISH", "\nleave(record, key)", ""),
+    "a completion keeps its latch": ("FINISH", "'DEL', latch > 0 and base .. 'l:'", "'DEL', latch > 0 and base .. 'none:'"),
+    "a completion is due when it was claimed": ("FINISH", "redis.call('ZADD'", "tostring('ZADD'"),
     "a swap does not look at the revision": ("SWAP", "~= seen then", "== -1 then"),
     "a swap does not look at its step": ("SWAP", "if rival then return 0 end", ""),
     "a birth does not look for its step": ("BEAR", "if rival then return", "if false then return"),
+    "a birth writes over what is there": (
+        "BEAR",
+        "'MSETNX', base .. 'r:' .. key, record, base .. 'l:' .. latch, key) == 1",
+        "'MSET', base .. 'r:' .. key, record)",
+    ),
+    "a birth is not in its index": ("BEAR", "redis.call('ZADD', base .. 's', DISPATCHED", "tostring(DISPATCHED"),
     "a birth has no time": ("BEAR", "lease_until + now", "lease_until"),
-    "what is due is not seen": ("DUE", "'-inf', now,", "'-inf', '-inf',"),
+    "what is due is not seen": ("DUE", "from, from + math.floor(now * TICKS),", "from, from,"),
     "a rival is not seen": ("SEE", "local holder, rival = rival_of(latch, key)", "local holder, rival = false, false"),
     "a predecessor is not seen": ("SEE", "after ~= '' and ", "false and "),
-    "an effect that leaves is not taken from its index": ("SWAP", "if old then leave(old, key) end", ""),
+    "an effect that leaves is not taken from its index": ("SWAP", "if old then forget(old, key) end", ""),
 }
 
 
