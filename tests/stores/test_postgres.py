@@ -263,7 +263,7 @@ def test_an_older_schema_is_brought_up_to_date(postgres, database, monkeypatch):
 
     store = PostgresStore(database)
     assert store.apply(ops.Find("old")).state == "dispatched"
-    assert version(postgres, database) == schema.SCHEMA_VERSION == 3
+    assert version(postgres, database) == schema.SCHEMA_VERSION == 4
     store.close()
 
 

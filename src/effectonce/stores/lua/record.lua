@@ -4,18 +4,26 @@
 --   r:<key>     a record          l:<latch>   the key of the effect of this latch that is in the air
 --   s:<state>   the records of one state by when a sweep is due; a member is its time of birth and its key
 --
+--   c:<name>    a small value that processes share: byte 1 revision, 9 when it is forgotten, 17 the value
+--
 -- Neither of KEYS is ever stored. While a cluster moves the slot, half of a bucket lies here and half there: a script would see a record
 -- and miss its latch. Redis refuses a command with two keys, one of them missing, for exactly as long (TRYAGAIN), and so nothing is decided then.
 --
 --   byte 1 version, 2 state, 3 revision, 11 epoch, 19 sends, 23 created_at, 31 lease_until, 39 first_dispatch_at, 47 sent_until,
 --   55 decided_at, 63 dedup_until, 71 window_s, 79 lengths of token, fingerprint, latch, settled_by, outcome; 99 these five; the rest
 local VERSION, CLAIMED, DISPATCHED, COMPLETED, IN_DOUBT = 1, 1, 2, 3, 5
+local FOR_EVER = 1e12  -- seconds; Redis cannot count so far, and need not
 local base = KEYS[1]
 
 local function clock(given)  -- the server's; only tests bring their own
   if given ~= '' then return (struct.unpack('<d', given)) end
   local time = redis.call('TIME')
   return tonumber(time[1]) + tonumber(time[2]) / 1000000
+end
+
+local function cell_of(name, now)  -- not what is past its time, by the same clock that everybody is judged by
+  local cell = redis.call('GET', base .. 'c:' .. name)
+  return cell and struct.unpack('<d', cell, 9) > now and cell
 end
 
 local function latch_of(record)
