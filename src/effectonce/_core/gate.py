@@ -57,7 +57,13 @@ GATE: tuple[Row, ...] = (
     Row(Action.ESCALATE, "it is used up: somebody must pay, or wait", frozenset({Bucket.QUOTA})),
     Row(Action.FAIL, "the same request would fail again", NEVER),
     Row(Action.RETRY, "it had no effect, and may go better", certain=True, worthwhile=True),
-    Row(Action.RESEND, "it may have happened, and the same request does no harm", certain=False, repeatable=True, worthwhile=True),
+    Row(
+        Action.RESEND,
+        "it may have happened, and the same request does no harm",
+        certain=False,
+        repeatable=True,
+        worthwhile=True,
+    ),
     Row(Action.FAIL, "nothing says that another attempt would go better"),
 )
 GOES_ON = frozenset({Action.RETRY, Action.RESEND})

@@ -19,11 +19,26 @@ from typing import Any, TypeAlias, cast
 from msgspec import Struct
 
 from effectonce._core.keys import KEY_LENGTH
-from effectonce._core.ops import Browse, Recorded, Request
+from effectonce._core.ops import Browse, Cell, Recorded, Request, WriteCell
 from effectonce._core.records import Record, State, due_at
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores import _redis_records as records
-from effectonce.stores._exchange import Bear, Counted, Due, Exchange, Finish, Listed, Look, See, Seen, Swap, SwapAll
+from effectonce.stores._exchange import (
+    Bear,
+    Counted,
+    Due,
+    Exchange,
+    Finish,
+    Forget,
+    Listed,
+    Look,
+    See,
+    SeeCell,
+    Seen,
+    Swap,
+    SwapAll,
+    SwapCell,
+)
 from effectonce.stores._redis_url import Address, Target
 from effectonce.stores._redis_wire import Batch, ReplyError, pack
 
@@ -59,6 +74,7 @@ class Script:
 
 BEAR, FINISH, DUE = Script("bear", "record", "birth"), Script("finish"), Script("due")
 SEE, SWAP = Script("record", "see"), Script("record", "swap")
+SEE_CELL, SWAP_CELL = Script("cell", "see_cell"), Script("cell", "swap_cell")
 
 
 class Bucket(Struct, frozen=True):
@@ -125,6 +141,10 @@ class Talk:
                 return command, partial(_seen, key, after)
             case Swap():
                 return self._swap(exchange), bool
+            case SeeCell(name):
+                return Command(self._bucket_of_cell(name), SEE_CELL, (self._now(), name)), records.read_cell
+            case SwapCell(write):
+                return self._swap_cell(write), _written
             case _:
                 return None
 
@@ -152,6 +172,8 @@ class Talk:
                 return self._listed(op)
             case Counted():
                 return self._counted()
+            case Forget():
+                return self._ask_nobody()
             case _:
                 return self._one(exchange)
 
@@ -172,6 +194,16 @@ class Talk:
         written = records.write(after, swap.revision + 1 if swap.revision else records.first_revision())
         due = records.double(due_at(after))
         return Command(self._bucket(key, after.request.latch), SWAP, (key, str(swap.revision), written, due))
+
+    def _swap_cell(self, op: WriteCell) -> Command:
+        seen, keep = str(op.revision), records.double(op.keep_s)
+        written = (self._now(), op.name, seen, records.revision_after(op.revision), op.value, keep)
+        return Command(self._bucket_of_cell(op.name), SWAP_CELL, written)
+
+    def _ask_nobody(self) -> Conversing:
+        """Redis forgets cells by itself."""
+        yield from ()
+        return 0
 
     def _due(self, limit: int) -> Conversing:
         """Bucket after bucket from where the last sweep ended, more of them each time, until there is enough: often the first one has it."""
@@ -326,6 +358,10 @@ class Talk:
                 )
         return self._buckets[tag]
 
+    def _bucket_of_cell(self, name: str) -> Bucket:
+        """Nothing has to lie beside a cell, so they are spread over all of them."""
+        return self._buckets[f"{crc_hqx(name.encode(), 0) % 256:02x}"]
+
     def _tag(self, key: str) -> str:
         return key[:2] if len(key) == KEY_LENGTH and key[:2] in self._buckets else _ELSEWHERE
 
@@ -383,6 +419,10 @@ def _born(request: Request, reply: Any) -> Recorded | Seen | None:
         return None
     known = None if reply[1] is None else records.recorded(reply[1], request.fingerprint, records.number(reply[0]))
     return known or _seen(request.key, "", reply)
+
+
+def _written(reply: Any) -> Cell | None:
+    return None if reply == 1 else records.read_cell(reply)
 
 
 def _seen(key: str, after: str, reply: Sequence[Any]) -> Seen:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import cast
 
 import msgspec
 from msgspec import Struct
 
-from effectonce._core.ops import Recorded, Request
+from effectonce._core.ops import Cell, Recorded, Request
 from effectonce._core.records import Evidence, Record, State
 from effectonce._core.terms import Terms
 from effectonce.errors import StoreUnavailable
@@ -33,6 +35,8 @@ _DECIDED = (CODES[State.COMPLETED], CODES[State.FAILED])
 _HEAD = struct.Struct("<BBQddIIddddQIdIIII")
 _CHANGED, _TIMES = 34, 66  # where the times of a birth begin and end
 _DOUBLE = struct.Struct("<d")
+_REVISION = struct.Struct("<Q")
+_CELL_HEAD = _REVISION.size + _DOUBLE.size
 _MEMBER = struct.Struct(">d")
 
 
@@ -174,6 +178,17 @@ def recorded(written: bytes, fingerprint: str, now: float) -> Recorded | None:
         return None
     at = len(written) - outcome_n
     return Recorded(_STATES[state], written[at:], now - decided_at, dedup_until - now, written[at - by_n : at].decode())
+
+
+def revision_after(seen: int) -> bytes:
+    """The revision that a write makes of the one that was seen, as a cell begins with it."""
+    return _REVISION.pack(seen + 1 if seen else first_revision())
+
+
+def read_cell(reply: Sequence[bytes | None]) -> Cell:
+    """The time, and the string of a cell or nothing."""
+    now, written = number(cast(bytes, reply[0])), reply[1]
+    return Cell(now) if written is None else Cell(now, written[_CELL_HEAD:], _REVISION.unpack_from(written)[0])
 
 
 @lru_cache(maxsize=1024)  # a process has a few dozen tools

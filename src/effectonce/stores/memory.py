@@ -9,9 +9,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import count, islice
 from typing import Any, TypeVar, cast
 
-from effectonce._core.ops import Browse, Claim, Find, Op, Sweep, Swept, Tally
+from effectonce._core.ops import Browse, Cell, Claim, Find, Op, ReadCell, Sweep, Swept, Tally, WriteCell
 from effectonce._core.records import TABLE, TERMINAL, Record, Scene, State, Table, in_the_air, latch_of
 from effectonce._core.transitions import transition
 from effectonce.stores.base import Capabilities
@@ -30,6 +31,8 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._records: dict[str, Record] = {}
         self._open: dict[str, set[str]] = {}  # latch -> keys without an outcome
+        self._cells: dict[str, tuple[bytes, int, float]] = {}  # value, revision, when it is forgotten
+        self._revisions = count(1)
 
     def apply(self, op: Op[R], /) -> R:
         with self._lock:
@@ -58,6 +61,14 @@ class MemoryStore:
                 return dict(Counter(r.state for r in self._records.values()))
             case Sweep():
                 return self._sweep(op)
+            case ReadCell(name):
+                return self._cell(name)
+            case WriteCell(name, revision, value, keep_s):
+                stands = self._cell(name)
+                if stands.revision != revision:
+                    return stands
+                self._cells[name] = (value, next(self._revisions), stands.now + keep_s)
+                return None
             case _:
                 return self._step(op.key, op)
 
@@ -86,7 +97,16 @@ class MemoryStore:
             if step.changed:
                 self._put(key, step.after)
                 counts[State.ABSENT if step.after is None else step.after.state] += 1
-        return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT])
+        past = (name for name, (_, _, forget_at) in self._cells.items() if forget_at <= scene.now)
+        names = list(islice(past, op.limit - counts.total()))
+        for name in names:
+            del self._cells[name]
+        return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT], len(names))
+
+    def _cell(self, name: str) -> Cell:
+        now = self._clock()
+        value, revision, forget_at = self._cells.get(name, (b"", 0, 0.0))
+        return Cell(now, value, revision) if forget_at > now else Cell(now)
 
     def _put(self, key: str, record: Record | None) -> None:
         if record is None:
