@@ -269,6 +269,27 @@ class Sweep(Op[Swept], frozen=True):
     limit: int = 100
 
 
+class Cell(Struct, frozen=True):
+    now: float  # the store's clock
+    value: bytes = b""  # b"": there is none
+    revision: int = 0  # 0: there is none
+
+
+class ReadCell(Op[Cell], frozen=True):
+    """A small value that processes share: a budget, a breaker's votes."""
+
+    name: str
+
+
+class WriteCell(Op["Cell | None"], frozen=True):
+    """Replace what was seen. None: written. Otherwise somebody was faster, and this is what stands there now."""
+
+    name: str
+    revision: int  # as it was seen; 0: there was none
+    value: bytes
+    keep_s: float  # forgotten this long after the last write
+
+
 RecordOp: TypeAlias = (
     Claim | Dispatch | Unsend | Complete | Fail | Doubt | Renew | Inquire | Rerun | Confirm | Refute | Rearm | Attest
 )

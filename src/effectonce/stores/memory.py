@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
-from effectonce._core.ops import Browse, Claim, Find, Op, Sweep, Swept, Tally
+from effectonce._core.ops import Browse, Cell, Claim, Find, Op, ReadCell, Sweep, Swept, Tally, WriteCell
 from effectonce._core.records import TABLE, TERMINAL, Record, Scene, State, Table, in_the_air, latch_of
 from effectonce._core.transitions import transition
 from effectonce.stores.base import Capabilities
@@ -30,6 +30,7 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._records: dict[str, Record] = {}
         self._open: dict[str, set[str]] = {}  # latch -> keys without an outcome
+        self._cells: dict[str, tuple[bytes, int, float]] = {}  # value, revision, forgotten at
 
     def apply(self, op: Op[R], /) -> R:
         with self._lock:
@@ -58,8 +59,21 @@ class MemoryStore:
                 return dict(Counter(r.state for r in self._records.values()))
             case Sweep():
                 return self._sweep(op)
+            case ReadCell(name):
+                return self._cell(name)
+            case WriteCell(name, revision, value, keep_s):
+                seen = self._cell(name)
+                if seen.revision != revision:
+                    return seen
+                self._cells[name] = (value, revision + 1, seen.now + keep_s)
+                return None
             case _:
                 return self._step(op.key, op)
+
+    def _cell(self, name: str) -> Cell:
+        now = self._clock()
+        value, revision, until = self._cells.get(name, (b"", 0, 0.0))
+        return Cell(now, value, revision) if now < until else Cell(now)
 
     def _step(self, key: str, op: Any) -> Any:
         before = self._records.get(key)
