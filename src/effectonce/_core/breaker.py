@@ -213,7 +213,7 @@ class Machine:
             self.failed_calls += 1
             self.in_a_row += 1
             if self.in_a_row == self._limits.failures:
-                self._trip(now, f"{self.in_a_row} failures in a row", retry_after_s)
+                self._trip(now, f"{self.in_a_row} failure{'s' * (self.in_a_row > 1)} in a row", retry_after_s)
             else:
                 self._count(now, 1, slow, retry_after_s)
         elif self.phase is Phase.HALF_OPEN:
