@@ -1,4 +1,6 @@
-"""What PostgreSQL and Redis do in one statement of their own is sabotaged, one part at a time: the suite must notice each."""
+"""What a store does in one statement of its own is sabotaged, one part at a time: the suite must notice each."""
+
+from itertools import count
 
 import pytest
 from tests.servers import redis
@@ -7,8 +9,10 @@ from tests.stores.test_exchanges import FACTS
 from effectonce import StoreUnavailable
 from effectonce.stores import _postgres_sql as sql
 from effectonce.stores import _redis_commands as commands
+from effectonce.stores import _sqlite_file
 from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.redis import RedisStore
+from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.clock import FakeClock
 from effectonce.testing.conformance import CHECKS, Bench
 
@@ -32,20 +36,51 @@ POSTGRES = {  # statement, what is taken out of it, what stands there instead
     "what is due is not seen": ("DUE", "due_at <= {now}", "due_at <= 0"),
     "a rival is not seen": ("SEE", "key <> $2", "false"),
     "a predecessor is not seen": ("SEE", "key = $4", "false"),
+    "a cell that is gone is replaced": ("WRITE_CELL", "coalesce((SELECT revision FROM stands), 0) = $3", "$3 >= 0"),
+    "a cell is not forgotten when it is read": ("CELL", " AND forget_at > {now}", ""),
+    "a cell is not forgotten when it is written": ("WRITE_CELL", "$2 AND forget_at > {now}", "$2"),
+    "a write does not keep a cell any longer": ("WRITE_CELL", ", forget_at = excluded.forget_at", ""),
+    "a write to a cell makes no new revision": ("WRITE_CELL", "revision = cell.revision + 1", "revision = cell.revision"),
+    "a sweep forgets every cell": ("FORGET", "forget_at <= {now}", "true"),
 }
 REDIS = {
-    "a completion is not fenced by its token": ("FINISH", "record:sub(99, 98 + token) ~= ARGV[3] or ", ""),
+    "a completion is not fenced by its token": ("FINISH", "record:sub(103, 102 + token) ~= ARGV[3] or ", ""),
     "a completion is not fenced by its epoch": ("FINISH", " or epoch ~= tonumber(ARGV[4])", ""),
     "a completion takes any state": ("FINISH", " or record:byte(2) ~= DISPATCHED", ""),
-    "a completion keeps its latch": ("FINISH", "\nleave(record, key)", ""),
+    "a completion keeps its latch": ("FINISH", "'DEL', latch > 0 and base .. 'l:'", "'DEL', latch > 0 and base .. 'none:'"),
+    "a completion is due when it was claimed": ("FINISH", "redis.call('ZADD'", "tostring('ZADD'"),
     "a swap does not look at the revision": ("SWAP", "~= seen then", "== -1 then"),
     "a swap does not look at its step": ("SWAP", "if rival then return 0 end", ""),
     "a birth does not look for its step": ("BEAR", "if rival then return", "if false then return"),
+    "a birth writes over what is there": (
+        "BEAR",
+        "'MSETNX', base .. 'r:' .. key, record, base .. 'l:' .. latch, key) == 1",
+        "'MSET', base .. 'r:' .. key, record)",
+    ),
+    "a birth is not in its index": ("BEAR", "redis.call('ZADD', base .. 's', DISPATCHED", "tostring(DISPATCHED"),
     "a birth has no time": ("BEAR", "lease_until + now", "lease_until"),
-    "what is due is not seen": ("DUE", "'-inf', now,", "'-inf', '-inf',"),
+    "what is due is not seen": ("DUE", "from, from + math.floor(now * TICKS),", "from, from,"),
     "a rival is not seen": ("SEE", "local holder, rival = rival_of(latch, key)", "local holder, rival = false, false"),
     "a predecessor is not seen": ("SEE", "after ~= '' and ", "false and "),
-    "an effect that leaves is not taken from its index": ("SWAP", "if old then leave(old, key) end", ""),
+    "an effect that leaves is not taken from its index": ("SWAP", "if old then forget(old, key) end", ""),
+    "a cell is replaced by who did not see it": ("SWAP_CELL", "~= seen then", "== -1 then"),
+    "a cell is not forgotten when it is read": ("SEE_CELL", "struct.unpack('<d', cell, 9) > now and cell", "cell"),
+    "a cell is not forgotten when it is written": ("SWAP_CELL", "struct.unpack('<d', cell, 9) > now and cell", "cell"),
+    "a write does not keep a cell any longer": (
+        "SWAP_CELL",
+        "struct.pack('<d', now + keep)",
+        "(cell and cell:sub(9, 16) or struct.pack('<d', now + keep))",
+    ),
+    "a write to a cell makes no new revision": ("SWAP_CELL", "ARGV[4] ..", "(cell and cell:sub(1, 8) or ARGV[4]) .."),
+}
+SQLITE = {
+    "a cell is replaced by who did not see it": ("WRITE_CELL", "WHERE ?2 = coalesce(", "WHERE ?2 >= 0 OR 0 = coalesce("),
+    "a cell is not forgotten when it is read": ("CELL", "forget_at > ?", "? > 0"),
+    "a cell is not forgotten when it is written": ("WRITE_CELL", "forget_at > ?5", "?5 > 0"),
+    "a write does not keep a cell any longer": ("WRITE_CELL", ", forget_at = excluded.forget_at", ""),
+    "a write to a cell makes no new revision": ("WRITE_CELL", ", revision = revision + 1", ""),
+    "a cell's revision comes back": ("WRITE_CELL", "1 + abs(random() % 1000000000000000)", "1"),
+    "a sweep forgets every cell": ("FORGET_CELLS", "forget_at <= ?", "? > 0"),
 }
 
 
@@ -73,6 +108,17 @@ def caught_by_an_exchange(open_store):
         finally:
             store.close()
     return None
+
+
+@pytest.mark.parametrize("fault", SQLITE)
+def test_the_suite_catches_on_sqlite(fault, tmp_path, monkeypatch):
+    name, part, instead = SQLITE[fault]
+    right = getattr(_sqlite_file, name)
+    assert part in right, "the statement has changed: sabotage it anew"
+    monkeypatch.setattr(_sqlite_file, name, right.replace(part, instead))
+    numbers = count()
+
+    assert caught(lambda clock: SqliteStore(tmp_path / f"{next(numbers)}.db", clock=clock))
 
 
 @pytest.mark.parametrize("fault", POSTGRES)

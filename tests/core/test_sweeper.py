@@ -37,6 +37,14 @@ def test_a_round_goes_on_in_batches_until_nothing_is_due(store, clock):
     assert guard.counts() == {}
 
 
+def test_a_round_goes_on_until_no_cell_is_past_its_time(store, clock):
+    for n in range(25):
+        store.apply(ops.WriteCell(f"cell {n}", 0, b"spent", 60.0))
+    clock.advance(60)
+
+    assert Guard(store).sweeper(batch=10, pause_s=0).round() == Swept(0, 0, 0, 25)
+
+
 def test_a_key_is_refused_for_as_long_as_its_tombstone_stands(store, clock):
     guard = Guard(store, cache=0)
     spend(guard, 3, tombstone=600)

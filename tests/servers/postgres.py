@@ -93,7 +93,7 @@ class Postgres:
         if self._shared is None:
             self._shared = self.database()
         if self.execute("SELECT to_regclass('effectonce.effects')", self._shared) != [(None,)]:
-            self.execute("TRUNCATE effectonce.effects; DROP TABLE IF EXISTS ledger", self._shared)
+            self.execute("TRUNCATE effectonce.effects, effectonce.cells; DROP TABLE IF EXISTS ledger", self._shared)
         return self._shared
 
     def execute(self, sql, database="postgres"):

@@ -263,7 +263,7 @@ def test_an_older_schema_is_brought_up_to_date(postgres, database, monkeypatch):
 
     store = PostgresStore(database)
     assert store.apply(ops.Find("old")).state == "dispatched"
-    assert version(postgres, database) == schema.SCHEMA_VERSION == 3
+    assert version(postgres, database) == schema.SCHEMA_VERSION == 4
     store.close()
 
 
@@ -297,7 +297,9 @@ def test_many_processes_migrate_once_under_load(postgres, database, monkeypatch)
 
     assert errors == []
     assert written
-    assert postgres.execute("SELECT version FROM effectonce.migrations ORDER BY 1", database) == [(1,), (2,), (3,)]
+    assert postgres.execute("SELECT version FROM effectonce.migrations ORDER BY 1", database) == [
+        (n + 1,) for n in range(schema.SCHEMA_VERSION)
+    ]
     for store in (running, *stores):
         store.close()
 
@@ -315,7 +317,7 @@ def test_whoever_waits_for_somebody_elses_migration_is_told_in_time(database):
 def test_a_newer_schema_is_refused_not_guessed(postgres, database, store):
     store.apply(ops.Tally())
     postgres.execute("INSERT INTO effectonce.migrations VALUES (99)", database)
-    refused(PostgresStore(database), "newer release .schema 99, this one knows 3.*Upgrade effectonce")
+    refused(PostgresStore(database), f"newer release .schema 99, this one knows {schema.SCHEMA_VERSION}.*Upgrade effectonce")
 
 
 def test_a_role_that_may_not_create_the_schema_is_told_what_to_do(postgres, database):

@@ -256,23 +256,34 @@ class Swept(Struct, frozen=True):
     doubted: int  # abandoned after dispatch, now in doubt
     buried: int  # outcome dropped, key still refused
     forgotten: int
+    cells: int = 0  # shared values that were past their time; Redis drops those by itself
 
     @property
     def total(self) -> int:
-        return self.doubted + self.buried + self.forgotten
+        return self.doubted + self.buried + self.forgotten + self.cells
 
     def __add__(self, other: Swept) -> Swept:
-        return Swept(self.doubted + other.doubted, self.buried + other.buried, self.forgotten + other.forgotten)
+        return Swept(
+            self.doubted + other.doubted,
+            self.buried + other.buried,
+            self.forgotten + other.forgotten,
+            self.cells + other.cells,
+        )
 
 
 class Sweep(Op[Swept], frozen=True):
-    limit: int = 100
+    limit: int = 100  # records first; cells get what they leave
+
+
+# ---------------------------------------------------------------- cells
 
 
 class Cell(Struct, frozen=True):
+    """A small value that processes share, as it stands now."""
+
     now: float  # the store's clock
     value: bytes = b""  # b"": there is none
-    revision: int = 0  # 0: there is none
+    revision: int = 0  # 0: there is none. None ever comes twice under one name, not even after the cell was forgotten
 
 
 class ReadCell(Op[Cell], frozen=True):
@@ -282,7 +293,10 @@ class ReadCell(Op[Cell], frozen=True):
 
 
 class WriteCell(Op["Cell | None"], frozen=True):
-    """Replace what was seen. None: written. Otherwise somebody was faster, and this is what stands there now."""
+    """Replace what was seen. None: written. Otherwise somebody was faster, and this is what stands there now.
+
+    After a lost acknowledgement that somebody may have been we ourselves: the value tells. Names and values are kept in the clear.
+    """
 
     name: str
     revision: int  # as it was seen; 0: there was none

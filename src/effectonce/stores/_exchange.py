@@ -9,6 +9,8 @@ exchanges. Each is one round trip and one atomic step on the server:
   see      the record, whoever shares its latch, its predecessor, the time
   swap     replace the record that was seen, if it is still the same revision
 
+and the same for cells, the small values that processes share: see, swap, and forget those that are past their time.
+
 So a first call costs two round trips and a replay one. Everything else sees and swaps, and starts again if somebody was faster:
 whatever was decided on an older revision is thrown away. Like the engine's flows, `answer` is one generator for both colours.
 """
@@ -24,10 +26,12 @@ from msgspec import Struct
 from effectonce._core.ops import (
     Applied,
     Browse,
+    Cell,
     Claim,
     Complete,
     Find,
     Op,
+    ReadCell,
     Recorded,
     RecordOp,
     Refused,
@@ -35,6 +39,7 @@ from effectonce._core.ops import (
     Sweep,
     Swept,
     Tally,
+    WriteCell,
 )
 from effectonce._core.records import TABLE, Record, Scene, State, Table, latch_of
 from effectonce._core.transitions import transition
@@ -124,6 +129,22 @@ class Counted(Exchange["dict[State, int]"], frozen=True):
     pass
 
 
+class SeeCell(Exchange[Cell], frozen=True):
+    name: str
+
+
+class SwapCell(Exchange["Cell | None"], frozen=True):
+    """None: written. Otherwise what stands there instead of the revision that was seen."""
+
+    op: WriteCell
+
+
+class Forget(Exchange[int], frozen=True):
+    """Remove cells that are past their time. A server that does so by itself has nothing to count."""
+
+    limit: int
+
+
 def answer(op: Op[R], table: Table = TABLE) -> Answering[R]:
     """Apply one op. Only tests pass another table."""
     reply: Any
@@ -142,6 +163,10 @@ def answer(op: Op[R], table: Table = TABLE) -> Answering[R]:
             reply = yield from Counted()
         case Sweep():
             reply = yield from _sweep(op, table)
+        case ReadCell(name):
+            reply = yield from SeeCell(name)
+        case WriteCell():
+            reply = yield from SwapCell(op)
         case _:
             reply = yield from _decide(op, table)  # type: ignore[arg-type]  # what is left is about one record
     return reply  # type: ignore[no-any-return]
@@ -195,7 +220,8 @@ def _sweep(op: Sweep, table: Table) -> Answering[Swept]:
     done = yield from SwapAll(swaps)
     ends = (State.ABSENT if swap.after is None else swap.after.state for swap, well in zip(swaps, done, strict=True) if well)
     counts = Counter(ends)
-    return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT])
+    cells = (yield from Forget(op.limit - len(due))) if len(due) < op.limit else 0
+    return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT], cells)
 
 
 # ---------------------------------------------------------------- drivers

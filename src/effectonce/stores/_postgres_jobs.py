@@ -14,15 +14,15 @@ from typing import Any, TypeAlias
 import msgspec
 from psycopg.pq.abc import PGresult
 
-from effectonce._core.ops import Recorded
+from effectonce._core.ops import Cell, Recorded
 from effectonce._core.records import State
 from effectonce.stores import _postgres_sql as sql
 from effectonce.stores import _rows
-from effectonce.stores._exchange import Bear, Due, Exchange, Finish, Listed, Look, See, Seen, Swap
+from effectonce.stores._exchange import Bear, Due, Exchange, Finish, Forget, Listed, Look, See, SeeCell, Seen, Swap, SwapCell
 from effectonce.stores._postgres_wire import ServerError, Wire
 
 BATCH_MAX = 256
-LOOK_AGAIN = object()  # neither born nor a known outcome: the whole picture is needed
+LOOK_AGAIN = object()  # neither written nor a known outcome: the whole picture is needed
 
 # Somebody else was faster: a unique index, a serialisation failure or a deadlock decided so, and nothing was written.
 RACED = frozenset({"23505", "40001", "40P01"})
@@ -30,7 +30,7 @@ RACED = frozenset({"23505", "40001", "40P01"})
 UNPREPARED = frozenset({"26000", "42P05", "0A000"})
 LOCKED = "55P03"
 _LOSES: dict[type, Any] = {Bear: LOOK_AGAIN, Finish: False, Swap: False}
-_SHARES = frozenset({Bear, Swap, Finish, See, Look})  # short, about one record: these go together
+_SHARES = frozenset({Bear, Swap, Finish, See, Look, SeeCell, SwapCell})  # short, about one row: these go together
 
 _OUTCOMES = {str(state).encode(): state for state in (State.COMPLETED, State.FAILED)}
 
@@ -68,7 +68,7 @@ class Job:
         self._tell()
 
     def may_look_again(self, error: ServerError) -> bool:
-        """Was it a read that a stricter isolation level than ours did not allow just now? It changed nothing."""
+        """Was it something to ask again that a stricter isolation level than ours did not allow just now? It changed nothing."""
         return error.sqlstate in RACED and type(self.exchange) not in _LOSES and time.monotonic() < self.give_up_at
 
     def _tell(self) -> None:
@@ -85,6 +85,8 @@ class Job:
                 return 1, "" if after is None else after.request.latch, key
             case Finish(op):
                 return 2, "", op.key
+            case SwapCell(write):
+                return 4, "", write.name  # many share it, so it is locked last
             case _:
                 return 3, "", ""
 
@@ -115,6 +117,12 @@ def queries_of(exchange: Exchange[Any], now: bytes | None) -> list[sql.Query]:
             return [sql.due(limit, now)]
         case Listed(op):
             return [sql.listed(op)]
+        case SeeCell(name):
+            return [sql.cell(name, now)]
+        case SwapCell(write):
+            return [sql.write_cell(write, now)]
+        case Forget(limit):
+            return [sql.forget(limit, now)]
         case _:
             return [sql.Query(sql.COUNTED, ())]
 
@@ -136,6 +144,14 @@ def reply_of(exchange: Exchange[Any], results: list[PGresult]) -> Any:
             return sql.unpack_float(result.get_value(0, 0)), tuple(sql.record(result, row, 1) for row in rows)
         case Listed():
             return tuple(sql.record(result, row, 0)[0] for row in range(result.ntuples))
+        case SeeCell():
+            return _cell(result)
+        case SwapCell(write):
+            stands = _cell(result)
+            written = result.get_value(0, 3) == b"\x01"
+            return None if written else LOOK_AGAIN if stands.revision == write.revision else stands
+        case Forget():
+            return result.command_tuples
         case _:
             get = result.get_value
             return {_rows.STATES[get(n, 0).decode()]: sql.unpack_int(get(n, 1)) for n in range(result.ntuples)}
@@ -152,6 +168,11 @@ def _born_or_recorded(result: Any, fingerprint: str) -> Any:
         if remaining_s > 0:
             return Recorded(state, get(0, 4), now - sql.unpack_float(get(0, 5)), remaining_s, sql.unpack_text(get(0, 7)))
     return LOOK_AGAIN
+
+
+def _cell(result: Any) -> Cell:
+    now, value, revision = (result.get_value(0, n) for n in range(3))
+    return Cell(sql.unpack_float(now)) if revision is None else Cell(sql.unpack_float(now), value, sql.unpack_int(revision))
 
 
 def _seen(result: Any) -> Seen:

@@ -16,7 +16,7 @@ from hashlib import sha256
 from struct import Struct as Packer
 from typing import Any, NamedTuple
 
-from effectonce._core.ops import Browse, Complete
+from effectonce._core.ops import Browse, Complete, WriteCell
 from effectonce._core.records import Record, State, due_at
 from effectonce._core.terms import Terms
 from effectonce.stores import _rows
@@ -186,6 +186,42 @@ LISTED = statement(_LISTED, TEXT, TEXT, FLOAT, TEXT, INT)
 LISTED_IN_DOUBT = statement(_LISTED.replace("WHERE", "WHERE state = 'in_doubt' AND"), TEXT, TEXT, FLOAT, TEXT, INT)
 COUNTED = statement("SELECT state, count(*) FROM effectonce.effects GROUP BY state")
 
+# ---------------------------------------------------------------- cells
+
+CELL = statement(
+    f"""
+SELECT {_NOW}, value, revision FROM (VALUES (1)) AS one LEFT JOIN effectonce.cells ON name = $2 AND forget_at > {_NOW}
+""",
+    *(FLOAT, TEXT),
+)
+# Of two that saw the same revision the second waits for the first one's lock, and then finds another revision: it gets (false, and what it
+# saw before), and has to look again, because this statement cannot see what came after it began.
+WRITE_CELL = statement(
+    f"""
+WITH stands AS MATERIALIZED (
+  SELECT value, revision FROM effectonce.cells WHERE name = $2 AND forget_at > {_NOW}
+), written AS (
+  INSERT INTO effectonce.cells AS cell (name, value, forget_at)
+  SELECT $2, $4, {_NOW} + $5 WHERE coalesce((SELECT revision FROM stands), 0) = $3 AND {_DURABLE}
+      ON CONFLICT (name) DO UPDATE SET value = excluded.value, revision = cell.revision + 1, forget_at = excluded.forget_at
+   WHERE CASE WHEN cell.forget_at > {_NOW} THEN cell.revision ELSE 0 END = $3
+  RETURNING true
+)
+SELECT {_NOW}, stands.value, stands.revision, EXISTS (SELECT FROM written) FROM (VALUES (1)) AS one LEFT JOIN stands ON true
+""",
+    *(FLOAT, TEXT, INT, BYTES, FLOAT),
+)
+# A cell that somebody is writing again just now is not past its time any more, or is left for the next sweep.
+FORGET = statement(
+    f"""
+DELETE FROM effectonce.cells WHERE name IN (
+  SELECT name FROM effectonce.cells WHERE forget_at <= {_NOW} ORDER BY forget_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+""",
+    *(FLOAT, INT),
+)
+
+# ---------------------------------------------------------------- transactions
+
 # Said once for calls that share a transaction. None of them may hold up the others for long: they are asked again one by one.
 TOGETHER = statement(f"SELECT set_config('lock_timeout', '100', true) WHERE {_DURABLE}")
 # A setting that ends with its transaction tells whether it is still the one that was lent, and the trigger of migration 3 whether it was we
@@ -312,6 +348,18 @@ def swap(key: str, revision: int, after: Record | None) -> list[Query]:
 
 def due(limit: int, now: bytes | None) -> Query:
     return Query(DUE, (now, pack_int(limit)))
+
+
+def cell(name: str, now: bytes | None) -> Query:
+    return Query(CELL, (now, pack_text(name)))
+
+
+def write_cell(op: WriteCell, now: bytes | None) -> Query:
+    return Query(WRITE_CELL, (now, pack_text(op.name), pack_int(op.revision), op.value, pack_float(op.keep_s)))
+
+
+def forget(limit: int, now: bytes | None) -> Query:
+    return Query(FORGET, (now, pack_int(limit)))
 
 
 def listed(op: Browse) -> Query:

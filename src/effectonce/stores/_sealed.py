@@ -1,7 +1,8 @@
 """A store that keeps nothing readable: whatever a caller or a downstream said is sealed on its way in and opened on its way out.
 
 Sealed are arguments, results and failures, evidence, and reasons, which quote error messages. In the clear are what a store decides by,
-and what a person looks for: keys, fingerprints, states, times, tenant, tool, scope, step, and who settled a doubt.
+and what a person looks for: keys, fingerprints, states, times, tenant, tool, scope, step, and who settled a doubt. Cells too: they
+count, and say nothing that anybody said.
 
 What does not open is replaced by the reason why, in the codec's own words for a result that is lost. The record still says what happened,
 so the effect is not run again.

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from effectonce._core.ops import Complete, Recorded, Request
+from effectonce._core.ops import Cell, Complete, Recorded, Request, WriteCell
 from effectonce._core.records import Record
 from effectonce._core.transitions import Step
 from effectonce.errors import StoreUnavailable
@@ -26,7 +26,7 @@ from effectonce.stores import _rows
 from effectonce.stores.base import DUE_SHOWN, Finding, due_finding
 
 POLL_S = 0.0002
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS effects (
@@ -62,6 +62,14 @@ CREATE TABLE IF NOT EXISTS effects (
 CREATE INDEX IF NOT EXISTS effects_open ON effects (state, latch, key) WHERE state IN ('claimed', 'dispatched', 'in_doubt');
 -- What the sweeper looks for. A record without an outcome is not in it, and one that is remembered for ever neither.
 CREATE INDEX IF NOT EXISTS effects_due ON effects (due_at) WHERE state IN ('completed', 'failed', 'tombstone') AND due_at < 9e999;
+-- Since version 2: small values that processes share.
+CREATE TABLE IF NOT EXISTS cells (
+  name      TEXT PRIMARY KEY,
+  value     BLOB NOT NULL,
+  revision  INTEGER NOT NULL,
+  forget_at REAL NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS cells_forget_at ON cells (forget_at);
 """
 
 _COLUMNS = ", ".join(_rows.COLUMNS)
@@ -114,6 +122,15 @@ SELECT {_COLUMNS} FROM effects INDEXED BY effects_due
  LIMIT ?2
 """
 
+CELL = "SELECT value, revision FROM cells WHERE name = ? AND forget_at > ?"
+# 0 rows: it is not the revision that was seen. A name that was forgotten starts anywhere, so that nobody takes it for what he saw before.
+WRITE_CELL = """
+INSERT INTO cells (name, value, revision, forget_at)
+SELECT ?1, ?3, 1 + abs(random() % 1000000000000000), ?4
+ WHERE ?2 = coalesce((SELECT revision FROM cells WHERE name = ?1 AND forget_at > ?5), 0)
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value, revision = revision + 1, forget_at = excluded.forget_at
+"""
+FORGET_CELLS = "DELETE FROM cells WHERE name IN (SELECT name FROM cells WHERE forget_at <= ? ORDER BY forget_at LIMIT ?)"
 
 COUNT_DUE = f"SELECT count(*) FROM ({DUE})"
 LOW_B = 100_000_000
@@ -214,6 +231,10 @@ class Connection:
         _, state, outcome, age_s, remaining_s, settled_by = row
         return Recorded(_rows.STATES[state], outcome, age_s, remaining_s, settled_by)
 
+    def cell(self, name: str, now: float) -> Cell:
+        row = self.db.execute(CELL, (name, now)).fetchone()
+        return Cell(now) if row is None else Cell(now, *row)
+
     def examine(self, now: float) -> tuple[Finding, ...]:
         """What safety and speed rest on."""
         self.begin()  # is it writable?
@@ -258,6 +279,13 @@ class Connection:
             self.db.execute(UPDATE, (*_rows.life(after), key))
         else:  # born, or reduced to a tombstone
             self.db.execute(REPLACE, (*_rows.birth(after), *_rows.life(after)))
+
+    def write_cell(self, op: WriteCell, now: float) -> Cell | None:
+        written = self.db.execute(WRITE_CELL, (op.name, op.revision, op.value, now + op.keep_s, now)).rowcount == 1
+        return None if written else self.cell(op.name, now)
+
+    def forget_cells(self, now: float, limit: int) -> int:
+        return self.db.execute(FORGET_CELLS, (now, limit)).rowcount
 
     def begin(self) -> None:
         try:

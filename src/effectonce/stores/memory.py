@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import count, islice
 from typing import Any, TypeVar, cast
 
 from effectonce._core.ops import Browse, Cell, Claim, Find, Op, ReadCell, Sweep, Swept, Tally, WriteCell
@@ -30,7 +31,8 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._records: dict[str, Record] = {}
         self._open: dict[str, set[str]] = {}  # latch -> keys without an outcome
-        self._cells: dict[str, tuple[bytes, int, float]] = {}  # value, revision, forgotten at
+        self._cells: dict[str, tuple[bytes, int, float]] = {}  # value, revision, when it is forgotten
+        self._revisions = count(1)
 
     def apply(self, op: Op[R], /) -> R:
         with self._lock:
@@ -62,18 +64,13 @@ class MemoryStore:
             case ReadCell(name):
                 return self._cell(name)
             case WriteCell(name, revision, value, keep_s):
-                seen = self._cell(name)
-                if seen.revision != revision:
-                    return seen
-                self._cells[name] = (value, revision + 1, seen.now + keep_s)
+                stands = self._cell(name)
+                if stands.revision != revision:
+                    return stands
+                self._cells[name] = (value, next(self._revisions), stands.now + keep_s)
                 return None
             case _:
                 return self._step(op.key, op)
-
-    def _cell(self, name: str) -> Cell:
-        now = self._clock()
-        value, revision, until = self._cells.get(name, (b"", 0, 0.0))
-        return Cell(now, value, revision) if now < until else Cell(now)
 
     def _step(self, key: str, op: Any) -> Any:
         before = self._records.get(key)
@@ -100,7 +97,16 @@ class MemoryStore:
             if step.changed:
                 self._put(key, step.after)
                 counts[State.ABSENT if step.after is None else step.after.state] += 1
-        return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT])
+        past = (name for name, (_, _, forget_at) in self._cells.items() if forget_at <= scene.now)
+        names = list(islice(past, op.limit - counts.total()))
+        for name in names:
+            del self._cells[name]
+        return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT], len(names))
+
+    def _cell(self, name: str) -> Cell:
+        now = self._clock()
+        value, revision, forget_at = self._cells.get(name, (b"", 0, 0.0))
+        return Cell(now, value, revision) if forget_at > now else Cell(now)
 
     def _put(self, key: str, record: Record | None) -> None:
         if record is None:

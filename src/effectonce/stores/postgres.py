@@ -21,9 +21,9 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, TypeVar
 
-from effectonce._core.ops import Browse, Claim, Dispatch, Find, Op, Tally
+from effectonce._core.ops import Browse, Claim, Dispatch, Find, Op, ReadCell, Tally
 from effectonce.errors import ContractViolation, StoreUnavailable
-from effectonce.stores._exchange import Bear, Due, Exchange, See, SwapAll, answer, arun, run
+from effectonce.stores._exchange import Bear, Due, Exchange, See, SeeCell, SwapAll, SwapCell, answer, arun, run
 from effectonce.stores._urls import ENCODE, shown, tellable
 from effectonce.stores.base import DUE_SHOWN, Capabilities, Finding, clock_finding, due_finding
 
@@ -43,7 +43,7 @@ from effectonce.stores._postgres_wire import Lost, ServerError, Wire, connect
 R = TypeVar("R")
 FAILURES = (Lost, ServerError, Unfit, Unreadable)
 _BEFORE_A_SEND = (Claim, Dispatch)
-_READS = (Find, Browse, Tally)
+_READS = (Find, Browse, Tally, ReadCell)
 
 
 class PostgresStore:
@@ -211,8 +211,10 @@ class PostgresStore:
             await self._lending.aend(loan)
 
 
-def _closer(exchange: Exchange[Any]) -> See:
-    """What to look at when a birth was beaten by somebody else."""
+def _closer(exchange: Exchange[Any]) -> See | SeeCell:
+    """What to look at when somebody else was faster."""
+    if isinstance(exchange, SwapCell):
+        return SeeCell(exchange.op.name)
     assert isinstance(exchange, Bear)
     request = exchange.record.request
     return See(request.key, request.latch, request.after)

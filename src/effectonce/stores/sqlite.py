@@ -31,12 +31,14 @@ from effectonce._core.ops import (
     Dispatch,
     Find,
     Op,
+    ReadCell,
     Recorded,
     Refused,
     Request,
     Sweep,
     Swept,
     Tally,
+    WriteCell,
 )
 from effectonce._core.records import TERMINAL, Record, Scene, State, latch_of
 from effectonce._core.transitions import Step, transition
@@ -266,6 +268,8 @@ class SqliteStore:
                 return tuple(connection.records(sql, state, tenant, tenant, *after, limit))
             case Tally():
                 return {State(state): count for state, count in connection.rows(TALLY)}
+            case ReadCell(name):
+                return connection.cell(name, self._clock())
             case _:
                 return MUST_WRITE
 
@@ -300,6 +304,8 @@ class SqliteStore:
                 return born.reply
         if isinstance(op, Sweep):
             return self._sweep(connection, op)
+        if isinstance(op, WriteCell):
+            return connection.write_cell(op, self._clock())
         return self._change(connection, op).reply
 
     def _change(self, connection: Connection, op: Any) -> Step:
@@ -322,7 +328,8 @@ class SqliteStore:
             step = transition(before, op, scene)
             connection.put(before.request.key, step)
             counts[State.ABSENT if step.after is None else step.after.state] += 1
-        return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT])
+        cells = connection.forget_cells(scene.now, op.limit - counts.total())
+        return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT], cells)
 
     def _unavailable(self, error: BaseException) -> StoreUnavailable:
         told = str(error) if isinstance(error, StoreUnavailable) else f"{self.path}: {error}. Nothing was sent."

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
+from math import inf
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from effectonce._core import records
-from effectonce._core.ops import Applied, Attest, Busy, Claim, Complete, Held, Op, Recorded, Refused, Sweep
+from effectonce._core.ops import Applied, Attest, Busy, Claim, Complete, Held, Op, ReadCell, Recorded, Refused, Sweep, WriteCell
 from effectonce._core.records import RULES, Guard, Record, Rule, Scene, State, index
 from effectonce.stores.base import Store
 from effectonce.stores.memory import MemoryStore
@@ -179,6 +181,78 @@ class _RepinsTerms(_Wrapped):
         return super().apply(op)
 
 
+# ---------------------------------------------------------------- cells
+
+
+class _ReplacesCellsUnseen(_Wrapped):
+    """The last one to write wins."""
+
+    def apply(self, op: Any, /) -> Any:
+        if isinstance(op, WriteCell):
+            op = replace(op, revision=self.inner.apply(ReadCell(op.name)).revision)
+        return super().apply(op)
+
+
+class _BringsCellsBack(_Wrapped):
+    """It writes what is not there any more, for anybody who saw it once."""
+
+    def apply(self, op: Any, /) -> Any:
+        if isinstance(op, WriteCell) and self.inner.apply(ReadCell(op.name)).revision == 0:
+            op = replace(op, revision=0)
+        return super().apply(op)
+
+
+class _NeverForgetsCells(_Wrapped):
+    def apply(self, op: Any, /) -> Any:
+        return super().apply(replace(op, keep_s=inf) if isinstance(op, WriteCell) else op)
+
+
+class _ForgetsCellsAsAtFirst(_Wrapped):
+    """How long a cell is kept is counted from its first write, not from the last."""
+
+    def apply(self, op: Any, /) -> Any:
+        before = self.inner._cells.get(op.name) if isinstance(op, WriteCell) else None  # noqa: SLF001
+        reply = super().apply(op)
+        if before is not None:
+            value, revision, _ = self.inner._cells[op.name]  # noqa: SLF001
+            self.inner._cells[op.name] = (value, revision, before[2])  # noqa: SLF001
+        return reply
+
+
+class _NumbersCellsFromOne(_Wrapped):
+    """A name that was forgotten begins again."""
+
+    def apply(self, op: Any, /) -> Any:
+        if isinstance(op, WriteCell) and self.inner.apply(ReadCell(op.name)).revision == 0:
+            self.inner._revisions = count(1)  # noqa: SLF001
+        return super().apply(op)
+
+
+class _KeepsRevisions(_Wrapped):
+    """A write leaves the revision as it is."""
+
+    def apply(self, op: Any, /) -> Any:
+        if isinstance(op, WriteCell) and op.revision:
+            self.inner._revisions = count(op.revision)  # noqa: SLF001
+        return super().apply(op)
+
+
+class _SweepsAllCells(_Wrapped):
+    def apply(self, op: Any, /) -> Any:
+        if isinstance(op, Sweep):
+            self.inner._cells.clear()  # noqa: SLF001
+        return super().apply(op)
+
+
+class _KeepsCellsAsRecords(_Wrapped):
+    """One table for both."""
+
+    def apply(self, op: Any, /) -> Any:
+        if isinstance(op, Claim):
+            self.inner._cells.pop(op.key, None)  # noqa: SLF001
+        return super().apply(op)
+
+
 MUTANTS: tuple[Mutant, ...] = (
     Mutant("a live lease can be stolen", 1, _with_guard(records.lease_over, _yes)),
     Mutant("a dead lease is never stolen", 1, _with_guard(records.lease_over, _no)),
@@ -233,4 +307,12 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         _with_rules((*RULES, *(Rule("!", r.op, State.COMPLETED, r.end, (), r.change) for r in RULES if r.name == "T11b"))),
     ),
+    Mutant("a cell is replaced by who did not see it", 0, _ReplacesCellsUnseen),
+    Mutant("a cell that is gone is replaced", 0, _BringsCellsBack),
+    Mutant("a cell is never forgotten", 0, _NeverForgetsCells),
+    Mutant("a write does not keep a cell any longer", 0, _ForgetsCellsAsAtFirst),
+    Mutant("a cell's revision comes back", 0, _NumbersCellsFromOne),
+    Mutant("a write to a cell makes no new revision", 0, _KeepsRevisions),
+    Mutant("a sweep forgets every cell", 0, _SweepsAllCells),
+    Mutant("a record takes the place of a cell", 0, _KeepsCellsAsRecords),
 )

@@ -1,0 +1,121 @@
+"""Cells: small values that processes share, each replaced only by whoever has seen what stands there."""
+
+from __future__ import annotations
+
+from math import inf
+
+from effectonce._core.ops import Cell, Find, ReadCell, Sweep, Tally, WriteCell
+from effectonce.testing.conformance.bench import LEASE_S, RACERS, Bench, request
+
+KEEP_S = 60.0
+
+
+def _written(bench: Bench, value: bytes, *, name: str = "cell", keep_s: float = KEEP_S) -> int:
+    """Replace whatever stands there; the revision that this made."""
+    assert bench.apply(WriteCell(name, bench.apply(ReadCell(name)).revision, value, keep_s)) is None
+    return bench.apply(ReadCell(name)).revision
+
+
+def a_cell_that_nobody_wrote_is_none(bench: Bench) -> None:
+    assert bench.apply(ReadCell("cell")) == Cell(bench.clock())
+
+
+def a_cell_reads_as_it_was_written(bench: Bench) -> None:
+    for name, value in (("cell", b"one"), ("a {b}: \0 ü", bytes(range(256))), ("empty", b"")):
+        revision = _written(bench, value, name=name)
+        assert bench.apply(ReadCell(name)) == Cell(bench.clock(), value, revision)
+        assert revision > 0
+
+
+def a_cell_is_replaced_only_by_who_saw_it(bench: Bench) -> None:
+    first = _written(bench, b"one")
+    second = _written(bench, b"two")
+    for seen in (first, 0, second + 1):
+        assert bench.apply(WriteCell("cell", seen, b"late", KEEP_S)) == Cell(bench.clock(), b"two", second)
+    assert bench.apply(ReadCell("cell")) == Cell(bench.clock(), b"two", second)
+
+
+def a_cell_that_is_gone_is_not_replaced(bench: Bench) -> None:
+    assert bench.apply(WriteCell("cell", 7, b"late", KEEP_S)) == Cell(bench.clock())
+    seen = _written(bench, b"one")
+    bench.clock.advance(KEEP_S)
+    assert bench.apply(WriteCell("cell", seen, b"late", KEEP_S)) == Cell(bench.clock())
+    assert bench.apply(ReadCell("cell")) == Cell(bench.clock())
+
+
+def a_repeated_write_is_told_what_it_wrote(bench: Bench) -> None:
+    """Its acknowledgement was lost. The value tells that nobody else was faster."""
+    for seen in (0, _written(bench, b"one", name="other")):
+        write = WriteCell("other" if seen else "cell", seen, b"mine", KEEP_S)
+        assert bench.apply(write) is None
+        again = bench.apply(write)
+        assert again is not None
+        assert (again.value, again.revision) == (b"mine", bench.apply(ReadCell(write.name)).revision)
+
+
+def a_cell_is_forgotten_in_time(bench: Bench) -> None:
+    _written(bench, b"one")
+    bench.clock.advance(KEEP_S - 1)
+    assert bench.apply(ReadCell("cell")).value == b"one"
+    bench.clock.advance(1)
+    assert bench.apply(ReadCell("cell")) == Cell(bench.clock())
+    assert bench.apply(WriteCell("cell", 0, b"two", KEEP_S)) is None
+
+
+def every_write_says_anew_how_long_a_cell_is_kept(bench: Bench) -> None:
+    _written(bench, b"one")
+    bench.clock.advance(KEEP_S - 1)
+    _written(bench, b"two")
+    bench.clock.advance(KEEP_S - 1)
+    assert bench.apply(ReadCell("cell")).value == b"two"
+    _written(bench, b"three", keep_s=5.0)
+    bench.clock.advance(5)
+    assert bench.apply(ReadCell("cell")) == Cell(bench.clock())
+
+
+def a_cell_may_be_kept_for_ever(bench: Bench) -> None:
+    _written(bench, b"one", keep_s=inf)
+    bench.clock.advance(1e9)
+    bench.apply(Sweep())
+    assert bench.apply(ReadCell("cell")).value == b"one"
+
+
+def a_cells_revision_never_comes_back(bench: Bench) -> None:
+    """Who has slept through the end of a cell must not take the next one for what he saw."""
+    seen = []
+    for sweep in (False, True, False):
+        seen += [_written(bench, b"same"), _written(bench, b"same")]
+        bench.clock.advance(KEEP_S)
+        if sweep:
+            bench.apply(Sweep())
+    seen.append(_written(bench, b"same"))
+    assert len(set(seen)) == len(seen)
+
+
+def a_sweep_leaves_cells_that_are_in_time(bench: Bench) -> None:
+    for n in range(3):
+        _written(bench, b"past", name=f"past {n}")
+    bench.clock.advance(KEEP_S)
+    _written(bench, b"kept")
+    assert bench.apply(Sweep(2)).total <= 2
+    assert bench.apply(Sweep()).total <= 3
+    assert bench.apply(Sweep()).total == 0
+    assert bench.apply(ReadCell("cell")).value == b"kept"
+
+
+def cells_and_records_do_not_meet(bench: Bench) -> None:
+    _written(bench, b"one", name="k")
+    assert bench.apply(Find("k")) is None
+    bench.held(request("k"))
+    bench.clock.advance(LEASE_S / 2)
+    assert bench.apply(ReadCell("k")).value == b"one"
+    assert sum(bench.apply(Tally()).values()) == 1
+
+
+def of_many_that_saw_the_same_cell_one_writes(bench: Bench) -> None:
+    for seen in (0, _written(bench, b"seen", name="old")):
+        name = "old" if seen else "new"
+        replies = bench.race([WriteCell(name, seen, f"{n}".encode(), KEEP_S) for n in range(RACERS)])
+        stands = bench.apply(ReadCell(name))
+        assert replies.count(None) == 1
+        assert all(reply == stands for reply in replies if reply is not None)

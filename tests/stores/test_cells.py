@@ -1,0 +1,180 @@
+"""Cells, as each backend keeps them: what no sequence of ops shows."""
+
+import sqlite3
+import threading
+
+import psycopg
+import pytest
+
+from effectonce import Swept
+from effectonce._core.ops import ReadCell, Sweep, Tally, WriteCell
+from effectonce.stores import _postgres_sql as sql
+from effectonce.stores.postgres import PostgresStore
+from effectonce.stores.redis import RedisStore
+from effectonce.stores.sqlite import SqliteStore
+from effectonce.testing.clock import FakeClock
+from tests.servers import redis
+from tests.servers._process import until
+from tests.servers.postgres import round_trips, through
+from tests.servers.proxy import Proxy
+
+WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+
+
+def write(store, value, name="cell", keep_s=60.0):
+    assert store.apply(WriteCell(name, store.apply(ReadCell(name)).revision, value, keep_s)) is None
+
+
+# ---------------------------------------------------------------- nothing stays for ever
+
+
+def rows_of_sqlite(path):
+    connection = sqlite3.connect(path)
+    (count,) = connection.execute("SELECT count(*) FROM cells").fetchone()
+    connection.close()
+    return count
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def kept(request, tmp_path):
+    """A store, its clock, and how many cells lie in its table."""
+    clock = FakeClock()
+    if request.param == "sqlite":
+        path = tmp_path / "effects.db"
+        store, rows = SqliteStore(path, clock=clock), lambda: rows_of_sqlite(path)
+    else:
+        postgres = request.getfixturevalue("postgres")
+        url = postgres.emptied()
+        store = PostgresStore(url, clock=clock)
+        rows = lambda: postgres.execute("SELECT count(*) FROM effectonce.cells", url)[0][0]
+    yield store, clock, rows
+    store.close()
+
+
+def test_a_sweep_removes_cells_that_are_past_their_time_a_few_at_once(kept):
+    store, clock, rows = kept
+    for n in range(5):
+        write(store, b"past", f"past {n}")
+    clock.advance(60)
+    write(store, b"kept")
+
+    assert store.apply(Sweep(limit=3)) == Swept(0, 0, 0, 3)
+    assert rows() == 3
+    assert store.apply(Sweep(limit=3)) == Swept(0, 0, 0, 2)
+    assert store.apply(Sweep(limit=3)) == Swept(0, 0, 0, 0)
+    assert rows() == 1
+
+
+def test_redis_forgets_cells_by_itself():
+    server = redis.emptied(redis.server())
+    store = RedisStore(server.url)
+
+    write(store, b"one", "kept", keep_s=60.0)
+    write(store, b"one", "over at once", keep_s=0.0)
+    write(store, b"one", "for ever", keep_s=1e300)
+    left_ms = {key.rpartition(b":")[2]: server.ask("PTTL", key) for key in server.ask("KEYS", "*")}
+
+    assert 0 < left_ms[b"kept"] <= 60_000
+    assert left_ms[b"for ever"] == -1
+    assert left_ms.get(b"over at once", -2) in (-2, 0, 1)
+    assert store.apply(ReadCell("over at once")).revision == 0
+    store.close()
+
+
+# ---------------------------------------------------------------- an older schema, a smaller role
+
+
+def test_a_file_from_before_there_were_cells_gets_them(tmp_path):
+    path = tmp_path / "effects.db"
+    SqliteStore(path).apply(Tally())
+    connection = sqlite3.connect(path)
+    connection.executescript("DROP TABLE cells; PRAGMA user_version = 1")
+    connection.close()
+
+    store = SqliteStore(path)
+    write(store, b"one")
+    assert store.apply(ReadCell("cell")).value == b"one"
+    store.close()
+
+
+def test_a_role_that_was_let_at_effects_before_there_were_cells_goes_on_working(database, postgres):
+    store = PostgresStore(database)
+    store.apply(Tally())
+    role = f"old_{database.partition('@/')[2].partition('?')[0]}"
+    postgres.execute(
+        f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA effectonce TO {role}; GRANT SELECT ON effectonce.migrations TO {role};"
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON effectonce.effects TO {role}",
+        database,
+    )
+    theirs = PostgresStore(database.replace("://test@", f"://{role}@"))
+    write(theirs, b"one")
+    assert store.apply(ReadCell("cell")).value == b"one"
+    assert theirs.apply(Sweep()) == Swept(0, 0, 0)
+    for opened in (store, theirs):
+        opened.close()
+
+
+# ---------------------------------------------------------------- round trips
+
+
+def test_a_cell_is_read_and_written_in_one_round_trip_each(postgres, database):
+    with Proxy(postgres.socket) as proxy:
+        store = PostgresStore(through(proxy, database))
+        write(store, b"warm up")
+        seen, counted = store.apply(ReadCell("cell")).revision, []
+        for op in (ReadCell("cell"), WriteCell("cell", seen, b"two", 60.0), WriteCell("cell", seen, b"late", 60.0)):
+            before = round_trips(proxy.sent[0])
+            store.apply(op)
+            counted.append(round_trips(proxy.sent[0]) - before)
+        store.close()
+    assert counted == [1, 1, 1]
+
+
+def test_a_cell_in_redis_is_read_and_written_in_one_round_trip_each():
+    server = redis.emptied(redis.server())
+    with Proxy(server.socket) as proxy:
+        store = RedisStore(f"redis://127.0.0.1:{proxy.port}")
+        write(store, b"warm up")
+        seen, counted = store.apply(ReadCell("cell")).revision, []
+        for op in (ReadCell("cell"), WriteCell("cell", seen, b"two", 60.0), WriteCell("cell", seen, b"late", 60.0)):
+            before = proxy.round_trips
+            store.apply(op)
+            counted.append(proxy.round_trips - before)
+        store.close()
+    assert counted == [1, 1, 1]
+
+
+# ---------------------------------------------------------------- the race that PostgreSQL decides
+
+
+def told_who_was_faster(postgres, database):
+    """Two saw the same revision; what the second one is told, who began while the first one's write was not committed yet."""
+    store, replies = PostgresStore(database), []
+    write(store, b"seen")
+    seen = store.apply(ReadCell("cell")).revision
+    with psycopg.connect(database) as faster:
+        faster.execute("UPDATE effectonce.cells SET value = 'faster', revision = revision + 1")
+        slower = threading.Thread(target=lambda: replies.append(store.apply(WriteCell("cell", seen, b"slower", 60.0))))
+        slower.start()
+        until(lambda: postgres.execute(WAITS, database) == [(1,)], "somebody who waits")
+    slower.join()
+    stands = store.apply(ReadCell("cell"))
+    store.close()
+    return replies[0], stands, seen
+
+
+def test_who_waited_for_a_faster_one_is_told_what_that_wrote(postgres, database):
+    reply, stands, seen = told_who_was_faster(postgres, database)
+
+    assert (reply.value, reply.revision) == (stands.value, stands.revision) == (b"faster", seen + 1)
+
+
+def test_a_cell_that_is_written_over_after_a_wait_is_noticed(postgres, database, monkeypatch):
+    part = f"   WHERE CASE WHEN cell.forget_at > {sql._NOW} THEN cell.revision ELSE 0 END = $3\n"
+    right = sql.WRITE_CELL.sql.decode()
+    assert part in right, "the statement has changed: sabotage it anew"
+    monkeypatch.setattr(sql, "WRITE_CELL", sql.statement(right.replace(part, ""), *sql.WRITE_CELL.types))
+
+    reply, stands, _ = told_who_was_faster(postgres, database)
+
+    assert (reply, stands.value) == (None, b"slower"), "the test above would not have noticed"
