@@ -24,9 +24,26 @@ THROTTLED = frozenset({Bucket.RATE_LIMIT, Bucket.OVERLOADED})
 class Tokens(Protocol):
     """The retry budget of a dependency."""
 
+    @property
+    def succeeded(self) -> Callable[[], object]: ...
+
     def charge(self, verdict: Verdict) -> Flow[bool]: ...
 
+
+class Permit(Protocol):
+    """The right to make one call; say once how it ended."""
+
     def succeeded(self) -> None: ...
+
+    def failed(self, error: object, /) -> None: ...
+
+    def released(self) -> None: ...
+
+
+class Circuit(Protocol):
+    """The breaker of a dependency."""
+
+    def try_admit(self) -> Permit | Exception: ...
 
 
 class Retrying(Struct, frozen=True, kw_only=True):
@@ -40,6 +57,7 @@ class Retrying(Struct, frozen=True, kw_only=True):
     jitter: Jitter
     classify: Classifier
     tokens: Tokens | None = None
+    circuit: Circuit | None = None
 
 
 class Env(Struct, frozen=True, kw_only=True):
@@ -56,6 +74,12 @@ class Next(Struct, frozen=True):
     action: Action
     why: str
     delay_s: float | None = None
+    gave_up: bool = False  # there is no other attempt
+
+    @property
+    def worthwhile(self) -> bool:
+        """Another attempt could go better, whether or not there is one."""
+        return self.gave_up or self.delay_s is not None
 
 
 class Patience:
@@ -63,17 +87,23 @@ class Patience:
 
     __slots__ = ("attempt", "env", "give_up_at", "how", "previous_s", "step", "turn")
 
-    def __init__(self, how: Retrying, env: Env, turn: Turn | None = None, step: str = "") -> None:
+    def __init__(
+        self,
+        how: Retrying,
+        env: Env,
+        turn: Turn | None = None,
+        step: str = "",
+        started_at: float | None = None,
+        attempt: int = 0,
+    ) -> None:
         self.how, self.env, self.turn, self.step = how, env, turn, step
-        self.give_up_at = env.now() + how.deadline_s
-        self.attempt = 0
+        self.give_up_at = (env.now() if started_at is None else started_at) + how.deadline_s
+        self.attempt = attempt
         self.previous_s = 0.0
 
     def begin(self) -> Flow[str]:
-        """Take the first attempt from the turn. Why not; "" if there is nothing against it."""
-        self.attempt += 1
-        refusal = "" if self.turn is None else (yield from self._spend(None))
-        return refusal
+        """Take an attempt from the turn. Why not; "" if there is nothing against it."""
+        return "" if self.turn is None else (yield from self._spend(None))
 
     def after(self, error: BaseException, verdict: Verdict, *, repeatable: bool, probe: bool = False) -> Flow[Next]:
         """What to do about this error. A retry is paid for when it is scheduled, not when it leaves."""
@@ -81,7 +111,7 @@ class Patience:
         if row.action not in GOES_ON or not isinstance(error, Exception):
             return Next(row.action, row.why)
         if self.attempt >= how.attempts:
-            return _enough(f"it was tried {self.attempt} time(s)")
+            return _enough(f"it was tried {how.attempts} times" if how.attempts > 1 else "it may be tried only once")
         base_s = how.throttled_base_s if verdict.bucket in THROTTLED else how.base_s
         delay_s = delay(how.jitter, self.attempt, self.previous_s, base_s, how.cap_s, self.env.rng)
         delay_s = max(delay_s, verdict.retry_after_s or 0.0)
@@ -103,4 +133,4 @@ class Patience:
 
 
 def _enough(why: str) -> Next:
-    return Next(Action.HAND_BACK, why)
+    return Next(Action.HAND_BACK, why, gave_up=True)
