@@ -20,7 +20,7 @@ LAYERS = (
     ("_tool",),
     ("guard",),
     ("__init__",),
-    ("testing",),
+    ("testing", "integrations"),
     ("cli",),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}

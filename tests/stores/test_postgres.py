@@ -297,7 +297,9 @@ def test_many_processes_migrate_once_under_load(postgres, database, monkeypatch)
 
     assert errors == []
     assert written
-    assert postgres.execute("SELECT version FROM effectonce.migrations ORDER BY 1", database) == [(n + 1,) for n in range(schema.SCHEMA_VERSION)]
+    assert postgres.execute("SELECT version FROM effectonce.migrations ORDER BY 1", database) == [
+        (n + 1,) for n in range(schema.SCHEMA_VERSION)
+    ]
     for store in (running, *stores):
         store.close()
 
