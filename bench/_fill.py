@@ -12,7 +12,7 @@ import socket
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
-from math import inf
+from math import ceil, inf
 from typing import Any
 
 import hiredis
@@ -174,8 +174,10 @@ def _copied(value: Any) -> str:
 
 
 def _fill_redis(_: str, path: str, record: Record, each: Iterator[Varying]) -> None:
-    r, due, open_ = record.request, repr(due_at(record)), record.state is State.IN_DOUBT
-    index, pack = b"s:%d" % _redis_records.CODES[record.state], hiredis.pack_command
+    r, open_, pack = record.request, record.state is State.IN_DOUBT, hiredis.pack_command
+    index, score = (
+        (b"d", "0") if open_ else (b"s", str((_redis_records.CODES[record.state] << 50) + ceil(due_at(record) * 1024)))
+    )
     fields = [getattr(record, name) for name in Record.__struct_fields__]
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(path)
@@ -187,7 +189,7 @@ def _fill_redis(_: str, path: str, record: Record, each: Iterator[Varying]) -> N
                 own, bucket = Record(*fields), b"eo:{%b}:" % key[:2].encode()
                 written = _redis_records.write(own, _redis_records.first_revision())
                 asked.append(pack(("SET", bucket + b"r:" + key.encode(), written)))
-                asked.append(pack(("ZADD", bucket + index, due, _redis_records.member(record.created_at, key))))
+                asked.append(pack(("ZADD", bucket + index, score, _redis_records.member(record.created_at, key))))
                 if open_:
                     asked.append(pack(("SET", bucket + b"l:" + latch.encode(), key)))
             _ask(line, b"".join(asked), len(asked))

@@ -263,7 +263,7 @@ def test_a_primary_that_became_a_replica_is_left(private, opened, caller):
 
 def test_an_error_that_nobody_expects_says_that_nothing_is_known(server, opened, caller):
     pay = caller(opened(server.url))
-    server.ask("RPUSH", "eo:{other}:s:2", "not an index")
+    server.ask("RPUSH", "eo:{other}:s", "not an index")
 
     with pytest.raises(StoreUnavailable, match=r"WRONGTYPE.*Whether anything was written is not known"):
         pay.apply(claim())

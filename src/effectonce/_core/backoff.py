@@ -1,14 +1,52 @@
-"""How long to wait before the next attempt. Randomness is an argument."""
+"""How long to wait before the next attempt. Randomness is an argument.
+
+The cap bounds the ceiling, not the draw: delays stay spread even after many attempts. Attempts count from 1, and the first ceiling is the
+base.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
+
+Rng = Callable[[], float]  # evenly over [0, 1)
+_DOUBLINGS_MAX = 64  # 2.0**1024 overflows; nobody waits that long
 
 
-def full_jitter(attempt: int, base_s: float, cap_s: float, rng: Callable[[], float]) -> float:
-    """A delay spread evenly over [0, ceiling], where the ceiling doubles from *base_s* up to *cap_s*.
+class Jitter(StrEnum):
+    """How delays are spread. Full jitter needs the fewest calls; see `effectonce simulate jitter`."""
 
-    The cap bounds the ceiling, not the draw: delays stay spread even after many attempts.
-    """
-    doublings = min(attempt - 1, 64)  # 2.0**1024 overflows; nobody waits that long
-    return float(min(cap_s, base_s * 2.0**doublings) * rng())
+    FULL = "full"
+    EQUAL = "equal"
+    DECORRELATED = "decorrelated"
+
+
+def exponential(attempt: int, base_s: float, cap_s: float) -> float:
+    """The ceiling: it doubles from *base_s* up to *cap_s*. As a delay it keeps a herd together; the simulators show that."""
+    return float(min(cap_s, base_s * 2.0 ** min(attempt - 1, _DOUBLINGS_MAX)))
+
+
+def full_jitter(attempt: int, base_s: float, cap_s: float, rng: Rng) -> float:
+    """Evenly over [0, ceiling]."""
+    return exponential(attempt, base_s, cap_s) * rng()
+
+
+def equal_jitter(attempt: int, base_s: float, cap_s: float, rng: Rng) -> float:
+    """Evenly over the upper half of [0, ceiling]: nobody comes back at once."""
+    return exponential(attempt, base_s, cap_s) * (0.5 + rng() / 2)
+
+
+def decorrelated_jitter(previous_s: float, base_s: float, cap_s: float, rng: Rng) -> float:
+    """Evenly from *base_s* to three times the delay before, which itself counts as at least *base_s*."""
+    return base_s + (min(cap_s, 3 * max(previous_s, base_s)) - base_s) * rng()
+
+
+def delay(jitter: Jitter, attempt: int, previous_s: float, base_s: float, cap_s: float, rng: Rng) -> float:
+    """The delay after attempt *attempt*, which followed a delay of *previous_s*."""
+    match jitter:
+        case Jitter.FULL:
+            return full_jitter(attempt, base_s, cap_s, rng)
+        case Jitter.EQUAL:
+            return equal_jitter(attempt, base_s, cap_s, rng)
+        case Jitter.DECORRELATED:
+            return decorrelated_jitter(previous_s, base_s, cap_s, rng)

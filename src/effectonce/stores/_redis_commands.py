@@ -58,22 +58,23 @@ _ADVICE = {  # nothing was written when a server answers with one of these
     "ASK": "The slot is on its way to another node; while it moves nothing can be decided.",
     "TRYAGAIN": "The slot is on its way to another node; while it moves nothing can be decided.",
     "NOAUTH": "Give the URL a user and a password.",
-    "NOPERM": "Its user needs evalsha, eval, get, set, del, mget, zadd, zrem, zcard, zrange*, time, info, and wait for replicas=.",
+    "NOPERM": "It needs evalsha, eval, get, set, del, mget, msetnx, zadd, zrem, zcard, zcount, zrange*, time, info, wait (for replicas=).",
     "BUSY": "A script of somebody else's does not end.",
 }
 
 
 class Script:
-    """One Lua file behind the shared part."""
+    """Lua files, one behind the other. What the ordinary call needs stands first: a script makes its functions anew each time."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, *names: str) -> None:
         folder = Path(__file__).parent / "lua"
-        self.source = (folder / "record.lua").read_bytes() + (folder / f"{name}.lua").read_bytes()
+        self.source = b"".join((folder / f"{name}.lua").read_bytes() for name in ("head", *names))
         self.sha = sha1(self.source, usedforsecurity=False).hexdigest().encode()
 
 
-BEAR, FINISH, SEE, SWAP, DUE = (Script(name) for name in ("bear", "finish", "see", "swap", "due"))
-SEE_CELL, SWAP_CELL = (Script(name) for name in ("see_cell", "swap_cell"))
+BEAR, FINISH, DUE = Script("bear", "record", "birth"), Script("finish"), Script("due")
+SEE, SWAP = Script("record", "see"), Script("record", "swap")
+SEE_CELL, SWAP_CELL = Script("cell", "see_cell"), Script("cell", "swap_cell")
 
 
 class Bucket(Struct, frozen=True):
@@ -130,8 +131,7 @@ class Talk:
         match exchange:
             case Bear(record):
                 request = record.request
-                written, due = records.write(record, records.first_revision()), records.double(due_at(record))
-                arguments = (self._now(), request.key, written, request.latch, due)
+                arguments = (self._now(), request.key, request.latch, *records.born(record, due_at(record)))
                 return Command(self._bucket(request.key, request.latch), BEAR, arguments), partial(_born, request)
             case Finish(op):
                 fenced = (self._now(), op.key, op.token, str(op.epoch), op.outcome, op.by)
@@ -228,7 +228,9 @@ class Talk:
         """Pages of members, oldest first, until enough of their records are what was asked for: a state may change in between."""
         after, found, page = records.member(*op.after), list[Record](), max(op.limit, 100)
         while True:
-            members = yield from (self._page if op.state is State.IN_DOUBT else self._sorted_page)(op.state, after, page)
+            members = yield from (
+                self._page(after, page) if op.state is State.IN_DOUBT else self._sorted_page(op.state, after, page)
+            )
             for record, _ in (yield from self._records(members)):
                 if record.state is op.state and op.tenant in (None, record.request.tenant):
                     found.append(record)
@@ -236,20 +238,20 @@ class Talk:
                 return tuple(found[: op.limit])
             after = members[-1][0]
 
-    def _page(self, state: State, after: bytes, page: int) -> Conversing:
+    def _page(self, after: bytes, page: int) -> Conversing:
         """What is in doubt is never due: these have one score, and so are in order already."""
-        index, buckets = b"s:%d" % records.CODES[state], list(self._buckets.values())
+        buckets = list(self._buckets.values())
         asked = [
-            Command(b, None, ("ZRANGEBYLEX", b.prefix + index, b"(" + after, b"+", "LIMIT", "0", str(page))) for b in buckets
+            Command(b, None, ("ZRANGEBYLEX", b.prefix + b"d", b"(" + after, b"+", "LIMIT", "0", str(page))) for b in buckets
         ]
         pages = yield from self._ask(asked)
         return nsmallest(page, ((m, b) for b, members in zip(buckets, pages, strict=True) for m in members), _first)
 
     def _sorted_page(self, state: State, after: bytes, page: int) -> Conversing:
         """These are in the order of their sweep. To keep them in two orders would cost every caller; to look at all costs who browses."""
-        index, found = b"s:%d" % records.CODES[state], list[tuple[bytes, Bucket]]()
+        found, scores = list[tuple[bytes, Bucket]](), records.scores(state)
         for bucket in self._buckets.values():
-            (members,) = yield from self._ask([Command(bucket, None, ("ZRANGE", bucket.prefix + index, "0", "-1"))])
+            (members,) = yield from self._ask([Command(bucket, None, ("ZRANGEBYSCORE", bucket.prefix + b"s", *scores))])
             found = nsmallest(page, (*found, *((m, bucket) for m in members if m > after)), _first)
         return found
 
@@ -260,7 +262,7 @@ class Talk:
 
     def _counted(self) -> Conversing:
         places = [(state, bucket) for bucket in self._buckets.values() for state in records.CODES]
-        asked = [Command(b, None, ("ZCARD", b.prefix + b"s:%d" % records.CODES[state])) for state, b in places]
+        asked = [Command(bucket, None, _count(state, bucket)) for state, bucket in places]
         counts: dict[State, int] = {}
         for (state, _), count in zip(places, (yield from self._ask(asked)), strict=True):
             if count:
@@ -400,6 +402,12 @@ class Talk:
             self._hang_up(at.address)  # whoever connects again may find the new primary there, or is told whom it found
         known = f"Nothing was written. {_ADVICE[code]}" if code in _ADVICE else "Whether anything was written is not known."
         return StoreUnavailable(f"{at} answered {said.rstrip('.')}. {known}")
+
+
+def _count(state: State, bucket: Bucket) -> tuple[bytes | str, ...]:
+    if state is State.IN_DOUBT:
+        return ("ZCARD", bucket.prefix + b"d")
+    return ("ZCOUNT", bucket.prefix + b"s", *records.scores(state))
 
 
 def _where(node: Sequence[Any], seed: Address) -> Address:

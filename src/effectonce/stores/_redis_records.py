@@ -32,7 +32,8 @@ CODES = {
 _STATES = (State.ABSENT, *CODES)
 _VERSION, _KNOWN = bytes([VERSION]), frozenset(CODES.values())
 _DECIDED = (CODES[State.COMPLETED], CODES[State.FAILED])
-_HEAD = struct.Struct("<BBQQIdddddddIIIII")
+_HEAD = struct.Struct("<BBQddIIddddQIdIIII")
+_CHANGED, _TIMES = 34, 66  # where the times of a birth begin and end
 _DOUBLE = struct.Struct("<d")
 _REVISION = struct.Struct("<Q")
 _CELL_HEAD = _REVISION.size + _DOUBLE.size
@@ -71,6 +72,11 @@ def member(created_at: float, key: str) -> bytes:
     return _MEMBER.pack(created_at) + key.encode()
 
 
+def scores(state: State) -> tuple[str, str]:
+    """Between which scores the records of this state lie in the index of their bucket: the state, then 1/1024 s."""
+    return str(CODES[state] << 50), str((CODES[state] + 1 << 50) - 1)
+
+
 def first_revision() -> int:
     """Not 1: a key that was forgotten and is used again must not look like the revision that somebody saw before."""
     return random.getrandbits(48) | 1  # it need not be unguessable, only another one
@@ -82,27 +88,36 @@ def write(record: Record, revision: int) -> bytes:
     token, fingerprint, latch = record.token.encode(), r.fingerprint.encode(), r.latch.encode()
     by, outcome = record.settled_by.encode(), record.outcome
     dtoken = None if record.dtoken == record.token else record.dtoken
-    rest = _Rest(_write_terms(r.terms), r.tenant, r.scope, r.step, r.arguments, r.after, dtoken, record.reason, record.evidence)
+    rest = _encode(
+        _Rest(_write_terms(r.terms), r.tenant, r.scope, r.step, r.arguments, r.after, dtoken, record.reason, record.evidence)
+    )
     head = _HEAD.pack(
         VERSION,
         CODES[record.state],
         revision,
-        record.epoch,
-        record.sends,
-        record.created_at,
-        record.lease_until,
-        record.first_dispatch_at,
-        record.sent_until,
         record.decided_at,
         record.dedup_until,
+        len(by),
+        len(outcome),
+        record.lease_until,
+        record.created_at,
+        record.first_dispatch_at,
+        record.sent_until,
+        record.epoch,
+        record.sends,
         r.terms.window_s,
         len(token),
         len(fingerprint),
         len(latch),
-        len(by),
-        len(outcome),
+        len(rest),
     )
-    return b"".join((head, token, fingerprint, latch, by, outcome, _encode(rest)))
+    return b"".join((head, token, fingerprint, latch, rest, by, outcome))
+
+
+def born(record: Record, due: float) -> tuple[bytes, bytes, bytes]:
+    """The string of a record whose times the server adds its clock to: what stands before, they and the sweep, what stands after."""
+    written = write(record, first_revision())
+    return written[:_CHANGED], written[_CHANGED:_TIMES] + double(due), written[_TIMES:]
 
 
 def read(key: str, written: bytes) -> tuple[Record, int]:
@@ -112,13 +127,15 @@ def read(key: str, written: bytes) -> tuple[Record, int]:
             f"the record of {key} was written by a newer release (version {written[0]}, state {written[1]}), which this one would have to "
             f"guess about. Nothing was changed. Upgrade effectonce here."
         )
-    _, state, revision, epoch, sends, created, lease, first, sent, decided, dedup, _, *lengths = _HEAD.unpack_from(written)
+    _, state, revision, decided, dedup, by_n, outcome_n, lease, created, first, sent, epoch, sends, _, *lengths = (
+        _HEAD.unpack_from(written)
+    )
     at, parts = _HEAD.size, []
-    for length in lengths:
+    for length in (*lengths, by_n, outcome_n):
         parts.append(written[at : at + length])
         at += length
-    rest = _decode(written[at:])
-    token, outcome = parts[0].decode(), parts[4]
+    rest = _decode(parts[3])
+    token, outcome = parts[0].decode(), parts[5]
     request = Request(
         key,
         parts[1].decode(),
@@ -144,7 +161,7 @@ def read(key: str, written: bytes) -> tuple[Record, int]:
         outcome,
         decided,
         dedup,
-        parts[3].decode(),
+        parts[4].decode(),
         rest.reason,
         rest.evidence,
     )
@@ -153,15 +170,14 @@ def read(key: str, written: bytes) -> tuple[Record, int]:
 
 def recorded(written: bytes, fingerprint: str, now: float) -> Recorded | None:
     """The outcome in this string, if it answers this request: a replay reads no more of it than that."""
-    version, state, _, _, _, _, _, _, _, decided_at, dedup_until, _, token_n, print_n, latch_n, by_n, outcome_n = (
+    version, state, _, decided_at, dedup_until, by_n, outcome_n, _, _, _, _, _, _, _, token_n, print_n, _, _ = (
         _HEAD.unpack_from(written)
     )
     at = _HEAD.size + token_n
     if version != VERSION or state not in _DECIDED or dedup_until <= now or written[at : at + print_n] != fingerprint.encode():
         return None
-    at += print_n + latch_n
-    by, at = written[at : at + by_n].decode(), at + by_n
-    return Recorded(_STATES[state], written[at : at + outcome_n], now - decided_at, dedup_until - now, by)
+    at = len(written) - outcome_n
+    return Recorded(_STATES[state], written[at:], now - decided_at, dedup_until - now, written[at - by_n : at].decode())
 
 
 def revision_after(seen: int) -> bytes:

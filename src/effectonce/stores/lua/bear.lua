@@ -1,20 +1,14 @@
 -- T1: insert a record that is not there. It was born at time zero; this is where it gets the time.
 -- The race: of many callers of one key, or of one latch, the first one's script runs first, and the others see what it wrote.
-local now, key, record, latch = clock(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
-local found = redis.call('MGET', base .. 'r:' .. key, base .. 'l:' .. latch)
-local there, holder, rival = found[1], found[2], false
-if there then
-  holder = false
-  if there:byte(2) == CLAIMED then holder, rival = rival_of(latch_of(there), key) end
-  return {struct.pack('<d', now), there, holder, rival}
-end
-if holder and holder ~= key then rival = redis.call('GET', base .. 'r:' .. holder) end
-if rival then return {struct.pack('<d', now), false, holder, rival} end
+local now, key, latch = clock(ARGV[1]), ARGV[2], ARGV[3]
+local lease_until, created_at, first_dispatch_at, sent_until, due = struct.unpack('<ddddd', ARGV[5])
+local sent = struct.unpack('<I4', ARGV[6], 9) > 0
+if sent then first_dispatch_at, sent_until = first_dispatch_at + now, sent_until + now end
+created_at, due = created_at + now, due + now
+local record = ARGV[4] .. struct.pack('<dddd', lease_until + now, created_at, first_dispatch_at, sent_until) .. ARGV[6]
 
-local created_at, lease_until, first_dispatch_at, sent_until = struct.unpack('<dddd', record, 23)
-if struct.unpack('<I4', record, 19) > 0 then
-  first_dispatch_at, sent_until = first_dispatch_at + now, sent_until + now
+-- The ordinary call: neither its record nor its latch is there, and both are set in one go.
+if sent and latch ~= '' and redis.call('MSETNX', base .. 'r:' .. key, record, base .. 'l:' .. latch, key) == 1 then
+  redis.call('ZADD', base .. 's', DISPATCHED * STATE + math.min(math.ceil(due * TICKS), NEVER), struct.pack('>d', created_at) .. key)
+  return 1
 end
-local times = struct.pack('<dddd', created_at + now, lease_until + now, first_dispatch_at, sent_until)
-enter(record:sub(1, 22) .. times .. record:sub(55), key, struct.unpack('<d', ARGV[5]) + now)
-return 1

@@ -8,6 +8,6 @@ if record ~= '' and in_the_air(record) then
   if rival then return 0 end
 end
 
-if old then leave(old, key) end
-if record == '' then redis.call('DEL', base .. 'r:' .. key) else enter(record, key, (struct.unpack('<d', ARGV[4]))) end
+if old then forget(old, key) end
+if record ~= '' then put(record, key, (struct.unpack('<d', ARGV[4]))) end
 return 1

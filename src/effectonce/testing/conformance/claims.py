@@ -177,11 +177,12 @@ def a_sweep_leaves_open_windows_and_records_without_an_outcome(bench: Bench) -> 
 
 
 def a_sweep_finds_abandoned_effects(bench: Bench) -> None:
-    bench.held(request())
+    bench.held(request("alone"))
+    bench.held(request("of a step", latch="step"))
     assert bench.apply(Sweep()) == Swept(0, 0, 0)
     bench.lease_ends()
-    assert bench.apply(Sweep()) == Swept(doubted=1, buried=0, forgotten=0)
-    assert bench.state(request()) is State.IN_DOUBT
+    assert bench.apply(Sweep()) == Swept(doubted=2, buried=0, forgotten=0)
+    assert bench.state(request("alone")) is bench.state(request("of a step")) is State.IN_DOUBT
 
 
 def a_sweep_is_bounded(bench: Bench) -> None:
