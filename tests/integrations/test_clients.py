@@ -10,6 +10,7 @@ from pathlib import Path
 
 import aiohttp
 import anthropic
+import botocore.endpoint
 import botocore.session
 import httpx
 import httpx2
@@ -154,6 +155,13 @@ def test_stripes_module_sends_once(wire, impatient, monkeypatch):
 
 # ---------------------------------------------------------------- botocore
 
+AWS_CALLS = {"sqs": lambda client: client.list_queues(), "dynamodb": lambda client: client.list_tables()}
+
+
+def aws(service, url, retries):
+    identity = {"region_name": "eu-west-1", "aws_access_key_id": "k", "aws_secret_access_key": "s"}
+    return botocore.session.Session().create_client(service, endpoint_url=url, config=Config(retries=retries), **identity)
+
 
 @pytest.mark.parametrize(
     ("service", "retries", "times"),
@@ -167,27 +175,20 @@ def test_stripes_module_sends_once(wire, impatient, monkeypatch):
 )
 def test_an_aws_client_sends_once(wire, service, retries, times):
     wire.says(500, {"__type": "InternalFailure", "message": "no"})
-    client = botocore.session.Session().create_client(
-        service,
-        region_name="eu-west-1",
-        endpoint_url=wire.url,
-        aws_access_key_id="k",
-        aws_secret_access_key="s",
-        config=Config(retries=retries),
-    )
-    call = lambda client: client.list_queues() if service == "sqs" else client.list_tables()
+    client = aws(service, wire.url, retries)
 
-    assert proved(wire, client, call) == ((times, times), (1, 1), client)
+    assert proved(wire, client, AWS_CALLS[service]) == ((times, times), (1, 1), client)
     client.close()
 
 
 @pytest.mark.parametrize(("service", "times"), [("sqs", 5), ("dynamodb", 10)])
-def test_the_legacy_defaults_of_aws_are_known(service, times):
-    """Counted only: they take half a minute to try."""
-    client = botocore.session.Session().create_client(
-        service, region_name="eu-west-1", config=Config(retries={"mode": "legacy"})
-    )
-    assert inner_attempts(client) == times
+def test_the_legacy_defaults_of_aws_are_known(wire, monkeypatch, service, times):
+    monkeypatch.setattr(botocore.endpoint.time, "sleep", lambda _: None)  # it would take half a minute
+    wire.says(500, {"__type": "InternalFailure", "message": "no"})
+    client = aws(service, wire.url, {"mode": "legacy"})
+
+    assert proved(wire, client, AWS_CALLS[service]) == ((times, times), (1, 1), client)
+    client.close()
 
 
 # ---------------------------------------------------------------- redis
@@ -390,6 +391,15 @@ def test_a_google_client_sends_once(wire):
     client = genai.Client(api_key="k", http_options={"base_url": wire.url, "retry_options": quickly})
 
     assert proved(wire, client, ask_google) == ((3, 3), (1, 1), client)
+    client.close()
+
+
+def test_what_a_google_client_is_built_on_is_counted_and_switched_off_as_well():
+    from google.genai._api_client import httpx as theirs  # httpx or httpx2
+
+    client = genai.Client(api_key="k", http_options={"client_args": {"transport": theirs.HTTPTransport(retries=3)}})
+    assert inner_attempts(client) == 4
+    assert inner_attempts(without_retries(client)) == 1
     client.close()
 
 

@@ -44,8 +44,8 @@ class Client(Struct, frozen=True):
 def without_retries(client: T) -> T:
     """A client like *client* that sends each request once. Use what is returned: some are changed in place, some are copied.
 
-    In place: Stripe, botocore, redis, urllib3, requests, httpx, aiohttp, google-genai. A copy: openai, anthropic; it shares the
-    connections of the original. Raises `TypeError` for a client that is not known.
+    In place: Stripe, botocore, redis, urllib3, requests, httpx, aiohttp, google-genai. A copy: openai, anthropic; it shares the HTTP
+    client of the original, and if that retries too, it is changed in place. Raises `TypeError` for a client that is not known.
     """
     inner_attempts(client)  # what cannot be read must not be written
     once: T = _known(client).once(client)
@@ -202,7 +202,6 @@ def _urllib3_attempts(manager: Any) -> int:
 
 def _urllib3_once(manager: Any) -> Any:
     manager.connection_pool_kw["retries"] = _no_retries(manager.connection_pool_kw.get("retries"))
-    manager.clear()
     return manager
 
 
@@ -326,7 +325,7 @@ CLIENTS: tuple[Client, ...] = (
         _stripe_attempts,
         _stripe_once,
         copied=False,
-        tries="as `max_network_retries` says",
+        tries="once, unless `max_network_retries` is given",
         off="`max_network_retries` is 0",
     ),
     Client(
