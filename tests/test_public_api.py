@@ -6,10 +6,15 @@ import effectonce
 from effectonce import errors
 
 NAMES = [
+    "Breaker",
     "Bucket",
     "CannotTell",
     "Capability",
     "Certainty",
+    "Circuit",
+    "CircuitOpen",
+    "CircuitStats",
+    "Circuits",
     "Conflict",
     "Contract",
     "ContractViolation",
@@ -35,6 +40,8 @@ NAMES = [
     "OutOfOrder",
     "Outcome",
     "PartialSuccess",
+    "Permit",
+    "Phase",
     "Reconciled",
     "Record",
     "Rejected",
@@ -50,6 +57,7 @@ NAMES = [
     "TimeWindow",
     "Tool",
     "Verdict",
+    "breaker",
     "classify",
     "content_key",
     "current_effect",

@@ -1,14 +1,19 @@
 """effectonce: your agent may retry anything; the effect lands once, or you are told that nobody can know."""
 
 from effectonce._boundary import Delivered
+from effectonce._circuits import Circuits
+from effectonce._core.breaker import Phase
 from effectonce._core.classify import Bucket, Certainty, Rule, Scope, Verdict, classify
 from effectonce._core.keys import Explanation, Stable, content_key
 from effectonce._core.ops import CannotTell, Found, NotFound, Swept
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
+from effectonce._permit import CircuitStats, Permit
 from effectonce._tool import Tool
+from effectonce.circuit import Circuit, breaker
 from effectonce.effect import Effect, EffectRef, current_effect
 from effectonce.errors import (
+    CircuitOpen,
     Conflict,
     ContractViolation,
     EffectOnceError,
@@ -28,15 +33,20 @@ from effectonce.errors import (
 from effectonce.guard import Guard, Reconciled
 from effectonce.health import Health
 from effectonce.outcome import Outcome
-from effectonce.policy import Contract, Downstream, Retry, TimeWindow
+from effectonce.policy import Breaker, Contract, Downstream, Retry, TimeWindow
 from effectonce.stores._keyring import Keyring
 from effectonce.stores.base import Finding
 
 __all__ = [
+    "Breaker",
     "Bucket",
     "CannotTell",
     "Capability",
     "Certainty",
+    "Circuit",
+    "CircuitOpen",
+    "CircuitStats",
+    "Circuits",
     "Conflict",
     "Contract",
     "ContractViolation",
@@ -62,6 +72,8 @@ __all__ = [
     "OutOfOrder",
     "Outcome",
     "PartialSuccess",
+    "Permit",
+    "Phase",
     "Reconciled",
     "Record",
     "Rejected",
@@ -77,6 +89,7 @@ __all__ = [
     "TimeWindow",
     "Tool",
     "Verdict",
+    "breaker",
     "classify",
     "content_key",
     "current_effect",

@@ -7,7 +7,6 @@ request and drive the same flow.
 from __future__ import annotations
 
 import functools
-import inspect
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
@@ -40,7 +39,7 @@ from effectonce._core.ops import Complete, Fail, Flow, Recorded, Request
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
 from effectonce._drive import AsyncPerformer, Heart, Performer, Prepared, Setup, adrive, drive
-from effectonce._signature import ToolSignature
+from effectonce._signature import ToolSignature, is_async
 from effectonce.effect import EffectRef, running
 from effectonce.errors import (
     ContractViolation,
@@ -392,14 +391,6 @@ def _asked(boundary: Boundary, args: tuple[Any, ...], kwargs: Mapping[str, Any])
     except (OverflowError, UnicodeEncodeError):  # an integer of more than 64 bits, half a surrogate pair
         return None
     return (boundary, data) if len(data) <= ASKED_BYTES_MAX else None
-
-
-def is_async(function: Callable[..., Any]) -> bool:
-    """Is this an `async def`, also behind a partial or a callable object? Generators are neither colour."""
-    call = function if inspect.isroutine(function) else getattr(function, "func", None) or type(function).__call__
-    if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
-        raise TypeError(f"{getattr(function, '__name__', function)!r} is a generator: a tool returns one result")
-    return inspect.iscoroutinefunction(call)
 
 
 def _partial(error: BaseException) -> bytes | None:

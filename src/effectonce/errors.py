@@ -6,6 +6,7 @@ EffectOnceError
 ├── Expired                the key's window is over; nothing was sent
 ├── OutOfOrder             the predecessor in the sequence has no outcome; nothing was sent
 ├── StoreUnavailable       the store did not answer; nothing was sent
+├── CircuitOpen            a breaker keeps the dependency from being asked; nothing was sent
 ├── InFlight               somebody else is doing it right now
 ├── InDoubt                it may have happened and nobody can tell
 ├── GaveUp                 no attempts or time left
@@ -99,6 +100,22 @@ class StoreUnavailable(EffectOnceError):
     code = "STORE_UNAVAILABLE"
     retriable = True
     corrective_action = "The system is temporarily degraded: repeat the same call later."
+
+
+class CircuitOpen(EffectOnceError):
+    """A breaker keeps the dependency from being asked; nothing was sent."""
+
+    code = "CIRCUIT_OPEN"
+    retriable = True
+    corrective_action = (
+        "Do not repeat it now. The same call may be repeated after retry_after_s, when the dependency is tried again."
+    )
+
+    def __init__(self, message: str, *, circuit: str = "", phase: str = "open", **data: Any) -> None:
+        super().__init__(message, **data)
+        self.circuit, self.phase = circuit, phase
+        why = "a circuit breaker kept it from being sent"
+        self.effectonce_verdict = Verdict(Bucket.CIRCUIT_OPEN, Certainty.NOT_SENT, why, self.retry_after_s, retry=False)
 
 
 class InFlight(EffectOnceError):

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from math import inf
 
-from effectonce._core.classify import Rule
+from effectonce._core.breaker import NEVER_COUNTED, UNHEALTHY, Limits
+from effectonce._core.classify import Bucket, Rule
 from effectonce._core.terms import DAY_S, WINDOW_S, Capability, Kind, Terms, resend_window_s
 from effectonce.errors import ContractViolation
 
@@ -44,6 +45,106 @@ class Retry:
         _require(self.attempts >= 1, f"attempts={self.attempts}: a call is at least one attempt")
         _require(0 <= self.base_s <= self.cap_s, f"base_s={self.base_s} and cap_s={self.cap_s}: need 0 <= base_s <= cap_s")
         _require(self.deadline_s > 0, f"deadline_s={self.deadline_s}: a call needs some time")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breaker:
+    """When to stop asking a dependency that is unwell, and how to find out that it is well again.
+
+    It opens after *failures* in a row, or when the *rate* of failures or the *slow_rate* of calls of *slow_s* and longer is reached in the
+    window: the last *window_s* seconds or, if given, the last *window_calls* calls, and at least *minimum* of them.
+    """
+
+    failures: int | None = 5
+    rate: float | None = None
+    slow_rate: float | None = None
+    slow_s: float | None = None
+    window_s: float = 30.0
+    window_calls: int | None = None
+    minimum: int = 10
+    open_s: float = 10.0
+    open_max_s: float = 300.0
+    growth: float = 2.0
+    jitter: float = 0.2
+    retry_after_max_s: float = 3600.0
+    probes: int = 1
+    probe_lease_s: float = 60.0
+    successes: int = 1
+    counts_as_failure: frozenset[Bucket] = UNHEALTHY
+    counts_as_success: frozenset[Bucket] = frozenset()
+    shadow: bool = False  # refuse nobody, and tell what would have happened
+    refresh_s: float = 5.0  # how often processes that share it exchange what they found
+    quorum: float = 0.5  # more than this share of them, and at least two, open everybody's
+
+    def __post_init__(self) -> None:
+        _check_opening(self)
+        _check_open_time(self)
+        _check_counting(self)
+
+    @property
+    def limits(self) -> Limits:
+        """The part that the machine works with."""
+        return Limits(
+            failures=self.failures,
+            rate=self.rate,
+            slow_rate=self.slow_rate,
+            slow_s=inf if self.slow_s is None else self.slow_s,
+            window_s=self.window_s,
+            window_calls=self.window_calls,
+            minimum=self.minimum,
+            open_s=self.open_s,
+            open_max_s=self.open_max_s,
+            growth=self.growth,
+            jitter=self.jitter,
+            retry_after_max_s=self.retry_after_max_s,
+            probes=self.probes,
+            probe_lease_s=self.probe_lease_s,
+            successes=self.successes,
+        )
+
+
+def _check_opening(policy: Breaker) -> None:
+    failures, rate, slow_rate, slow_s = policy.failures, policy.rate, policy.slow_rate, policy.slow_s
+    rated = rate is not None or slow_rate is not None
+    _require(failures is not None or rated, "nothing opens this breaker: give failures, rate or slow_rate")
+    _require(failures is None or failures >= 1, f"failures={failures}: it takes at least one to open")
+    _require(rate is None or 0 < rate <= 1, f"rate={rate}: a share of the calls, above 0 and up to 1")
+    _require(slow_rate is None or 0 < slow_rate <= 1, f"slow_rate={slow_rate}: a share of the calls, above 0 and up to 1")
+    _require((slow_rate is None) == (slow_s is None), f"slow_rate={slow_rate} and slow_s={slow_s}: one needs the other")
+    _require(slow_s is None or 0 < slow_s < inf, f"slow_s={slow_s}: how many seconds are slow?")
+    _require(0 < policy.window_s < inf, f"window_s={policy.window_s}: the window must be positive and end some day")
+    _require(policy.minimum >= 1, f"minimum={policy.minimum}: a rate is of at least one call")
+    calls = policy.window_calls
+    _require(calls is None or rated, f"window_calls={calls}: a window needs a rate or a slow_rate to watch")
+    _require(
+        calls is None or calls >= policy.minimum,
+        f"window_calls={calls} and minimum={policy.minimum}: a window that never holds the minimum never opens",
+    )
+
+
+def _check_open_time(policy: Breaker) -> None:
+    base_s, max_s = policy.open_s, policy.open_max_s
+    _require(0 < base_s <= max_s < inf, f"open_s={base_s} and open_max_s={max_s}: need 0 < open_s <= open_max_s, and an end")
+    _require(1 <= policy.growth <= 10, f"growth={policy.growth}: the open time stays (1) or grows up to tenfold each time")
+    _require(0 <= policy.jitter <= 1, f"jitter={policy.jitter}: a share of the open time, 0 to 1")
+    _require(policy.retry_after_max_s >= 0, f"retry_after_max_s={policy.retry_after_max_s}: waiting cannot be negative")
+    _require(policy.probes >= 1, f"probes={policy.probes}: without a probe it would stay open for ever")
+    _require(policy.probe_lease_s > 0, f"probe_lease_s={policy.probe_lease_s}: a probe needs some time")
+    _require(policy.successes >= 1, f"successes={policy.successes}: it takes at least one to close")
+    _require(policy.refresh_s > 0, f"refresh_s={policy.refresh_s}: an exchange needs some time")
+    _require(0 <= policy.quorum < 1, f"quorum={policy.quorum}: a share of the processes, from 0 to below 1")
+
+
+def _check_counting(policy: Breaker) -> None:
+    bad, good = policy.counts_as_failure, policy.counts_as_success
+    _require(
+        all(isinstance(bucket, Bucket) for bucket in (*bad, *good)),
+        f"counts_as_failure={bad} and counts_as_success={good}: give sets of Bucket",
+    )
+    both = sorted(frozenset(bad) & frozenset(good))
+    _require(not both, f"{', '.join(both)} cannot count both as failure and as success")
+    never = sorted((frozenset(bad) | frozenset(good)) & (NEVER_COUNTED | {Bucket.OK}))
+    _require(not never, f"{', '.join(never)}: this is no failure and no success of a dependency, so it cannot count as one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

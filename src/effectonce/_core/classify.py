@@ -116,7 +116,9 @@ def classifier(
     def verdict_of(error: BaseException) -> Verdict:
         declared = get(error, "effectonce_verdict")
         if isinstance(declared, Verdict):
-            return declared
+            # Which of the tool's requests a breaker kept from being sent, it cannot know.
+            whole = one_request or declared.bucket is not Bucket.CIRCUIT_OPEN
+            return declared if whole else _about_one_of_many(declared)
         verdict = classify(error, now=None if wall_clock is None else wall_clock(), rules=rules)
         if verdict.matched.startswith("rule: "):
             return verdict

@@ -4,7 +4,7 @@
 --   r:<key>     a record          l:<latch>   the key of the effect of this latch that is in the air
 --   s           the records by state and by when a sweep is due; a member is its time of birth and its key
 --   d           those in doubt, which are never due, in the order of their birth
---   c:<name>    a cell: a small value that processes share
+--   c:<name>    a small value that processes share
 --
 -- Neither of KEYS is ever stored. While a cluster moves the slot, half of a bucket lies here and half there: a script would see a record
 -- and miss its latch. Redis refuses a command with two keys, one of them missing, for exactly as long (TRYAGAIN), and so nothing is decided then.

@@ -1,0 +1,501 @@
+"""The breaker's machine and its policy, without time, threads or chance. What peers do wrong is in tests/policy/test_peers_flaws.py."""
+
+from math import inf
+
+import pytest
+
+from effectonce import Breaker, Bucket, Certainty, ContractViolation, Scope, Verdict
+from effectonce._core.breaker import FREE, MOVES, UNHEALTHY, Event, Machine, Phase, Sign, sign_of
+from effectonce._core.classify import classifier
+from effectonce.errors import CircuitOpen
+
+
+def machine(*, rng=lambda: 0.0, **policy):
+    return Machine(Breaker(**policy).limits, rng, 0.0)
+
+
+def fail(subject, times, now=0.0, slow=0, retry_after_s=None):
+    for _ in range(times):
+        permit = subject.admit(now)
+        subject.failed(subject.generation, permit, now, slow, retry_after_s)
+
+
+def succeed(subject, times, now=0.0, slow=0):
+    for _ in range(times):
+        permit = subject.admit(now)
+        subject.succeeded(subject.generation, permit, now, slow)
+
+
+def opened(**policy):
+    """A machine that has just opened, at 0."""
+    subject = machine(failures=1, **policy)
+    fail(subject, 1)
+    return subject
+
+
+# ---------------------------------------------------------------- when it opens
+
+
+def test_failures_in_a_row_open_it():
+    subject = machine(failures=3)
+
+    fail(subject, 2)
+    succeed(subject, 1)
+    fail(subject, 2)
+    before = subject.phase
+    fail(subject, 1)
+
+    assert before is Phase.CLOSED
+    assert subject.phase is Phase.OPEN
+    assert subject.why == "3 failures in a row"
+
+
+def test_the_failure_rate_of_the_last_calls_opens_it():
+    subject = machine(failures=None, rate=0.5, window_calls=10, minimum=10)
+
+    succeed(subject, 100)
+    fail(subject, 4)
+    before = subject.phase
+    fail(subject, 1)
+
+    assert before is Phase.CLOSED
+    assert subject.phase is Phase.OPEN
+    assert subject.why == "5 of 10 calls failed"
+
+
+def test_the_failure_rate_of_the_last_seconds_opens_it():
+    subject = machine(failures=None, rate=0.5, window_s=10.0, minimum=4)
+
+    succeed(subject, 100, now=0.0)
+    fail(subject, 3, now=5.0)
+    before = subject.phase
+    fail(subject, 1, now=10.0)  # the hundred successes are too old by now
+
+    assert before is Phase.CLOSED
+    assert subject.phase is Phase.OPEN
+    assert subject.why == "4 of 4 calls failed"
+
+
+def test_slow_calls_open_it_even_if_all_succeed():
+    subject = machine(failures=None, slow_rate=0.5, slow_s=2.0, window_calls=10, minimum=4)
+
+    succeed(subject, 2)
+    succeed(subject, 1, slow=1)
+    before = subject.phase
+    succeed(subject, 1, slow=1)
+
+    assert before is Phase.CLOSED
+    assert subject.phase is Phase.OPEN
+    assert subject.why == "2 of 4 calls took 2 s or longer"
+
+
+def test_a_rate_of_too_few_calls_opens_nothing():
+    subject = machine(failures=None, rate=0.1, window_s=30.0, minimum=10)
+
+    fail(subject, 9)
+
+    assert subject.phase is Phase.CLOSED
+
+
+def test_a_success_never_opens_it():
+    subject = machine(failures=None, rate=0.5, window_s=30.0, minimum=10)
+
+    fail(subject, 9)
+    succeed(subject, 1)
+
+    assert subject.phase is Phase.CLOSED
+
+
+def test_what_says_nothing_does_not_interrupt_a_row_of_failures():
+    subject = machine(failures=2)
+
+    fail(subject, 1)
+    subject.released(subject.generation, subject.admit(0.0))
+    fail(subject, 1)
+
+    assert subject.phase is Phase.OPEN
+    assert subject.neutral == 1
+
+
+def test_after_it_has_closed_it_counts_from_zero():
+    subject = machine(failures=None, rate=0.5, window_calls=4, minimum=4, open_s=10.0)
+    fail(subject, 4)
+
+    succeed(subject, 1, now=10.0)
+    fail(subject, 3, now=10.0)
+
+    assert subject.phase is Phase.CLOSED
+    assert subject.window.calls == 3
+
+
+# ---------------------------------------------------------------- half-open
+
+
+def test_open_it_refuses_until_its_time_is_up():
+    subject = opened(open_s=10.0)
+
+    assert subject.admit(9.9) is None
+    assert subject.wait_s(9.9) == pytest.approx(0.1)
+    assert subject.admit(10.0) is not None
+    assert subject.phase is Phase.HALF_OPEN
+
+
+def test_half_open_it_lets_exactly_the_permitted_probes_through():
+    subject = opened(probes=3)
+
+    permits = [subject.admit(10.0) for _ in range(1000)]
+
+    assert sum(permit is not None for permit in permits) == 3
+    assert subject.refused == 997
+
+
+def test_a_permit_that_does_not_come_back_is_lent_to_another_when_its_lease_ends():
+    subject = opened(probe_lease_s=60.0)
+
+    assert subject.admit(10.0) is not None
+    assert subject.admit(69.9) is None
+    assert subject.wait_s(69.9) == pytest.approx(0.1)
+    assert subject.admit(70.0) is not None
+    assert subject.admit(70.0) is None
+
+
+def test_what_a_probe_says_after_its_lease_is_still_true():
+    subject = opened(probe_lease_s=60.0)
+    slow_probe = subject.admit(10.0)
+    subject.admit(70.0)
+
+    subject.failed(subject.generation, slow_probe, 75.0, 0, None)
+
+    assert subject.phase is Phase.OPEN
+
+
+def test_a_probe_that_says_nothing_gives_its_permit_back():
+    subject = opened()
+    permit = subject.admit(10.0)
+
+    subject.released(subject.generation, permit)
+
+    assert subject.phase is Phase.HALF_OPEN
+    assert subject.wait_s(10.0) == 0.0
+    assert subject.admit(10.0) is not None
+
+
+def test_it_closes_after_the_successes_that_were_asked_for():
+    subject = opened(successes=3)
+
+    succeed(subject, 2, now=10.0)
+    before = subject.phase
+    succeed(subject, 1, now=10.0)
+
+    assert before is Phase.HALF_OPEN
+    assert subject.phase is Phase.CLOSED
+
+
+def test_one_failed_probe_opens_it_again():
+    subject = opened(successes=3)
+
+    succeed(subject, 2, now=10.0)
+    fail(subject, 1, now=10.0)
+
+    assert subject.phase is Phase.OPEN
+    assert subject.why == "a probe failed"
+
+
+def test_a_slow_probe_does_not_close_it():
+    subject = opened(slow_rate=0.5, slow_s=1.0)
+
+    succeed(subject, 1, now=10.0, slow=1)
+
+    assert subject.phase is Phase.OPEN
+    assert subject.why == "a probe was slow"
+
+
+# ---------------------------------------------------------------- generations
+
+
+def test_a_late_success_of_an_older_generation_does_not_close_it():
+    subject = machine(failures=1)
+    old = subject.generation
+    fail(subject, 1)
+    subject.admit(10.0)
+
+    subject.succeeded(old, FREE, 10.0, 0)
+
+    assert subject.phase is Phase.HALF_OPEN
+    assert subject.late == 1
+
+
+def test_a_late_failure_of_an_older_generation_does_not_open_it_again():
+    subject = opened()
+    old = subject.generation
+    succeed(subject, 1, now=10.0)
+
+    subject.failed(old, FREE, 11.0, 0, None)
+    subject.released(old, FREE)
+
+    assert subject.phase is Phase.CLOSED
+    assert subject.in_a_row == 0
+    assert (subject.late, subject.neutral) == (2, 0)
+
+
+# ---------------------------------------------------------------- the open time
+
+
+def open_times(count, **policy):
+    """The first open times of a dependency whose probes all fail."""
+    subject, now, times = machine(failures=1, **policy), 0.0, []
+    for _ in range(count):
+        fail(subject, 1, now=now)
+        times.append(subject.until - now)
+        now = subject.until
+    return times
+
+
+def test_the_open_time_grows_up_to_its_maximum():
+    assert open_times(5, open_s=10.0, open_max_s=60.0, growth=2.0) == [10.0, 20.0, 40.0, 60.0, 60.0]
+
+
+def test_it_does_not_overflow_however_often_it_opens():
+    assert open_times(2000, open_s=1.0, open_max_s=60.0, growth=10.0)[-1] == 60.0
+
+
+def test_the_open_time_is_spread_also_at_its_maximum():
+    draws = iter([0.0, 0.25, 0.5, 0.75, 1.0])
+
+    times = open_times(5, open_s=60.0, open_max_s=60.0, jitter=0.2, rng=lambda: next(draws))
+
+    assert times == pytest.approx([60.0, 57.0, 54.0, 51.0, 48.0])
+
+
+def test_the_dependency_may_ask_for_a_longer_open_time_and_gets_it():
+    subject = machine(failures=2, open_s=10.0, jitter=0.5, rng=lambda: 0.5)
+
+    fail(subject, 2, retry_after_s=100.0)
+
+    assert subject.until == pytest.approx(125.0)  # never earlier than it asked, and spread over its callers
+
+
+def test_a_shorter_retry_after_does_not_shorten_the_open_time():
+    subject = machine(failures=1, open_s=10.0)
+
+    fail(subject, 1, retry_after_s=1.0)
+
+    assert subject.until == 10.0
+
+
+def test_a_retry_after_of_years_is_bounded():
+    subject = machine(failures=1, retry_after_max_s=3600.0)
+
+    fail(subject, 1, retry_after_s=1e9)
+
+    assert subject.until == 3600.0
+
+
+def test_a_dependency_that_flaps_is_left_alone_for_longer_each_time():
+    subject = machine(failures=1, open_s=10.0, growth=2.0)
+    fail(subject, 1, now=0.0)
+    succeed(subject, 1, now=10.0)
+
+    fail(subject, 1, now=15.0)
+
+    assert subject.until == 15.0 + 20.0
+
+
+def test_a_dependency_that_was_well_for_long_starts_from_the_first_open_time():
+    subject = machine(failures=1, open_s=10.0, growth=2.0)
+    fail(subject, 1, now=0.0)
+    succeed(subject, 1, now=10.0)
+
+    fail(subject, 1, now=20.0)
+
+    assert subject.until == 20.0 + 10.0
+
+
+# ---------------------------------------------------------------- by hand
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_hand_moves_it_from_anywhere(phase):
+    assert {MOVES[phase, event] for event in (Event.OPEN_BY_HAND, Event.CLOSE_BY_HAND, Event.DISABLE_BY_HAND)} == {
+        Phase.FORCED_OPEN,
+        Phase.CLOSED,
+        Phase.DISABLED,
+    }
+
+
+def test_forced_open_it_stays_so_whatever_time_it_is():
+    subject = machine()
+
+    subject.open(0.0, None)
+
+    assert subject.admit(1e9) is None
+    assert subject.wait_s(1e9) is None
+    assert subject.phase is Phase.FORCED_OPEN
+
+
+def test_opened_for_some_time_it_probes_afterwards():
+    subject = machine()
+
+    subject.open(0.0, 5.0)
+
+    assert subject.admit(4.9) is None
+    assert subject.admit(5.0) is not None
+    assert subject.phase is Phase.HALF_OPEN
+
+
+def test_disabled_it_lets_everything_pass_and_counts_nothing():
+    subject = machine(failures=1, rate=0.1, minimum=1)
+
+    subject.disable(0.0)
+    fail(subject, 10)
+    succeed(subject, 10)
+    subject.passed(10)
+
+    assert subject.phase is Phase.DISABLED
+    assert (subject.failed_calls, subject.succeeded_calls, subject.window.calls) == (0, 0, 0)
+    assert subject.counts_until(0.0) == inf
+
+
+def test_closed_by_hand_it_forgets_how_long_it_was_open():
+    subject = machine(failures=1, open_s=10.0, growth=2.0)
+    fail(subject, 1)
+    subject.close(1.0)
+
+    fail(subject, 1, now=1.0)
+
+    assert subject.until == 11.0
+
+
+def test_what_is_not_in_the_table_changes_nothing():
+    subject = machine()
+    subject.open(0.0, None)
+
+    subject.follow(1.0, 10.0, "others say so")
+
+    assert subject.phase is Phase.FORCED_OPEN
+    assert subject.until == inf
+
+
+# ---------------------------------------------------------------- calls that are only counted
+
+
+def test_calls_that_go_well_need_only_be_counted_until_something_depends_on_each():
+    plain, failing = machine(failures=3), machine(failures=3)
+    fail(failing, 1)
+
+    assert plain.counts_until(0.0) == inf
+    assert failing.counts_until(0.0) == -inf
+    assert opened().counts_until(0.0) == -inf
+    assert machine(rate=0.5, window_calls=10).counts_until(0.0) == inf
+    assert machine(rate=0.5, window_s=30.0).counts_until(7.0) == 9.0
+
+
+def test_counted_calls_are_in_the_window():
+    calls = machine(failures=None, rate=0.5, window_calls=10, minimum=1)
+    spell = machine(failures=None, rate=0.5, window_s=10.0, minimum=1)
+
+    for subject in (calls, spell):
+        subject.counts_until(0.0)
+        subject.passed(7)
+        fail(subject, 1)
+
+        assert (subject.window.calls, subject.window.failed) == (8, 1)
+        assert subject.succeeded_calls == 7
+        assert subject.phase is Phase.CLOSED
+
+
+def test_what_is_counted_too_late_goes_nowhere_but_into_the_statistics():
+    subject = opened(rate=0.5, window_s=10.0)
+
+    subject.passed(3)
+    subject.close(0.0)
+    subject.passed(2)
+
+    assert subject.succeeded_calls == 5
+    assert subject.window.calls == 0
+
+
+# ---------------------------------------------------------------- what counts
+
+
+@pytest.mark.parametrize("bucket", Bucket)
+def test_only_what_says_something_about_the_dependency_counts(bucket):
+    expected = Sign.FAILURE if bucket in UNHEALTHY else Sign.SUCCESS if bucket is Bucket.OK else Sign.NEUTRAL
+
+    assert sign_of(Verdict(bucket, Certainty.AMBIGUOUS)) is expected
+
+
+def test_an_error_of_our_own_process_is_not_the_dependencys():
+    assert sign_of(Verdict(Bucket.UNREACHABLE, Certainty.NOT_SENT, scope=Scope.PROCESS)) is Sign.NEUTRAL
+
+
+def test_an_error_of_a_whole_host_counts_whatever_its_bucket():
+    assert sign_of(Verdict(Bucket.UNKNOWN, Certainty.AMBIGUOUS, scope=Scope.HOST)) is Sign.FAILURE
+
+
+def test_rate_limits_count_if_the_policy_says_so():
+    policy = Breaker(counts_as_failure=UNHEALTHY | {Bucket.RATE_LIMIT})
+
+    assert sign_of(Verdict(Bucket.RATE_LIMIT, Certainty.REJECTED), policy.counts_as_failure) is Sign.FAILURE
+
+
+def test_a_business_no_is_a_success_if_the_policy_says_so():
+    policy = Breaker(counts_as_success=frozenset({Bucket.DECLINED}))
+    declined = Verdict(Bucket.DECLINED, Certainty.REJECTED)
+
+    assert sign_of(declined, policy.counts_as_failure, policy.counts_as_success) is Sign.SUCCESS
+
+
+# ---------------------------------------------------------------- the policy, the error
+
+
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        ({"failures": None}, "nothing opens this breaker"),
+        ({"failures": 0}, "at least one to open"),
+        ({"rate": 0.0}, "a share of the calls"),
+        ({"rate": 50}, "a share of the calls"),
+        ({"slow_rate": 1.5, "slow_s": 1.0}, "a share of the calls"),
+        ({"slow_rate": 0.5}, "one needs the other"),
+        ({"slow_s": 1.0}, "one needs the other"),
+        ({"slow_rate": 0.5, "slow_s": 0.0}, "how many seconds are slow"),
+        ({"rate": 0.5, "window_s": 0.0}, "the window must be positive"),
+        ({"rate": 0.5, "minimum": 0}, "at least one call"),
+        ({"window_calls": 10}, "needs a rate"),
+        ({"rate": 0.5, "window_calls": 5, "minimum": 10}, "never opens"),
+        ({"open_s": 0.0}, "need 0 < open_s"),
+        ({"open_s": 10.0, "open_max_s": 5.0}, "need 0 < open_s"),
+        ({"growth": 0.5}, "grows up to tenfold"),
+        ({"jitter": 1.5}, "jitter=1.5"),
+        ({"retry_after_max_s": -1.0}, "cannot be negative"),
+        ({"probes": 0}, "stay open for ever"),
+        ({"probe_lease_s": 0.0}, "a probe needs some time"),
+        ({"successes": 0}, "at least one to close"),
+        ({"refresh_s": 0.0}, "an exchange needs some time"),
+        ({"quorum": 1.0}, "a share of the processes"),
+        ({"counts_as_failure": {"overloaded"}}, "give sets of Bucket"),
+        ({"counts_as_success": {Bucket.OVERLOADED}}, "both as failure and as success"),
+        ({"counts_as_failure": {Bucket.CANCELLED}}, "cannot count as one"),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused_with_a_sentence(policy, says):
+    with pytest.raises(ContractViolation, match=says):
+        Breaker(**policy)
+
+
+def test_a_refusal_says_that_nothing_was_sent_and_is_not_retried_in_this_step():
+    verdict = CircuitOpen("refused", retry_after_s=12.0).effectonce_verdict
+
+    assert (verdict.bucket, verdict.certainty) == (Bucket.CIRCUIT_OPEN, Certainty.NOT_SENT)
+    assert verdict.retry_after_s == 12.0
+    assert not verdict.retryable
+
+
+def test_a_refusal_inside_a_tool_says_that_nothing_was_sent_only_if_the_tool_makes_one_request():
+    """Another request may have left before: a refusal of the second one would make a retry look harmless."""
+    refusal = CircuitOpen("refused")
+
+    assert classifier((), (), one_request=True)(refusal).certainty is Certainty.NOT_SENT
+    assert classifier((), ())(refusal).certainty is Certainty.AMBIGUOUS
+    assert not classifier((), ())(refusal).retryable
