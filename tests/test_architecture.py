@@ -22,7 +22,7 @@ LAYERS = (
     ("_tool",),
     ("guard",),
     ("__init__",),
-    ("testing",),
+    ("testing", "integrations"),
     ("cli",),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
@@ -55,6 +55,16 @@ OPTIONAL = {
     "aiosqlite",
     "sqlite3",
     "cryptography",
+    "aiohttp",
+    "anthropic",
+    "botocore",
+    "google",
+    "httpx2",
+    "openai",
+    "requests",
+    "stripe",
+    "tenacity",
+    "urllib3",
 }
 
 
@@ -116,8 +126,18 @@ def test_nothing_stored_can_run(path):
 
 def test_importing_effectonce_imports_no_driver_and_no_optional_library():
     code = f"import effectonce, sys; print(sorted(set(sys.modules) & {OPTIONAL!r}))"
+    assert _printed(code) == "[]"
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "integrations").glob("[a-z]*.py")), ids=lambda p: p.name)
+def test_an_integration_imports_no_optional_library(path):
+    code = f"import effectonce.integrations.{path.stem}, sys; print(sorted(set(sys.modules) & {OPTIONAL!r}))"
+    assert _printed(code) == "[]"
+
+
+def _printed(code):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    return done.stdout.strip()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
