@@ -126,6 +126,19 @@ def test_every_kind_of_window_counts_what_the_decorator_saw(policy):
     assert (stats.window_calls, stats.window_failed) == ((12, 2) if policy else (0, 0))
 
 
+@pytest.mark.parametrize("window", [{"window_calls": 10}, {"window_s": 30.0}])
+def test_successes_that_were_only_counted_weigh_against_the_failures_that_follow(window):
+    subject, _ = circuit(failures=None, rate=0.5, minimum=2, **window)
+    call = subject(lambda: None)
+
+    for _ in range(8):
+        call()
+    fail(subject, 2)
+
+    assert subject.phase is Phase.CLOSED
+    assert (subject.stats().window_calls, subject.stats().window_failed) == (10, 2)
+
+
 # ---------------------------------------------------------------- decorator and context manager
 
 
@@ -225,6 +238,16 @@ def test_what_the_engine_gets_from_a_closed_circuit_is_everybodys():
 
     assert first is second
     assert subject.stats().succeeded == 2
+
+
+def test_everybodys_permit_goes_on_telling_after_a_failure():
+    subject, _ = circuit(failures=2)
+    permit = subject.try_admit()
+
+    permit.failed(DOWN)
+    permit.failed(DOWN)
+
+    assert subject.phase is Phase.OPEN
 
 
 def test_what_the_engine_gets_from_a_circuit_that_measures_time_is_its_own():
@@ -396,6 +419,18 @@ def test_in_shadow_it_refuses_nobody_and_tells_what_it_would_have_done():
 
     clock.advance(10.0)
     call(None)
+    assert subject.phase is Phase.CLOSED
+
+
+def test_in_shadow_a_call_that_would_not_have_been_made_does_not_close_it():
+    subject, _ = half_open(shadow=True)
+    probe, another = subject.admit(), subject.admit()
+
+    another.succeeded()
+    phase = subject.phase
+    probe.succeeded()
+
+    assert phase is Phase.HALF_OPEN
     assert subject.phase is Phase.CLOSED
 
 
