@@ -74,6 +74,10 @@ class Circuit:
 
     def admit(self) -> Permit:
         """May I call? Raises `CircuitOpen` with the time to the next probe."""
+        everybodys = self._everybodys
+        if everybodys is not None:
+            now = self._clock() if self._measures else 0.0
+            return Permit(self._settle, self._count, everybodys.generation, FREE, now)
         permit = self._ask()
         if isinstance(permit, CircuitOpen):
             raise permit
@@ -82,7 +86,9 @@ class Circuit:
     def try_admit(self) -> Permit | CircuitOpen:
         """The same for those in a hurry: a refusal is a value, and the permit may be everybody's. Say exactly once how the call ended."""
         permit = self._everybodys
-        return self._ask() if permit is None or self._measures else permit
+        if permit is None:
+            return self._ask()
+        return self.admit() if self._measures else permit
 
     def _ask(self) -> Permit | CircuitOpen:
         now, machine = self._clock(), self._machine
@@ -116,7 +122,7 @@ class Circuit:
         slow = int(now - started_at >= self._slow_s)
         if ended is not WELL:
             sign, retry_after_s = self._judge(ended)
-        elif now < permit.counts_until and not slow:
+        elif not slow and self._only_counts(permit, now):
             self._count()
             return
         else:
@@ -132,6 +138,10 @@ class Circuit:
             change = None if machine.moved is None else self._change(now)
             self._share_out(now)
         self._follow_up(now, change)
+
+    def _only_counts(self, permit: Permit, now: float) -> bool:
+        everybodys = self._everybodys
+        return everybodys is not None and permit.generation == everybodys.generation and now < everybodys.counts_until
 
     def _judge(self, ended: object) -> tuple[Sign, float | None]:
         if ended is NOTHING or (isinstance(ended, BaseException) and not isinstance(ended, Exception)):
