@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from itertools import count
 from math import inf
+from types import CoroutineType
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from effectonce._core.breaker import FREE, UNASKED, Machine, Phase, Sign, sign_of
@@ -74,21 +75,22 @@ class Circuit:
 
     def admit(self) -> Permit:
         """May I call? Raises `CircuitOpen` with the time to the next probe."""
-        everybodys = self._everybodys
-        if everybodys is not None:
-            now = self._clock() if self._measures else 0.0
-            return Permit(self._settle, self._count, everybodys.generation, FREE, now)
-        permit = self._ask()
+        free = self._everybodys
+        permit = self._ask() if free is None else self._like(free)
         if isinstance(permit, CircuitOpen):
             raise permit
         return permit
 
     def try_admit(self) -> Permit | CircuitOpen:
         """The same for those in a hurry: a refusal is a value, and the permit may be everybody's. Say exactly once how the call ended."""
-        permit = self._everybodys
-        if permit is None:
+        free = self._everybodys
+        if free is None:
             return self._ask()
-        return self.admit() if self._measures else permit
+        return self._like(free) if self._measures else free
+
+    def _like(self, free: Permit) -> Permit:
+        """A permit of one's own, where everybody has one."""
+        return Permit(self._settle, self._count, free.generation, FREE, self._clock() if self._measures else 0.0)
 
     def _ask(self) -> Permit | CircuitOpen:
         now, machine = self._clock(), self._machine
@@ -118,11 +120,11 @@ class Circuit:
     # ------------------------------------------------------------ telling
 
     def _settle(self, permit: Permit, ended: object, started_at: float) -> None:
-        machine, now = self._machine, self._clock()
+        machine, free, now = self._machine, self._everybodys, self._clock()
         slow = int(now - started_at >= self._slow_s)
         if ended is not WELL:
             sign, retry_after_s = self._judge(ended)
-        elif not slow and self._only_counts(permit, now):
+        elif free is not None and free.generation == permit.generation and now < free.counts_until and not slow:
             self._count()
             return
         else:
@@ -139,10 +141,6 @@ class Circuit:
             self._share_out(now)
         self._follow_up(now, change)
 
-    def _only_counts(self, permit: Permit, now: float) -> bool:
-        everybodys = self._everybodys
-        return everybodys is not None and permit.generation == everybodys.generation and now < everybodys.counts_until
-
     def _judge(self, ended: object) -> tuple[Sign, float | None]:
         if ended is NOTHING or (isinstance(ended, BaseException) and not isinstance(ended, Exception)):
             return NOTHING, None  # a cancellation, of whichever library
@@ -150,16 +148,22 @@ class Circuit:
         sign = sign_of(verdict, self.policy.counts_as_failure, self.policy.counts_as_success)
         if sign is Sign.FAILURE:
             self._last_failure = verdict.why
-        elif verdict.bucket is Bucket.UNKNOWN and verdict.certainty is Certainty.AMBIGUOUS and not self._warned:
-            self._warned = True
-            LOG.warning(
-                "circuit %s: %s is not known, so it does not count against the dependency. If it should, say so: "
-                "rules={%s: Bucket.SERVER_ERROR}. This is said once.",
-                self.name,
-                type(ended).__qualname__,
-                type(ended).__name__,
-            )
+        elif sign is NOTHING and verdict.bucket is Bucket.UNKNOWN and verdict.certainty is Certainty.AMBIGUOUS:
+            self._mention(ended)
         return sign, verdict.retry_after_s
+
+    def _mention(self, ended: object) -> None:
+        """A breaker that never opens, because nobody told it what the errors mean, should not be a surprise."""
+        if self._warned or isinstance(ended, Verdict):
+            return
+        self._warned = True
+        LOG.warning(
+            "circuit %s: %s is not known, so it does not count against the dependency. If it should, say so: "
+            "rules={%s: Bucket.SERVER_ERROR}. This is said once.",
+            self.name,
+            type(ended).__qualname__,
+            type(ended).__name__,
+        )
 
     def _fold(self) -> None:
         """Tell the machine of the calls that were just counted. The caller holds the lock."""
@@ -336,6 +340,11 @@ class Circuit:
                 permit = asked
             try:
                 value = function(*args, **kwargs)
+                if type(value) is CoroutineType:
+                    value.close()
+                    raise TypeError(
+                        f"{_named(function)} returned a coroutine, so nobody can tell how it ends; guard the async def"
+                    )
             except BaseException as error:  # the function's own: it is judged, and raised as it is
                 settle(permit, error, started_at)
                 raise

@@ -499,9 +499,11 @@ def test_an_unknown_error_does_not_count_and_that_is_said_once(caplog):
     subject, _ = circuit(failures=1)
 
     fail(subject, 3, BankDown())
+    fail(subject, 1, Verdict(Bucket.UNKNOWN, Certainty.AMBIGUOUS))  # whoever judges for themselves need not be told
 
     assert subject.phase is Phase.CLOSED
-    assert subject.stats().neutral == 3
+    assert subject.stats().neutral == 4
+    assert "Verdict" not in caplog.text
     assert caplog.text.count("rules={BankDown: Bucket.SERVER_ERROR}") == 1
 
 

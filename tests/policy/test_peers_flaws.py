@@ -62,6 +62,22 @@ def test_failures_of_async_functions_open_it():
     assert all(isinstance(end, ConnectionRefusedError) for end in ends)
 
 
+def test_a_coroutine_that_a_sync_function_returns_is_not_taken_for_a_success():
+    subject, _ = half_open()
+
+    async def call():
+        raise DOWN
+
+    @subject
+    def called_by():
+        return call()
+
+    with pytest.raises(TypeError, match="guard the async def"):
+        called_by()
+
+    assert subject.phase is Phase.HALF_OPEN
+
+
 def test_twenty_concurrent_calls_at_the_half_open_instant_are_not_twenty_probes():
     subject, _ = half_open()
 
