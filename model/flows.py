@@ -19,8 +19,9 @@ from itertools import pairwise
 from types import CodeType, GeneratorType
 from typing import Any, NamedTuple
 
-from effectonce._core.call import Env, GuardedCall, Plan
+from effectonce._core.call import GuardedCall, Plan
 from effectonce._core.ops import Interrupted, Keep, NotStarted, Op, Raised, Request, Sleep
+from effectonce._core.patience import Env
 
 IDLE = 0  # the pose of a worker without a call
 SOON, TOO_LATE = 0.0, 2.0

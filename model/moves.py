@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from effectonce._core.backoff import Jitter
 from effectonce._core.call import Plan
 from effectonce._core.endings import Fresh, NothingSent, Rejection, Replay
 from effectonce._core.ops import (
@@ -33,6 +34,7 @@ from effectonce._core.ops import (
     Unavailable,
     Unconfirmed,
 )
+from effectonce._core.patience import Retrying
 from effectonce._core.records import State, resendable
 from effectonce._core.terms import Capability
 from flows import DEADLINE_S, IDLE, Answer, Flows, Move
@@ -80,13 +82,17 @@ class Moves:
         plan = Plan(
             lease_s=LEASE_S,
             wait_s=DEADLINE_S,
-            attempts=case.attempts,
-            deadline_s=DEADLINE_S,
-            base_s=0.0,
-            cap_s=0.0,
+            retrying=Retrying(
+                attempts=case.attempts,
+                deadline_s=DEADLINE_S,
+                base_s=0.0,
+                throttled_base_s=0.0,
+                cap_s=0.0,
+                jitter=Jitter.FULL,
+                classify=VERDICTS.__getitem__,
+            ),
             separate_dispatch=case.separate_dispatch,
             has_probe=case.has_probe,
-            classify=VERDICTS.__getitem__,
             encode=_encode,
             encode_partial=lambda _: None,
         )

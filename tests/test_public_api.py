@@ -6,8 +6,12 @@ import effectonce
 from effectonce import errors
 
 NAMES = [
+    "Action",
+    "Advice",
+    "Attempt",
     "Breaker",
     "Bucket",
+    "Budget",
     "CannotTell",
     "Capability",
     "Certainty",
@@ -32,6 +36,7 @@ NAMES = [
     "Health",
     "InDoubt",
     "InFlight",
+    "Jitter",
     "Keyring",
     "Kind",
     "LeaseLost",
@@ -47,7 +52,9 @@ NAMES = [
     "Rejected",
     "ReplayedFailure",
     "ResultUnavailable",
+    "Retrier",
     "Retry",
+    "RetryBudget",
     "Rule",
     "Scope",
     "Stable",
@@ -56,11 +63,14 @@ NAMES = [
     "Swept",
     "TimeWindow",
     "Tool",
+    "TurnBudget",
     "Verdict",
+    "advise",
     "breaker",
     "classify",
     "content_key",
     "current_effect",
+    "retry",
 ]
 GUARD = [
     "areconcile",
@@ -79,6 +89,7 @@ GUARD = [
     "sweep",
     "sweeper",
     "tool",
+    "turn",
 ]
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from math import inf
 from types import CoroutineType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from msgspec import Struct
 
@@ -194,6 +194,40 @@ def _capture(function: Callable[..., Any], call: Prepared, effect: Effect) -> An
         running.reset(token)
 
 
+class Plain:
+    """Performs ops for one sync call that has no record. *store*, if there is one, keeps the budgets."""
+
+    __slots__ = ("call", "store")
+
+    def __init__(self, store: Store | None, call: Callable[[], Any] | None = None) -> None:
+        self.store, self.call = store, call
+
+    def __call__(self, op: Op[Any]) -> Any:
+        try:
+            match op:
+                case Invoke():
+                    assert self.call is not None
+                    return Ok(self.call())
+                case Sleep(seconds):
+                    return time.sleep(seconds)
+                case _:
+                    return _NO_STORE if self.store is None else self.store.apply(op)
+        except BaseException as error:  # noqa: BLE001  # whatever the function raises is its answer
+            return _answered(op, error)
+
+
+_NO_STORE = Unavailable(StoreUnavailable("there is no store to share it through"))
+
+
+def _answered(op: Op[Any], error: BaseException) -> Raised | Unavailable:
+    """What an error says to a flow that can do without a store."""
+    if isinstance(op, Invoke):
+        return Raised(error)
+    if isinstance(error, StoreUnavailable):
+        return Unavailable(error)
+    raise error
+
+
 class Beat:
     """One lease that is being kept alive."""
 
@@ -271,7 +305,7 @@ class Heart:
 # ---------------------------------------------------------------- async
 
 
-async def adrive(flow: Flow[T], perform: AsyncPerformer) -> T:
+async def adrive(flow: Flow[T], perform: AsyncPerformer | AsyncPlain) -> T:
     """Run *flow* to its end; if the caller was cancelled on the way, say so when everything known is written down."""
     try:
         op = next(flow)
@@ -393,6 +427,29 @@ class AsyncPerformer:
         except asyncio.CancelledError as cancelled:
             self.cancelled = cancelled
             return NotStarted(cancelled)
+
+
+class AsyncPlain:
+    """The same in the other colour. A cancellation goes through at once: there is nothing to write down."""
+
+    __slots__ = ("call", "store")
+    cancelled: ClassVar[None] = None
+
+    def __init__(self, store: Store | None, call: Callable[[], Awaitable[Any]] | None = None) -> None:
+        self.store, self.call = store, call
+
+    async def __call__(self, op: Op[Any]) -> Any:
+        try:
+            match op:
+                case Invoke():
+                    assert self.call is not None
+                    return Ok(await self.call())
+                case Sleep(seconds):
+                    return await asyncio.sleep(seconds)
+                case _:
+                    return _NO_STORE if self.store is None else await self.store.aapply(op)
+        except BaseException as error:  # noqa: BLE001  # whatever the function raises is its answer, cancellation included
+            return _answered(op, error)
 
 
 class AsyncBeat:

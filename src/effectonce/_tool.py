@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from effectonce._boundary import Boundary, here, stable
 from effectonce._cache import ReplayCache
-from effectonce._core.call import Env, GuardedCall, Plan, read_call
+from effectonce._core.call import GuardedCall, Plan
 from effectonce._core.canonical import NotCanonical, canonical, fingerprint
 from effectonce._core.classify import classifier
 from effectonce._core.codec import REDACTED, encode_or_excuse, encode_partial
@@ -36,14 +36,17 @@ from effectonce._core.keys import (
     latch_key,
 )
 from effectonce._core.ops import Complete, Fail, Flow, Recorded, Request
+from effectonce._core.patience import Env
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
 from effectonce._drive import AsyncPerformer, Heart, Performer, Prepared, Setup, adrive, drive
 from effectonce._signature import ToolSignature, is_async
+from effectonce._turns import step_of, turn_here
+from effectonce.circuit import Circuit
 from effectonce.effect import EffectRef, running
 from effectonce.errors import (
+    CircuitOpen,
     ContractViolation,
-    EffectOnceError,
     GaveUp,
     InDoubt,
     InFlight,
@@ -53,6 +56,8 @@ from effectonce.errors import (
 )
 from effectonce.outcome import Outcome, conclude, value_of
 from effectonce.policy import Contract
+from effectonce.retry_budget import RetryBudget
+from effectonce.retrying import Retrier, retrying
 from effectonce.stores.base import LocalStore, Store
 
 P = ParamSpec("P")
@@ -64,7 +69,7 @@ R = TypeVar("R", covariant=True)
 F = TypeVar("F", bound=Callable[..., Any])
 
 # A fallback may speak for a tool that could not run or has no outcome to show; never for a caller's own mistake.
-FALLBACK_FOR = (StoreUnavailable, InFlight, InDoubt, GaveUp, LeaseLost)
+FALLBACK_FOR = (StoreUnavailable, CircuitOpen, InFlight, InDoubt, GaveUp, LeaseLost)
 
 
 class Tool(Protocol, Generic[P, R]):
@@ -101,9 +106,19 @@ class GuardedTool:
     """Behind the wrapper: everything that is known when a tool is decorated."""
 
     def __init__(
-        self, house: House, contract: Contract, function: Callable[..., Any], identity: tuple[str | Stable, ...] | None
+        self,
+        house: House,
+        contract: Contract,
+        function: Callable[..., Any],
+        identity: tuple[str | Stable, ...] | None,
+        breaker: Circuit | None = None,
+        budget: RetryBudget | None = None,
     ) -> None:
         self.house, self.contract, self.function = house, contract, function
+        classify = classifier(
+            contract.not_sent, contract.rejected, rules=contract.rules, one_request=contract.one_request, wall_clock=time.time
+        )
+        self.retrying = retrying(contract.retry, classify, breaker, budget)
         self.is_async = is_async(function)
         self.signature = ToolSignature(function, contract.name, identity, contract.volatile, contract.redact)
         self.terms = contract.terms
@@ -115,23 +130,13 @@ class GuardedTool:
         self._asked: dict[tuple[Boundary, bytes], tuple[Request, EffectRef]] = {}
 
     def _plan_calls(self) -> None:
-        contract, retry, house = self.contract, self.contract.retry, self.house
+        contract, house = self.contract, self.house
         self.plan = Plan(
             lease_s=contract.lease_s,
             wait_s=contract.wait_s,
-            attempts=retry.attempts,
-            deadline_s=retry.deadline_s,
-            base_s=retry.base_s,
-            cap_s=retry.cap_s,
+            retrying=self.retrying,
             separate_dispatch=contract.separate_dispatch,
             has_probe=self.probe_function is not None,
-            classify=classifier(
-                contract.not_sent,
-                contract.rejected,
-                rules=contract.rules,
-                one_request=contract.one_request,
-                wall_clock=time.time,
-            ),
             encode=functools.partial(encode_or_excuse, hint=self.signature.returns),
             encode_partial=_partial,
         )
@@ -160,6 +165,17 @@ class GuardedTool:
         self._same_colour(function, "fallback")
         self.fallback_function = function
         return function
+
+    def rescue(self, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """What the fallback says to an error that it may speak for; without one, the error."""
+        if self.fallback_function is None:
+            raise error
+        return self.fallback_function(error, *args, **kwargs)
+
+    async def arescue(self, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if self.fallback_function is None:
+            raise error
+        return await self.fallback_function(error, *args, **kwargs)
 
     def _same_colour(self, function: Callable[..., Any], what: str) -> None:
         if is_async(function) is not self.is_async:
@@ -318,7 +334,11 @@ class GuardedTool:
         return ending
 
     def _flow(self, prepared: Prepared) -> Flow[Ending]:
-        return GuardedCall(prepared.request, self.plan, self.house.env, again=prepared.again).flow()
+        request, turn = prepared.request, turn_here.get()
+        if turn is None:
+            return GuardedCall(request, self.plan, self.house.env, again=prepared.again).flow()
+        step = step_of(prepared.ref)
+        return GuardedCall(request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step).flow()
 
     def _known(self, prepared: Prepared) -> Recorded | None:
         """The outcome, if it costs no more than a look: in this process, or in a store that is read without a round trip."""
@@ -329,16 +349,6 @@ class GuardedTool:
             if known is not None:
                 cache.put(request.key, request.fingerprint, known)
         return known
-
-    def read(self, error: BaseException, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Outcome[Any]:
-        prepared = self._unrecorded(args, kwargs)
-        ending = drive(read_call(self.plan, self.house.env, error), Performer(self.setup, prepared))
-        return conclude(ending, prepared.ref, self.signature.returns)
-
-    async def aread(self, error: BaseException, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Outcome[Any]:
-        prepared = self._unrecorded(args, kwargs)
-        ending = await adrive(read_call(self.plan, self.house.env, error), AsyncPerformer(self.setup, prepared))
-        return conclude(ending, prepared.ref, self.signature.returns)
 
     def reconcile(self, record: Record) -> Outcome[Any]:
         """Ask the probe about a record in doubt."""
@@ -360,10 +370,6 @@ class GuardedTool:
         args, kwargs = self.signature.call_with(self.signature.decode(request.arguments))
         ref = EffectRef(self.contract.name, request.key, request.tenant, request.scope, request.step)
         return Prepared(request, ref, args, kwargs)
-
-    def _unrecorded(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Prepared:
-        request = Request("", "", self.terms, self.house.tenant)
-        return Prepared(request, EffectRef(self.contract.name, ""), args, kwargs)
 
     def _remember_outcome(self, request: Request, ending: Ending) -> None:
         cache = self.house.cache
@@ -405,10 +411,7 @@ def _partial(error: BaseException) -> bytes | None:
 def wrap(tool: GuardedTool) -> Tool[..., Any]:
     """The function that the user gets back."""
     recorded = tool.contract.kind is not Kind.READ or tool.contract.dedup is not None
-    if tool.is_async:
-        wrapper = _async_wrapper(tool) if recorded else _async_reader(tool)
-    else:
-        wrapper = _sync_wrapper(tool) if recorded else _sync_reader(tool)
+    wrapper = _reader(tool) if not recorded else _async_wrapper(tool) if tool.is_async else _sync_wrapper(tool)
     functools.update_wrapper(wrapper, tool.function)
     named = cast(Any, wrapper)
     named.contract, named.probe, named.fallback, named.explain = tool.contract, tool.probe, tool.fallback, tool.explain
@@ -424,9 +427,7 @@ def _sync_wrapper(tool: GuardedTool) -> Callable[..., Any]:
             prepared = tool.prepare(args, kwargs)
             return value_of(tool.run(prepared), prepared.ref, returns)
         except FALLBACK_FOR as error:
-            if tool.fallback_function is None:
-                raise
-            return tool.fallback_function(error, *args, **kwargs)
+            return tool.rescue(error, args, kwargs)
 
     return call
 
@@ -439,45 +440,12 @@ def _async_wrapper(tool: GuardedTool) -> Callable[..., Awaitable[Any]]:
             prepared = tool.prepare(args, kwargs)
             return value_of(await tool.arun(prepared), prepared.ref, returns)
         except FALLBACK_FOR as error:
-            if tool.fallback_function is None:
-                raise
-            return await tool.fallback_function(error, *args, **kwargs)
+            return await tool.arescue(error, args, kwargs)
 
     return call
 
 
-def _sync_reader(tool: GuardedTool) -> Callable[..., Any]:
-    """A read has no record, so its first attempt is the bare function."""
-    function = tool.function
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001  # the tool's own: the flow decides whether to try again
-            first = error
-        try:
-            return tool.read(first, args, kwargs).unwrap()
-        except EffectOnceError as error:
-            if tool.fallback_function is None:
-                raise
-            return tool.fallback_function(error, *args, **kwargs)
-
-    return call
-
-
-def _async_reader(tool: GuardedTool) -> Callable[..., Awaitable[Any]]:
-    function = tool.function
-
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return await function(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001  # the tool's own: the flow decides whether to try again
-            first = error
-        try:
-            return (await tool.aread(first, args, kwargs)).unwrap()
-        except EffectOnceError as error:
-            if tool.fallback_function is None:
-                raise
-            return await tool.fallback_function(error, *args, **kwargs)
-
-    return call
+def _reader(tool: GuardedTool) -> Callable[..., Any]:
+    """A read has no record: it is the function itself, and the policy when it fails."""
+    read = Retrier(tool.retrying, repeatable=True, store=tool.house.store, name=tool.contract.name, env=tool.house.env)
+    return read.around_async(tool.function, tool.arescue) if tool.is_async else read.around(tool.function, tool.rescue)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextvars import ContextVar
 from typing import Any
 
@@ -26,7 +27,8 @@ class EffectRef(Struct, frozen=True):
 
     def __str__(self) -> str:
         where = "/".join(part for part in (self.scope, self.step) if part)
-        return f"{self.tool} {self.reference}" + (f" ({where})" if where else "")
+        name = f"{self.tool} {self.reference}" if self.key else self.tool
+        return f"{name} ({where})" if where else name
 
 
 class Effect(Struct, frozen=True):
@@ -48,6 +50,15 @@ class Effect(Struct, frozen=True):
     def downstream_key(self) -> str:
         """The idempotency key to send: the same on every attempt, at most 255 characters, and it gives nothing away."""
         return downstream_key(self.ref.key, self.ref.tool, self.secret)
+
+    @property
+    def remaining_s(self) -> float:
+        """How many seconds of the call's deadline are left."""
+        return max(0.0, self.deadline - time.monotonic())
+
+    def timeout_s(self, at_most: float) -> float:
+        """A time-out for a request of the tool: what it usually takes *at_most*, or what is left, if that is less."""
+        return min(at_most, self.remaining_s)
 
 
 running: ContextVar[Effect | None] = ContextVar("effectonce_effect", default=None)

@@ -137,8 +137,15 @@ class GaveUp(EffectOnceError):
     """No attempts or time left."""
 
     code = "GAVE_UP"
+    marker: ClassVar[str] = "[effectonce:gave-up]"  # in every message, for a harness that sees only text
     retriable = True
     corrective_action = "Repeat the same call later: it goes on under the same key."
+
+    def __init__(self, message: str, *, verdict: Verdict | None = None, **data: Any) -> None:
+        super().__init__(f"{message.rstrip()} {self.marker}", **data)
+        # Whoever gave up has retried enough: no layer around it does it again.
+        given = Verdict(Bucket.UNKNOWN, Certainty.NOT_SENT) if verdict is None else verdict
+        self.effectonce_verdict = given.but(retry=False, why="a layer inside has given up", retry_after_s=self.retry_after_s)
 
 
 class LeaseLost(EffectOnceError):

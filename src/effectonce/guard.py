@@ -19,21 +19,24 @@ from msgspec import Struct
 
 from effectonce._boundary import Boundary, Delivered, Within, named, place, stable
 from effectonce._cache import ReplayCache
-from effectonce._core.call import Env
 from effectonce._core.classify import Rules, as_rules
 from effectonce._core.codec import NotReadable, encode, encode_error
 from effectonce._core.keys import Part, Stable
 from effectonce._core.ops import Applied, Browse, Confirm, Find, Rearm, Refused, Refute, Sweep, Swept, Tally, WriteReply
+from effectonce._core.patience import Env
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
 from effectonce._drive import Heart
 from effectonce._spool import Spool, default_folder, no_spool
 from effectonce._sweeper import Sweeper
 from effectonce._tool import GuardedTool, House, Tool, wrap
+from effectonce._turns import TurnBudget
+from effectonce.circuit import Circuit
 from effectonce.errors import ContractViolation, Rejected
 from effectonce.health import Health, examine
 from effectonce.outcome import Outcome
-from effectonce.policy import Contract, Downstream, Retry, TimeWindow, seconds, window_of
+from effectonce.policy import Budget, Contract, Downstream, Retry, TimeWindow, kind_of, seconds, window_of
+from effectonce.retry_budget import RetryBudget
 from effectonce.stores import Capabilities, Store, open_store
 from effectonce.stores._keyring import Keyring
 from effectonce.stores._sealed import Sealed
@@ -115,6 +118,8 @@ class Guard:
         one_request: bool = False,
         dedup: TimeWindow | None = None,
         accept_store_loss: bool = False,
+        breaker: Circuit | None = None,
+        budget: RetryBudget | None = None,
     ) -> Callable[[Callable[P, R]], Tool[P, R]]:
         """Guard a function: it is called as before, and its effect lands once.
 
@@ -123,19 +128,20 @@ class Guard:
         key refused for *tombstone* after that, both by default for as long as the kind needs. *not_sent* and *rejected* are exception
         types that tell for certain that nothing happened, and *rules* say what other errors mean. *one_request* says that the tool makes
         one request and that nothing below it retries: then what an error says about the request is believed about the effect.
+        *breaker* and *budget* are those of the dependency that it calls: tools that call the same one share them.
         *separate_dispatch* costs one more write and lets a crash before the tool starts be re-run instead of going in doubt.
         """
 
         def decorate(function: Callable[P, R]) -> Tool[P, R]:
             contract = Contract(
                 name=name or str(getattr(function, "__name__", "")),
-                kind=_kind(kind),
+                kind=kind_of(kind),
                 downstream=Downstream.of(downstream),
                 version=version,
                 identity=None if identity is None else tuple(str(f.value) if isinstance(f, Stable) else f for f in identity),
                 volatile=tuple(volatile),
                 redact=tuple(redact),
-                window_s=window_of(_kind(kind), window),
+                window_s=window_of(kind_of(kind), window),
                 tombstone_s=seconds(tombstone),
                 lease_s=lease_s,
                 wait_s=wait_s,
@@ -150,7 +156,8 @@ class Guard:
                 accept_store_loss=accept_store_loss,
             )
             self._check_store(contract)
-            tool = GuardedTool(self._house, contract, function, None if identity is None else tuple(identity))
+            fields = None if identity is None else tuple(identity)
+            tool = GuardedTool(self._house, contract, function, fields, breaker, budget)
             self._refuse_guessable(tool)
             self._register(tool)
             return cast("Tool[P, R]", wrap(tool))
@@ -249,6 +256,16 @@ class Guard:
             permissions=frozenset(permissions),
         )
         return Within(boundary)
+
+    def turn(self, scope: str, turn: Part, *, tenant: str | None = None, budget: Budget | None = None) -> TurnBudget:
+        """One turn of an agent, from the user's words to the answer: all calls inside spend from one *budget*.
+
+        It is kept in the store, so whoever resumes the turn goes on with what is left. Each attempt costs two more round trips; known
+        outcomes cost nothing. What is used up ends calls with `GaveUp`.
+        """
+        tenant = self._house.tenant if tenant is None else named(tenant, "tenant")
+        name = stable((turn,), "the turn id")[0]
+        return TurnBudget(self.store, tenant, named(scope, "scope"), name, Budget() if budget is None else budget)
 
     # ------------------------------------------------------------ calls
 
@@ -384,13 +401,6 @@ def _sealed(store: Store, keyring: Keyring | None, secret: bytes) -> Store:
 
 class _DidNotHappen(Exception):  # a statement by a person, stored under this name
     """A person found out that the effect did not happen."""
-
-
-def _kind(kind: str | Kind) -> Kind:
-    try:
-        return Kind(kind)
-    except ValueError:
-        raise ContractViolation(f"kind={kind!r}: choose one of {', '.join(Kind)}") from None
 
 
 def _captured(function: Callable[..., Any]) -> list[Any]:

@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal, NoReturn, TypeVar, assert_never
 
 from msgspec import Struct
 
+from effectonce._core.classify import Certainty, classify
 from effectonce._core.codec import PARTIAL, NotReadable, Stored, decode
 from effectonce._core.endings import (
     Ending,
@@ -16,6 +17,7 @@ from effectonce._core.endings import (
     Fresh,
     Lost,
     NothingSent,
+    OutOfPatience,
     Rejection,
     Replay,
 )
@@ -77,19 +79,30 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
             return _in_doubt(effect, f"{reason} ({since_s:.0f} s ago)")
         case NothingSent(error) | GaveUpEnding(error) if not isinstance(error, Exception):
             raise error
-        case NothingSent(error, attempts, exhausted, retry_after_s):
+        case NothingSent(error, attempts, exhausted, retry_after_s, why):
             if not exhausted:
                 raise _stamped(error, effect)
-            message = f"{effect} did not run: {attempts} attempts failed, the last with {type(error).__name__}: {error}"
-            raise GaveUp(message, effect=effect, retry_after_s=retry_after_s) from error
-        case GaveUpEnding(error, attempts, retry_after_s):
+            message = f"{effect} did not run: {_last(attempts, error)}. {_sentence(why)}"
+            verdict = classify(error).but(certainty=Certainty.NOT_SENT)
+            raise GaveUp(message, verdict=verdict, effect=effect, retry_after_s=retry_after_s) from error
+        case GaveUpEnding(error, attempts, retry_after_s, why):
             message = (
-                f"{effect} may have run: attempt {attempts} ended with {type(error).__name__}: {str(error).rstrip('.')}. "
+                f"{effect} may have run: {_last(attempts, error)}. {_sentence(why)}"
                 f"Calling again is safe: the same request goes out under the same key."
             )
-            raise GaveUp(message, effect=effect, retry_after_s=retry_after_s) from error
+            raise GaveUp(message, verdict=classify(error), effect=effect, retry_after_s=retry_after_s) from error
+        case OutOfPatience(why):
+            raise GaveUp(f"{effect} was not run: {why}. Nothing was sent by this call.", effect=effect)
         case _:
             return _refuse(ending, effect)
+
+
+def _last(attempts: int, error: BaseException) -> str:
+    return f"attempt {attempts} ended with {type(error).__name__}: {str(error).rstrip('.')}"
+
+
+def _sentence(why: str) -> str:
+    return f"{why[0].upper()}{why[1:]}. " if why else ""
 
 
 def value_of(ending: Ending, effect: EffectRef, returns: Any) -> Any:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from math import inf
 
+from effectonce._core.backoff import Jitter
 from effectonce._core.breaker import NEVER_COUNTED, UNHEALTHY, Limits
+from effectonce._core.budget import TurnLimits
 from effectonce._core.classify import Bucket, Rule
 from effectonce._core.terms import DAY_S, WINDOW_S, Capability, Kind, Terms, resend_window_s
 from effectonce.errors import ContractViolation
@@ -34,17 +37,53 @@ def _require(condition: bool, message: str) -> None:  # noqa: FBT001  # it reads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How often and how patiently to try: full jitter under one wall-clock deadline."""
+    """How often and how patiently to try, under one wall-clock deadline.
+
+    Delays are drawn below a ceiling that doubles from *base_s*, or from *throttled_base_s* after a rate limit or overload, up to *cap_s*.
+    """
 
     attempts: int = 3
     base_s: float = 0.5
+    throttled_base_s: float = 1.0
     cap_s: float = 20.0
     deadline_s: float = 90.0
+    jitter: Jitter | str = Jitter.FULL
 
     def __post_init__(self) -> None:
         _require(self.attempts >= 1, f"attempts={self.attempts}: a call is at least one attempt")
         _require(0 <= self.base_s <= self.cap_s, f"base_s={self.base_s} and cap_s={self.cap_s}: need 0 <= base_s <= cap_s")
+        _require(self.throttled_base_s >= 0, f"throttled_base_s={self.throttled_base_s}: a delay cannot be negative")
         _require(self.deadline_s > 0, f"deadline_s={self.deadline_s}: a call needs some time")
+        _require(self.jitter in tuple(Jitter), f"jitter={self.jitter!r}: choose one of {', '.join(Jitter)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What one turn of an agent may spend, in whichever process it goes on: see `Guard.turn`.
+
+    A step may be tried *attempts* times, a turn may have *steps* steps and *repairs* repair prompts and take *wall_s* seconds. *by_bucket*
+    bounds how often a turn retries one kind of error, such as `{Bucket.RATE_LIMIT: 2}`.
+    """
+
+    attempts: int = 3
+    steps: int = 8
+    wall_s: float = 90.0
+    repairs: int = 1
+    by_bucket: Mapping[Bucket, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _require(self.attempts >= 1, f"attempts={self.attempts}: a step is at least one attempt")
+        _require(self.steps >= 1, f"steps={self.steps}: a turn is at least one step")
+        _require(0 < self.wall_s < inf, f"wall_s={self.wall_s}: a turn needs some time, and ends some day")
+        _require(self.repairs >= 0, f"repairs={self.repairs}: repair prompts cannot be negative")
+        wrong = [name for name, times in self.by_bucket.items() if name not in tuple(Bucket) or times < 0]
+        _require(not wrong, f"by_bucket={dict(self.by_bucket)!r}: give buckets, and how often each may be retried")
+
+    @property
+    def limits(self) -> TurnLimits:
+        """The part that the core works with."""
+        by_bucket = {Bucket(bucket): times for bucket, times in self.by_bucket.items()}
+        return TurnLimits(self.attempts, self.steps, self.wall_s, self.repairs, by_bucket)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,3 +323,11 @@ class Contract:
 def window_of(kind: Kind, declared: float | timedelta | None) -> float:
     """The declared window, or what this kind usually needs."""
     return WINDOW_S[kind] if declared is None else seconds(declared)
+
+
+def kind_of(kind: str | Kind) -> Kind:
+    """Accept the names that read well in a decorator."""
+    try:
+        return Kind(kind)
+    except ValueError:
+        raise ContractViolation(f"kind={kind!r}: choose one of {', '.join(Kind)}") from None

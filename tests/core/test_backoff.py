@@ -5,11 +5,12 @@ import random
 import pytest
 
 from effectonce import GaveUp, Guard, NotSent, Rejected, Retry
-from effectonce._core.backoff import full_jitter
-from effectonce._core.call import Env, Plan, read_call
+from effectonce._core.backoff import Jitter, full_jitter
 from effectonce._core.classify import Certainty, classifier
 from effectonce._core.endings import NothingSent
-from effectonce._core.ops import Interrupted, Invoke, NotStarted, Raised, Sleep
+from effectonce._core.ops import Invoke, Raised, Sleep
+from effectonce._core.patience import Env, Patience, Retrying
+from effectonce._core.plain import plain_call
 
 
 def test_the_ceiling_doubles_from_the_base_up_to_the_cap():
@@ -76,47 +77,30 @@ class VirtualTime:
                 return done.value, delays
 
 
-def plan(**changes):
+def patience(clock, *, rng=lambda: 1.0, **changes):
+    """What one call has whose first attempt has just failed."""
     settings = {
-        "lease_s": 30,
-        "wait_s": 0,
         "attempts": 100,
         "deadline_s": 10.0,
         "base_s": 1.0,
+        "throttled_base_s": 1.0,
         "cap_s": 4.0,
-        "separate_dispatch": False,
-        "has_probe": False,
-        "classify": classifier((), ()),
-        "encode": bytes,
-        "encode_partial": lambda error: None,
+        "jitter": Jitter.FULL,
+        "classify": classifier((), (), one_request=True),
     }
-    return Plan(**settings | changes)
+    env = Env(now=lambda: clock.now, new_token=lambda: "t", rng=rng)
+    return Patience(Retrying(**settings | changes), env, attempt=1)
 
 
 def test_no_attempt_starts_after_the_deadline():
     clock = VirtualTime()
-    env = Env(now=lambda: clock.now, new_token=lambda: "t", rng=lambda: 1.0)
 
-    ending, delays = clock.run(read_call(plan(), env, TimeoutError()), iter(lambda: Raised(TimeoutError()), None))
+    flow = plain_call(patience(clock), TimeoutError(), repeatable=True)
+    ending, delays = clock.run(flow, iter(lambda: Raised(TimeoutError()), None))
 
     assert isinstance(ending, NothingSent)
     assert delays == [1.0, 2.0, 4.0]
     assert clock.now < 10
-
-
-def test_a_read_that_may_not_start_again_ends():
-    clock = VirtualTime()
-    env = Env(now=lambda: clock.now, new_token=lambda: "t", rng=lambda: 1.0)
-    cancelled = BaseException("cancelled")
-
-    ending, _ = clock.run(read_call(plan(), env, TimeoutError()), iter([NotStarted(cancelled)]))
-    assert ending.error is cancelled
-
-    flow = read_call(plan(), env, TimeoutError())
-    next(flow)
-    with pytest.raises(StopIteration) as done:
-        flow.send(Interrupted(cancelled))
-    assert done.value.value.error is cancelled
 
 
 def test_a_delay_that_the_downstream_asks_for_and_that_does_not_fit_ends_the_call():

@@ -13,12 +13,11 @@ from effectonce import (
     Retry,
     Rule,
     Verdict,
-    classify,
 )
-from effectonce._core.call import Env, read_call
 from effectonce._core.ops import Raised
+from effectonce._core.plain import plain_call
 from tests.core.helpers import QUICK, Ledger, tool
-from tests.core.test_backoff import VirtualTime, plan
+from tests.core.test_backoff import VirtualTime, patience
 from tests.core.test_classify import foreign
 
 
@@ -118,10 +117,10 @@ def test_a_delay_that_does_not_fit_is_handed_back(guard):
 
 def test_a_read_waits_as_long_as_it_is_asked_to():
     clock = VirtualTime()
-    env = Env(now=lambda: clock.now, new_token=lambda: "t", rng=lambda: 0.0)
     busy = http(429, **{"Retry-After": "4"})
 
-    _, delays = clock.run(read_call(plan(classify=classify), env, busy), iter(lambda: Raised(busy), None))
+    flow = plain_call(patience(clock, rng=lambda: 0.0), busy, repeatable=True)
+    _, delays = clock.run(flow, iter(lambda: Raised(busy), None))
 
     assert delays == [4.0, 4.0]  # the third does not fit into the ten seconds of the deadline
 

@@ -6,7 +6,8 @@ import pytest
 
 from effectonce import Found, GaveUp, Guard, InDoubt, NotSent, Rejected, ReplayedFailure, Retry, StoreUnavailable
 from effectonce._core import ops
-from effectonce._core.call import Env, GuardedCall
+from effectonce._core.call import GuardedCall
+from effectonce._core.patience import Env
 from tests.core.helpers import named, tool
 from tests.flaky import FlakyStore
 

@@ -23,10 +23,12 @@ from typing import Any
 from msgspec import Struct
 
 from effectonce._core.backoff import full_jitter
-from effectonce._core.classify import UNKNOWN, Certainty, Classifier, Verdict
+from effectonce._core.budget import Turn
+from effectonce._core.classify import UNKNOWN, Certainty, Verdict
 from effectonce._core.codec import encode_error, printable
-from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, Rejection, Replay
+from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, OutOfPatience, Rejection, Replay
 from effectonce._core.foreign import get
+from effectonce._core.gate import Action
 from effectonce._core.ops import (
     Answer,
     Applied,
@@ -41,6 +43,7 @@ from effectonce._core.ops import (
     Doubt,
     Doubtful,
     Fail,
+    Find,
     Flow,
     Found,
     Held,
@@ -66,9 +69,11 @@ from effectonce._core.ops import (
     Unsend,
     WriteReply,
 )
-from effectonce._core.records import Record, State
+from effectonce._core.patience import Env, Next, Patience, Permit, Retrying
+from effectonce._core.records import TERMINAL, Record, State
 from effectonce._core.terms import Capability
 
+NEVER = Next(Action.FAIL, "an error of another effect says nothing about this one")
 POLL_FIRST_S, POLL_MAX_S, POLL_GROWTH = 0.004, 0.25, 1.6
 STORE_TRIES = 3  # a lost acknowledgement is repeated with the same token before anybody is told
 
@@ -78,23 +83,11 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     lease_s: float
     wait_s: float  # how long to wait for somebody else's call of the same effect; 0 = not at all
-    attempts: int
-    deadline_s: float
-    base_s: float
-    cap_s: float
+    retrying: Retrying
     separate_dispatch: bool
     has_probe: bool
-    classify: Classifier
     encode: Callable[[Any], bytes]
     encode_partial: Callable[[BaseException], bytes | None]
-
-
-class Env(Struct, frozen=True, kw_only=True):
-    """The world outside, as arguments: a monotonic clock, tokens, randomness."""
-
-    now: Callable[[], float]
-    new_token: Callable[[], str]
-    rng: Callable[[], float]
 
 
 class _Again(Struct, frozen=True):
@@ -104,17 +97,33 @@ class _Again(Struct, frozen=True):
 class GuardedCall:
     """One call of one effect. `flow()` is the generator to drive."""
 
-    def __init__(self, request: Request, plan: Plan, env: Env, *, again: bool = False) -> None:
+    def __init__(
+        self, request: Request, plan: Plan, env: Env, *, again: bool = False, turn: Turn | None = None, step: str = ""
+    ) -> None:
         self.request, self.plan, self.env, self.again = request, plan, env, again
         self.key = request.key
         self.in_transaction = request.terms.downstream is Capability.TRANSACTION
-        self.give_up_at = env.now() + plan.deadline_s
-        self.attempt = 0
+        self.patience = Patience(plan.retrying, env, turn, step)
+        self.permit: Permit | None = None
         self.token = ""
         self.epoch = self.sends = 0
         self.unanswered: BaseException | None = None  # the last send of this call that nobody answered for
 
     def flow(self) -> Flow[Ending]:
+        return self._flow() if self.plan.retrying.circuit is None else self._admitted_flow()
+
+    def _admitted_flow(self) -> Flow[Ending]:
+        refusal = self._admit()
+        if refusal is not None:
+            record = yield from Find(self.key)
+            if not isinstance(record, Record) or record.state not in TERMINAL:
+                return NothingSent(refusal, 0, exhausted=False)
+        try:
+            return (yield from self._flow())  # an outcome that is known needs nobody's permit
+        finally:
+            self._release()
+
+    def _flow(self) -> Flow[Ending]:
         while True:
             reply, waited = yield from self._claim()
             match reply:
@@ -131,8 +140,8 @@ class GuardedCall:
 
     def _told(self, ending: Ending) -> Ending:
         """A call that may have sent something does not end as if it had not, whatever it met afterwards."""
-        if self.unanswered is not None and isinstance(ending, Unavailable | Busy | Latched | NothingSent):
-            return GaveUp(self.unanswered, self.attempt)
+        if self.unanswered is not None and isinstance(ending, Unavailable | Busy | Latched | NothingSent | OutOfPatience):
+            return GaveUp(self.unanswered, self.patience.attempt)
         return ending
 
     # ------------------------------------------------------------ claim
@@ -142,7 +151,7 @@ class GuardedCall:
         self.token = self.env.new_token()
         dispatch = not (self.plan.separate_dispatch or self.in_transaction)
         claim = Claim(self.request, self.token, self.plan.lease_s, dispatch, self.again)
-        wait_until, pause_s, waited = min(self.give_up_at, self.env.now() + self.plan.wait_s), POLL_FIRST_S, False
+        wait_until, pause_s, waited = min(self.patience.give_up_at, self.env.now() + self.plan.wait_s), POLL_FIRST_S, False
         while True:
             reply = yield claim
             if isinstance(reply, Unavailable):
@@ -183,16 +192,26 @@ class GuardedCall:
 
     def _own(self, *, dispatched: bool) -> Flow[Ending | _Again]:
         """Run the tool until its outcome is known, or known to be unknown."""
+        patience, retrying = self.patience, self.plan.retrying
+        refusal = "" if patience.turn is None else (yield from patience.begin())
+        if refusal:
+            yield from self._let_go(dispatched=dispatched)
+            return OutOfPatience(refusal)
         while True:
+            closed = None if retrying.circuit is None or self.permit is not None else self._admit()
+            if closed is not None:
+                yield from self._let_go(dispatched=dispatched)
+                return NothingSent(closed, patience.attempt, exhausted=False)
             if not dispatched and not self.in_transaction:
-                refusal = yield from self._dispatch()
-                if refusal is not None:
-                    return refusal
-            self.attempt += 1
+                denial = yield from self._dispatch()
+                if denial is not None:
+                    return denial
+            patience.attempt += 1
             answer = yield from self._run()
             ending: Ending | _Again | None = None
             match answer:
                 case Ok(value):
+                    self._tell(None)
                     return (yield from self._complete(value))
                 case Refused():
                     yield from Renew(self.key, self.token, self.epoch, 0)  # latched, or somebody else's: the claim will tell
@@ -215,8 +234,37 @@ class GuardedCall:
 
     def _run(self) -> Flow[Answer | Refused | Unavailable | Unconfirmed]:
         if self.in_transaction:
-            return (yield from Transact(self.key, self.token, self.epoch, self.attempt, self.give_up_at))
-        return (yield from Invoke(self.key, self.token, self.epoch, self.attempt, self.give_up_at))
+            return (yield from Transact(self.key, self.token, self.epoch, self.patience.attempt, self.patience.give_up_at))
+        return (yield from Invoke(self.key, self.token, self.epoch, self.patience.attempt, self.patience.give_up_at))
+
+    def _let_go(self, *, dispatched: bool) -> Flow[None]:
+        """Nothing leaves after all: whoever calls next need not wait for our lease."""
+        if dispatched:
+            yield from self._take_back(0)
+        else:
+            yield from Renew(self.key, self.token, self.epoch, 0)
+
+    def _admit(self) -> Exception | None:
+        """Ask the dependency's circuit for a permit. None: we have one."""
+        assert self.plan.retrying.circuit is not None
+        asked = self.plan.retrying.circuit.try_admit()
+        if isinstance(asked, Exception):
+            return asked
+        self.permit = asked
+        return None
+
+    def _tell(self, verdict: Verdict | None) -> None:
+        """How the attempt ended, for the circuit and the retry budget of the dependency."""
+        permit, self.permit = self.permit, None
+        if permit is not None:
+            permit.succeeded() if verdict is None else permit.failed(verdict)
+        if verdict is None and self.plan.retrying.tokens is not None:
+            self.plan.retrying.tokens.succeeded()
+
+    def _release(self) -> None:
+        permit, self.permit = self.permit, None
+        if permit is not None:
+            permit.released()
 
     def _dispatch(self) -> Flow[Ending | _Again | None]:
         """Write down that the next request may leave. None: it may."""
@@ -254,7 +302,7 @@ class GuardedCall:
                 return Fresh(value, outcome=outcome) if outcome == self.plan.encode(value) else Replay(reply, coalesced=False)
             case Held(epoch):
                 self.epoch = epoch  # a lease that is over was taken again
-                last = self.attempt >= self.plan.attempts
+                last = self.patience.attempt >= self.plan.retrying.attempts
                 # This write waits for a COMMIT of ours that is still under way. If it is let through, that one will never land.
                 reply = yield from self._insist(Renew(self.key, self.token, epoch, 0 if last else self.plan.lease_s))
                 if isinstance(reply, Applied):
@@ -262,7 +310,7 @@ class GuardedCall:
                 self.unanswered = error
             case _:
                 pass
-        return GaveUp(error, self.attempt) if isinstance(reply, Unavailable) else _Again()
+        return GaveUp(error, self.patience.attempt) if isinstance(reply, Unavailable) else _Again()
 
     def _persist(self, op: Op[WriteReply]) -> Flow[WriteReply]:
         """The effect has happened: keep trying to write it down for as long as the caller's deadline allows, then keep it here."""
@@ -271,7 +319,7 @@ class GuardedCall:
             reply = yield from op
             if not isinstance(reply, Unavailable):
                 return reply
-            left_s = self.give_up_at - self.env.now()  # looked at once: a moment later it may be below zero
+            left_s = self.patience.give_up_at - self.env.now()  # looked at once: a moment later it may be below zero
             failures += 1
             if left_s <= 0:
                 break
@@ -294,43 +342,36 @@ class GuardedCall:
         """The tool raised. None: wait is over, try again."""
         if get(error, "effectonce_of") not in (None, self.key) and not self.in_transaction:
             # A guarded call inside this tool failed. What that says about its own effect says nothing about ours.
-            return (yield from self._ambiguous(error, UNKNOWN, None))
+            return (yield from self._ambiguous(error, UNKNOWN, NEVER))
         partial = self.plan.encode_partial(error)
         if partial is not None and not self.in_transaction:
             reply = yield from self._persist(Complete(self.key, self.token, self.epoch, partial))
             if isinstance(reply, Refused):
                 yield from Attest(self.key, "an owner that had lost its lease reports a partial success", partial)
             return Rejection(error)
-        verdict = self.plan.classify(error)
+        verdict = self.plan.retrying.classify(error)
         if self.in_transaction and verdict.certainty is not Certainty.REJECTED:
             # The transaction was rolled back, whatever the error: nothing happened.
             verdict = verdict.but(certainty=Certainty.NOT_SENT, retry=verdict.retryable)
-        delay_s = self._next_delay(error, verdict)
-        match verdict.certainty:
-            case Certainty.REJECTED if verdict.final:
-                return (yield from self._rejected(error))
-            case Certainty.NOT_SENT | Certainty.REJECTED:
-                return (yield from self._had_no_effect(error, verdict, delay_s))
-            case Certainty.AMBIGUOUS | Certainty.ACTED:
-                return (yield from self._ambiguous(error, verdict, delay_s))
+        self._tell(verdict)
+        if verdict.final:
+            return (yield from self._rejected(error))
+        repeatable = self.request.terms.resend_s > 0
+        then = yield from self.patience.after(error, verdict, repeatable=repeatable, probe=self.plan.has_probe)
+        if verdict.certainty in (Certainty.NOT_SENT, Certainty.REJECTED):
+            return (yield from self._had_no_effect(error, verdict, then))
+        return (yield from self._ambiguous(error, verdict, then))
 
-    def _next_delay(self, error: BaseException, verdict: Verdict) -> float | None:
-        """How long to wait before the next attempt; None if there is none."""
-        if not verdict.retryable or not isinstance(error, Exception) or self.attempt >= self.plan.attempts:
-            return None
-        delay_s = full_jitter(self.attempt, self.plan.base_s, self.plan.cap_s, self.env.rng)
-        delay_s = max(delay_s, verdict.retry_after_s or 0.0)
-        return delay_s if self.env.now() + delay_s < self.give_up_at else None
-
-    def _had_no_effect(self, error: BaseException, verdict: Verdict, delay_s: float | None) -> Flow[Ending | None]:
-        reply = yield from self._take_back(0.0 if delay_s is None else self.plan.lease_s)
+    def _had_no_effect(self, error: BaseException, verdict: Verdict, then: Next) -> Flow[Ending | None]:
+        reply = yield from self._take_back(0.0 if then.delay_s is None else self.plan.lease_s)
         # If it is unknown whether this was written, another send could be taken back by it: stop here.
-        if delay_s is not None and isinstance(reply, Applied) and (yield from self._pause(delay_s)):
+        if then.delay_s is not None and isinstance(reply, Applied) and (yield from self._pause(then.delay_s)):
             return None
+        attempts, after_s = self.patience.attempt, verdict.retry_after_s
         if self.sends > 0 or isinstance(reply, Refused):
             # An earlier attempt, or whoever owns the record now, may have done it.
-            return GaveUp(error, self.attempt, verdict.retry_after_s)
-        return NothingSent(error, self.attempt, exhausted=verdict.retryable, retry_after_s=verdict.retry_after_s)
+            return GaveUp(error, attempts, after_s, then.why)
+        return NothingSent(error, attempts, exhausted=then.worthwhile, retry_after_s=after_s, why=then.why)
 
     def _pause(self, delay_s: float) -> Flow[bool]:
         """Wait for the next attempt while holding the claim. False: the caller was cancelled, and the claim is let go."""
@@ -364,17 +405,17 @@ class GuardedCall:
     def _unrecorded(self, error: BaseException) -> Ending:
         """It was refused, but that is not written down: whoever calls next does not know, and may send it again."""
         if self.request.terms.resend_s > 0:
-            return GaveUp(error, self.attempt)
+            return GaveUp(error, self.patience.attempt)
         return Lost(error, f"refused ({printable(error)}), but the store could not write that down")
 
-    def _ambiguous(self, error: BaseException, verdict: Verdict, delay_s: float | None) -> Flow[Ending | None]:
+    def _ambiguous(self, error: BaseException, verdict: Verdict, then: Next) -> Flow[Ending | None]:
         if self.request.terms.resend_s > 0:
             self.unanswered = error
-            if delay_s is not None and (yield from self._pause(delay_s)):
+            if then.delay_s is not None and (yield from self._pause(then.delay_s)):
                 return None
-            if delay_s is None:
+            if then.delay_s is None:
                 yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
-            return GaveUp(error, self.attempt, verdict.retry_after_s)
+            return GaveUp(error, self.patience.attempt, verdict.retry_after_s, then.why)
         reason = f"{verdict.why} ({type(error).__name__}: {printable(error)})"
         reply = yield from self._persist(Doubt(self.key, self.token, self.epoch, reason))
         if self.plan.has_probe and isinstance(error, Exception) and isinstance(reply, Applied):
@@ -406,7 +447,7 @@ class GuardedCall:
         match answer:
             case Ok(Found(result)):
                 return (yield from self._complete(result, by="probe"))
-            case Ok(NotFound()) if may_rerun and self.attempt < self.plan.attempts and self.env.now() < self.give_up_at:
+            case Ok(NotFound()) if may_rerun and self._may_try_again():
                 rerun = yield from self._insist(Rerun(self.key, self.token, self.epoch, self.plan.lease_s))
         if isinstance(rerun, Applied):
             return (yield from self._own(dispatched=False))
@@ -414,6 +455,10 @@ class GuardedCall:
         if isinstance(answer, Raised) and not isinstance(answer.error, Exception):
             return Lost(answer.error, "the probe was interrupted")
         return Doubtful(doubtful.since_s, f"{doubtful.reason}; {_what_the_probe_said(answer)}")
+
+    def _may_try_again(self) -> bool:
+        patience = self.patience
+        return patience.attempt < self.plan.retrying.attempts and self.env.now() < patience.give_up_at
 
 
 def _what_the_probe_said(answer: Answer) -> str:
@@ -426,23 +471,3 @@ def _what_the_probe_said(answer: Answer) -> str:
             return f"the probe returned {type(value).__name__} instead of Found, NotFound or CannotTell"
         case Raised(error) | NotStarted(error):
             return f"the probe failed ({type(error).__name__}: {printable(error)})"
-
-
-def read_call(plan: Plan, env: Env, error: BaseException) -> Flow[Ending]:
-    """A read that failed once already: no record, only retries."""
-    give_up_at, attempt = env.now() + plan.deadline_s, 1
-    while True:
-        verdict = plan.classify(error)
-        delay_s = max(full_jitter(attempt, plan.base_s, plan.cap_s, env.rng), verdict.retry_after_s or 0.0)
-        exhausted = attempt >= plan.attempts or env.now() + delay_s >= give_up_at
-        if not verdict.retryable or not isinstance(error, Exception) or exhausted:
-            return NothingSent(error, attempt, exhausted=verdict.retryable and attempt > 1, retry_after_s=verdict.retry_after_s)
-        slept = yield from Sleep(delay_s)
-        if isinstance(slept, Interrupted):
-            return NothingSent(slept.error, attempt, exhausted=False)
-        attempt += 1
-        match (yield from Invoke("", "", 0, attempt, give_up_at)):
-            case Ok(value):
-                return Fresh(value)
-            case Raised(error) | NotStarted(error):
-                pass

@@ -36,6 +36,7 @@ class NothingSent(Struct, frozen=True):
     attempts: int
     exhausted: bool
     retry_after_s: float | None = None  # what the downstream asked for
+    why: str = ""  # there is no other attempt
 
 
 class GaveUp(Struct, frozen=True):
@@ -44,6 +45,13 @@ class GaveUp(Struct, frozen=True):
     error: BaseException
     attempts: int
     retry_after_s: float | None = None
+    why: str = ""
+
+
+class OutOfPatience(Struct, frozen=True):
+    """The turn has spent what it may. This call sent nothing."""
+
+    why: str
 
 
 class Lost(Struct, frozen=True):
@@ -65,6 +73,7 @@ Ending: TypeAlias = (
     | Rejection
     | NothingSent
     | GaveUp
+    | OutOfPatience
     | Lost
     | Fenced
     | Busy

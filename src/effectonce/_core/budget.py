@@ -1,0 +1,149 @@
+"""What retries may cost: the tokens of one dependency, and the patience of one turn. Pure.
+
+A budget stops storms, it does not keep effects apart: the record does that. So where a store cannot be asked, a call goes on with what
+this process knows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from effectonce._core.ops import Cell, Flow, ReadCell, Unavailable, WriteCell
+from effectonce._core.terms import DAY_S
+from effectonce._core.verdicts import Bucket, Verdict
+
+TRIES = 20  # how often somebody else may be faster before this process goes on with what it knows
+
+
+# ---------------------------------------------------------------- the tokens of a dependency
+
+
+class TokenBucket:
+    """Retries take tokens out, successes put some in: when a dependency answers nobody, nobody retries for long."""
+
+    __slots__ = ("capacity", "earns", "level")
+
+    def __init__(self, capacity: float, earns: float = 1.0, level: float | None = None) -> None:
+        self.capacity, self.earns = capacity, earns
+        self.level = capacity if level is None else min(level, capacity)
+
+    def charge(self, cost: float) -> bool:
+        """Take *cost* out, when a retry is scheduled and not when it leaves: otherwise a thousand would pass before the first is counted."""
+        if self.level < cost:
+            return False
+        self.level -= cost
+        return True
+
+    def succeeded(self, times: int = 1) -> None:
+        self.level = min(self.capacity, self.level + times * self.earns)
+
+
+class Costs(Struct, frozen=True):
+    """What a retry costs, by what went wrong."""
+
+    other: float
+    by_bucket: dict[Bucket, float]
+
+    def of(self, verdict: Verdict) -> float:
+        return self.by_bucket.get(verdict.bucket, self.other)
+
+
+def charge_shared(name: str, cost: float, bucket: TokenBucket, earned: int, keep_s: float) -> Flow[bool | None]:
+    """Charge the bucket that processes share; None: the store cannot tell. *bucket* is left as full as the shared one."""
+    cell: Any = yield ReadCell(name)
+    for _ in range(TRIES):
+        if isinstance(cell, Unavailable):
+            return None
+        bucket.level = min(bucket.capacity, _level(cell, bucket.capacity))
+        bucket.succeeded(earned)
+        charged = bucket.charge(cost)
+        cell = yield WriteCell(name, cell.revision, _encode(bucket.level), keep_s)
+        if cell is None:
+            return charged
+    return None
+
+
+def _level(cell: Cell, capacity: float) -> float:
+    return msgspec.msgpack.decode(cell.value, type=float) if cell.value else capacity
+
+
+# ---------------------------------------------------------------- the patience of a turn
+
+
+class TurnLimits(Struct, frozen=True):
+    """What one turn may spend."""
+
+    attempts: int  # per step
+    steps: int
+    wall_s: float
+    repairs: int
+    by_bucket: dict[Bucket, int]  # retries of one kind of error, per turn
+
+
+class Spent(Struct, frozen=True, array_like=True):
+    """What a turn has spent so far, in all processes that worked on it."""
+
+    started_at: float  # by the store's clock
+    steps: dict[str, int]  # how often each was tried
+    retries: dict[str, int]  # by bucket
+    repairs: int = 0
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Spent).decode
+
+
+class Purchase(Struct, frozen=True):
+    """One attempt of a step, and after which kind of error; or one repair prompt."""
+
+    step: str = ""
+    after: Bucket | None = None
+    repair: bool = False
+
+
+class Turn:
+    """The budget of one turn, kept in a cell: it outlives a crash, and every process that enters the turn spends from it."""
+
+    def __init__(self, name: str, limits: TurnLimits, shown: str) -> None:
+        self.name, self.limits, self.shown = name, limits, shown
+        self.left_s = limits.wall_s  # as of the last purchase
+
+    def spend(self, purchase: Purchase) -> Flow[str]:
+        """Why not; "" if it is paid."""
+        cell: Any = yield ReadCell(self.name)
+        for _ in range(TRIES):
+            if isinstance(cell, Unavailable):
+                return ""
+            spent = _decode(cell.value) if cell.value else Spent(cell.now, {}, {})
+            self.left_s = spent.started_at + self.limits.wall_s - cell.now
+            after, refusal = self._buy(spent, purchase)
+            if refusal:
+                return refusal
+            cell = yield WriteCell(self.name, cell.revision, _encode(after), self.limits.wall_s + DAY_S)
+            if cell is None:
+                break
+        return ""
+
+    def _buy(self, spent: Spent, purchase: Purchase) -> tuple[Spent, str]:
+        limits, shown, step, after = self.limits, self.shown, purchase.step, purchase.after
+        steps, retries, repairs = dict(spent.steps), dict(spent.retries), spent.repairs
+        if self.left_s <= 0:
+            return spent, f"{shown} has taken its {limits.wall_s:g} s"
+        if purchase.repair:
+            repairs += 1
+            if repairs > limits.repairs:
+                return spent, f"{shown} has had its {limits.repairs} repair prompt(s)"
+        else:
+            steps[step] = steps.get(step, 0) + 1
+            if len(steps) > limits.steps:
+                return spent, f"{shown} has taken its {limits.steps} steps"
+            if steps[step] > limits.attempts:
+                return spent, f"this step of {shown} was tried {limits.attempts} times"
+        if after is not None:
+            retries[after] = retries.get(after, 0) + 1
+            if retries[after] > limits.by_bucket.get(after, retries[after]):
+                return spent, f"{shown} has retried {after} {limits.by_bucket[after]} time(s)"
+        return Spent(spent.started_at, steps, retries, repairs), ""

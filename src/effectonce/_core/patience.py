@@ -1,0 +1,136 @@
+"""How long one call goes on: the same rules for a guarded call, a read and a plain function.
+
+Layers that retry inside each other do not multiply: whoever gave up has retried enough, and its `GaveUp` is retried by nobody. What an
+outer loop of somebody else's adds is bounded by the turn, if there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec import Struct
+
+from effectonce._core.backoff import Jitter, delay
+from effectonce._core.budget import Purchase, Turn
+from effectonce._core.classify import Classifier
+from effectonce._core.gate import GOES_ON, Action, gate
+from effectonce._core.ops import Flow
+from effectonce._core.verdicts import Bucket, Verdict
+
+THROTTLED = frozenset({Bucket.RATE_LIMIT, Bucket.OVERLOADED})
+
+
+class Tokens(Protocol):
+    """The retry budget of a dependency."""
+
+    @property
+    def succeeded(self) -> Callable[[], object]: ...
+
+    def charge(self, verdict: Verdict) -> Flow[bool]: ...
+
+
+class Permit(Protocol):
+    """The right to make one call; say once how it ended."""
+
+    def succeeded(self) -> None: ...
+
+    def failed(self, error: object, /) -> None: ...
+
+    def released(self) -> None: ...
+
+
+class Circuit(Protocol):
+    """The breaker of a dependency."""
+
+    def try_admit(self) -> Permit | Exception: ...
+
+
+class Retrying(Struct, frozen=True, kw_only=True):
+    """How often and how patiently to try."""
+
+    attempts: int
+    deadline_s: float
+    base_s: float
+    throttled_base_s: float
+    cap_s: float
+    jitter: Jitter
+    classify: Classifier
+    tokens: Tokens | None = None
+    circuit: Circuit | None = None
+
+
+class Env(Struct, frozen=True, kw_only=True):
+    """The world outside, as arguments: a monotonic clock, tokens, randomness."""
+
+    now: Callable[[], float]
+    new_token: Callable[[], str]
+    rng: Callable[[], float]
+
+
+class Next(Struct, frozen=True):
+    """What to do about an error. With a delay: try again after it."""
+
+    action: Action
+    why: str
+    delay_s: float | None = None
+    gave_up: bool = False  # there is no other attempt
+
+    @property
+    def worthwhile(self) -> bool:
+        """Another attempt could go better, whether or not there is one."""
+        return self.gave_up or self.delay_s is not None
+
+
+class Patience:
+    """What is left of one call's attempts and time."""
+
+    __slots__ = ("attempt", "env", "give_up_at", "how", "previous_s", "step", "turn")
+
+    def __init__(
+        self,
+        how: Retrying,
+        env: Env,
+        turn: Turn | None = None,
+        step: str = "",
+        started_at: float | None = None,
+        attempt: int = 0,
+    ) -> None:
+        self.how, self.env, self.turn, self.step = how, env, turn, step
+        self.give_up_at = (env.now() if started_at is None else started_at) + how.deadline_s
+        self.attempt = attempt
+        self.previous_s = 0.0
+
+    def begin(self) -> Flow[str]:
+        """Take an attempt from the turn. Why not; "" if there is nothing against it."""
+        return "" if self.turn is None else (yield from self._spend(None))
+
+    def after(self, error: BaseException, verdict: Verdict, *, repeatable: bool, probe: bool = False) -> Flow[Next]:
+        """What to do about this error. A retry is paid for when it is scheduled, not when it leaves."""
+        row, how, now = gate(verdict, repeatable=repeatable, probe=probe), self.how, self.env.now()
+        if row.action not in GOES_ON or not isinstance(error, Exception):
+            return Next(row.action, row.why)
+        if self.attempt >= how.attempts:
+            return _enough(f"it was tried {how.attempts} times" if how.attempts > 1 else "it may be tried only once")
+        base_s = how.throttled_base_s if verdict.bucket in THROTTLED else how.base_s
+        delay_s = delay(how.jitter, self.attempt, self.previous_s, base_s, how.cap_s, self.env.rng)
+        delay_s = max(delay_s, verdict.retry_after_s or 0.0)
+        if now + delay_s >= self.give_up_at:
+            return _enough(f"the next attempt would be in {delay_s:.3g} s, which is too late")
+        refusal = "" if self.turn is None else (yield from self._spend(verdict.bucket))
+        if refusal or now + delay_s >= self.give_up_at:
+            return _enough(refusal or f"the next attempt would be in {delay_s:.3g} s, when its turn is over")
+        if how.tokens is not None and not (yield from how.tokens.charge(verdict)):
+            return _enough("too many retries go there already: its retry budget is empty")
+        self.previous_s = delay_s
+        return Next(row.action, row.why, delay_s)
+
+    def _spend(self, after: Bucket | None) -> Flow[str]:
+        assert self.turn is not None
+        refusal = yield from self.turn.spend(Purchase(self.step, after))
+        self.give_up_at = min(self.give_up_at, self.env.now() + self.turn.left_s)
+        return refusal
+
+
+def _enough(why: str) -> Next:
+    return Next(Action.HAND_BACK, why, gave_up=True)

@@ -1,0 +1,76 @@
+"""The retry budget of a dependency: when it answers nobody, nobody goes on asking."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from itertools import count
+from math import inf
+
+from effectonce._core.budget import Costs, TokenBucket, charge_shared
+from effectonce._core.classify import Bucket, Verdict
+from effectonce._core.ops import Flow
+from effectonce._core.terms import DAY_S
+from effectonce.errors import ContractViolation
+
+COSTS = {Bucket.RATE_LIMIT: 5.0, Bucket.OVERLOADED: 5.0}
+
+
+class RetryBudget:
+    """Tokens for retries of one dependency. A retry takes some out when it is scheduled, a success puts some in.
+
+    It begins full. With the defaults, 35 retries are free, and then there is one for every 14 calls that succeed: a storm has nothing to
+    feed on. *costs* says what a retry costs after which kind of error, *cost* after all others. A *shared* budget is one for all processes
+    on the store of the guard; only retries ask the store, and while it cannot be asked each process counts for itself.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        capacity: float = 500.0,
+        cost: float = 14.0,
+        costs: Mapping[Bucket, float] | None = None,
+        earns: float = 1.0,
+        shared: bool = False,
+    ) -> None:
+        by_bucket = COSTS if costs is None else {Bucket(bucket): price for bucket, price in costs.items()}
+        if not name:
+            raise ContractViolation("a retry budget needs the name of its dependency")
+        if not 0 < capacity < inf:
+            raise ContractViolation(f"capacity={capacity}: a budget holds some tokens, and not all there are")
+        if min(cost, *by_bucket.values(), earns) < 0:
+            raise ContractViolation(f"cost={cost}, costs={by_bucket}, earns={earns}: none of them can be negative")
+        self.name, self.shared = name, shared
+        self._costs, self._bucket, self._lock = Costs(cost, by_bucket), TokenBucket(capacity, earns), threading.Lock()
+        self._counter, self._counted = count(), 0  # successes; `next` is atomic, += is not
+        self.succeeded = self._counter.__next__  # a call of it is all that a success costs
+
+    @property
+    def level(self) -> float:
+        """How many tokens this process knows of."""
+        with self._lock:
+            self._bucket.succeeded(self._earned())
+            return self._bucket.level
+
+    def charge(self, verdict: Verdict) -> Flow[bool]:
+        """May a call that failed like this be tried again? It is charged now."""
+        cost = self._costs.of(verdict)
+        with self._lock:
+            earned = self._earned()
+        if self.shared:
+            bucket = TokenBucket(self._bucket.capacity, self._bucket.earns)
+            charged = yield from charge_shared(f"retry-budget/{self.name}", cost, bucket, earned, DAY_S)
+            if charged is not None:
+                with self._lock:
+                    self._bucket.level = bucket.level
+                return charged
+        with self._lock:
+            self._bucket.succeeded(earned)
+            return self._bucket.charge(cost)
+
+    def _earned(self) -> int:
+        """Successes since the last look. The caller holds the lock."""
+        passed = next(self._counter) - self._counted
+        self._counted += passed + 1  # to look is to count, too
+        return passed

@@ -1,0 +1,18 @@
+import pytest
+
+from tests.vendors.conftest import Wire
+
+
+@pytest.fixture(scope="session")
+def server():
+    wire = Wire()
+    yield wire
+    wire.server.shutdown()
+    wire.server.server_close()
+
+
+@pytest.fixture
+def wire(server):
+    server.says(200, {})
+    server.requests = 0
+    return server

@@ -1,0 +1,362 @@
+"""`retry` for plain functions and blocks, in both colours, with breaker and budget, and without a store."""
+
+import asyncio
+import functools
+
+import pytest
+
+from effectonce import (
+    Breaker,
+    Bucket,
+    Certainty,
+    Circuit,
+    CircuitOpen,
+    ContractViolation,
+    GaveUp,
+    Jitter,
+    Retry,
+    RetryBudget,
+    StoreUnavailable,
+    Verdict,
+    retry,
+)
+from effectonce._core.backoff import decorrelated_jitter, delay, equal_jitter
+from effectonce.stores.memory import MemoryStore
+
+QUICK = Retry(base_s=0, cap_s=0)
+REFUSED = ConnectionRefusedError(111, "Connection refused")
+COLOURS = ("sync", "async")
+
+
+class Called:
+    """A function that raises what it is told to, decorated in one colour."""
+
+    def __init__(self, colour, *errors, **settings):
+        self.errors, self.calls, self._async = list(errors), 0, colour == "async"
+        policy = settings.pop("policy", QUICK)
+        self._function = retry(policy, **settings)(self._coroutine if self._async else self._plain)
+
+    def _plain(self, value="done"):
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return value
+
+    async def _coroutine(self, value="done"):
+        return self._plain(value)
+
+    def __call__(self, *args, **kwargs):
+        return asyncio.run(self._function(*args, **kwargs)) if self._async else self._function(*args, **kwargs)
+
+
+@pytest.fixture(params=COLOURS)
+def called(request):
+    return functools.partial(Called, request.param)
+
+
+def test_what_succeeds_is_called_once_with_its_arguments(called):
+    call = called(kind="read")
+    assert call("other") == "other"
+    assert call(value="by name") == "by name"
+    assert call.calls == 2
+
+
+def test_what_certainly_was_not_sent_is_tried_again(called):
+    call = called(REFUSED, REFUSED)
+    assert call() == "done"
+    assert call.calls == 3
+
+
+def test_what_may_have_happened_is_not_tried_again_unless_that_does_no_harm(called):
+    silent = TimeoutError("no answer")
+    write = called(silent)
+    with pytest.raises(TimeoutError):
+        write()
+    assert write.calls == 1
+    for kind in ("read", "idempotent_write"):
+        assert called(TimeoutError("no answer"), kind=kind)() == "done"
+    assert silent.__traceback__ is not None
+
+
+def test_it_gives_up_with_a_marker_and_says_why(called):
+    call = called(*[REFUSED] * 9)
+    with pytest.raises(GaveUp, match=r"attempt 3 ended with ConnectionRefusedError.*It was tried 3 times") as caught:
+        call()
+    assert call.calls == 3
+    assert caught.value.marker in str(caught.value)
+    assert caught.value.__cause__ is REFUSED
+    assert "eff_" not in str(caught.value)
+
+
+def test_an_error_that_stays_is_raised_as_it_is(called):
+    call = called(ValueError("wrong"), kind="read")
+    with pytest.raises(ValueError, match="wrong"):
+        call()
+    assert call.calls == 1
+
+
+def test_one_attempt_is_no_retry_and_raises_the_error_itself(called):
+    with pytest.raises(ConnectionRefusedError):
+        called(REFUSED, policy=Retry(attempts=1))()
+
+
+def test_layers_inside_each_other_do_not_multiply(called):
+    calls = []
+
+    @retry(QUICK, kind="read")
+    @retry(QUICK, kind="read")
+    @retry(QUICK, kind="read")
+    def fetch():
+        calls.append(1)
+        raise REFUSED
+
+    with pytest.raises(GaveUp) as caught:
+        fetch()
+    assert len(calls) == 3
+    assert caught.value.effectonce_verdict.bucket is Bucket.UNREACHABLE
+
+
+def test_rules_say_what_an_error_means(called):
+    again = {KeyError: Verdict(Bucket.SERVER_ERROR, Certainty.NOT_SENT)}
+    assert called(KeyError("later"), rules=again)() == "done"
+
+
+def test_a_delay_that_does_not_fit_is_handed_back_at_once(called):
+    class Busy(Exception):
+        status_code, headers = 429, {"Retry-After": "600"}
+
+    call = called(Busy(), kind="read", policy=Retry(deadline_s=5))
+    with pytest.raises(GaveUp, match="which is too late") as caught:
+        call()
+    assert caught.value.retry_after_s == 600
+    assert call.calls == 1
+
+
+# ---------------------------------------------------------------- with a breaker and a budget
+
+
+def test_an_open_circuit_lets_nothing_through_and_costs_no_attempt(called):
+    circuit = Circuit("bank", Breaker(failures=2))
+    call = called(*[REFUSED] * 9, breaker=circuit)
+    with pytest.raises(CircuitOpen):
+        call()  # it opened after the second attempt, and the third was not made
+    assert call.calls == 2
+    with pytest.raises(CircuitOpen):
+        call()
+    assert call.calls == 2
+
+
+def test_success_and_failure_are_told_to_the_circuit(called):
+    circuit = Circuit("bank", Breaker(failures=5))
+    call = called(REFUSED, breaker=circuit)
+    assert call() == "done"
+    assert call() == "done"
+    stats = circuit.stats()
+    assert (stats.succeeded, stats.failed) == (2, 1)
+
+
+def test_an_empty_budget_ends_retries_and_not_first_attempts(called):
+    budget = RetryBudget("bank", capacity=14)
+    call = called(*[REFUSED] * 9, budget=budget)
+    with pytest.raises(GaveUp, match="its retry budget is empty"):
+        call()
+    assert call.calls == 2
+    with pytest.raises(GaveUp, match="its retry budget is empty"):
+        call()
+    assert call.calls == 3
+    for _ in range(14):
+        budget.succeeded()
+    call.errors = [REFUSED]
+    assert call() == "done"
+
+
+def test_success_fills_the_budget(called):
+    budget = RetryBudget("bank", capacity=28)
+    call = called(REFUSED, budget=budget)
+    assert call() == "done"
+    assert budget.level == 15
+    call()
+    assert budget.level == 16
+
+
+def test_a_shared_budget_needs_a_store(called):
+    shared = RetryBudget("bank", capacity=14, shared=True)
+    with pytest.raises(ContractViolation, match="say through which store"):
+        called(budget=shared)
+    store = MemoryStore()
+    assert called(REFUSED, budget=shared, store=store)() == "done"
+    with pytest.raises(GaveUp, match="budget is empty"):
+        called(REFUSED, budget=RetryBudget("bank", capacity=14, shared=True), store=store)()
+
+
+def test_a_store_that_is_gone_does_not_end_a_call(called):
+    class Away(MemoryStore):
+        def apply(self, op):
+            raise StoreUnavailable("gone")
+
+        async def aapply(self, op):
+            raise StoreUnavailable("gone")
+
+    assert called(REFUSED, budget=RetryBudget("bank", shared=True), store=Away())() == "done"
+
+
+def test_a_cancelled_call_says_nothing_about_the_dependency():
+    circuit = Circuit("bank", Breaker(failures=1))
+
+    async def main():
+        started = asyncio.Event()
+
+        @retry(breaker=circuit)
+        async def call():
+            started.set()
+            await asyncio.Event().wait()
+
+        task = asyncio.create_task(call())
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert circuit.stats().neutral == 1
+
+
+def test_a_call_cancelled_while_it_waits_is_cancelled():
+    async def main():
+        failed = asyncio.Event()
+
+        @retry(base_s=1e6, cap_s=1e6, deadline_s=1e9)
+        async def call():
+            failed.set()
+            raise REFUSED
+
+        task = asyncio.create_task(call())
+        await failed.wait()
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+def test_an_interruption_in_a_later_attempt_goes_through(called):
+    circuit = Circuit("bank", Breaker(failures=5))
+    call = called(REFUSED, KeyboardInterrupt(), breaker=circuit)
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    assert circuit.stats().neutral == 1
+
+
+# ---------------------------------------------------------------- blocks
+
+
+def run_block(colour, body, retrier):
+    if colour == "sync":
+        for attempt in retrier:
+            with attempt:
+                body(attempt)
+        return
+
+    async def main():
+        async for attempt in retrier:
+            async with attempt:
+                body(attempt)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_block_is_tried_again(colour):
+    seen, errors = [], [REFUSED, REFUSED]
+
+    def body(attempt):
+        seen.append(attempt.number)
+        assert 0 < attempt.remaining_s <= 90
+        if errors:
+            raise errors.pop()
+
+    budget, circuit = RetryBudget("bank", capacity=28), Circuit("bank")
+    run_block(colour, body, retry(QUICK, breaker=circuit, budget=budget))
+    assert seen == [1, 2, 3]
+    assert budget.level == 1
+    assert (circuit.stats().failed, circuit.stats().succeeded) == (2, 1)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_block_gives_up_and_an_error_that_stays_is_raised(colour):
+    def refused(attempt):
+        raise REFUSED
+
+    def wrong(attempt):
+        raise ValueError("wrong")
+
+    with pytest.raises(GaveUp, match="fetch: attempt 3|fetch did not run: attempt 3"):
+        run_block(colour, refused, retry(QUICK, name="fetch"))
+    with pytest.raises(ValueError, match="wrong"):
+        run_block(colour, wrong, retry(QUICK, kind="read"))
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_block_behind_an_open_circuit_does_not_begin(colour):
+    circuit = Circuit("bank")
+    circuit.open()
+    with pytest.raises(CircuitOpen):
+        run_block(colour, pytest.fail, retry(breaker=circuit))
+
+
+# ---------------------------------------------------------------- how it is written
+
+
+def test_the_bare_decorator_and_settings_by_name():
+    @retry
+    def once():
+        """Say it once."""
+        return 1
+
+    @retry(attempts=2, base_s=0, cap_s=0)
+    def twice():
+        return 2
+
+    assert (once(), twice()) == (1, 2)
+    assert (once.__name__, once.__doc__) == ("once", "Say it once.")
+
+
+def test_what_makes_no_sense_is_refused():
+    with pytest.raises(ContractViolation, match="choose one of"):
+        retry(kind="sometimes")
+    with pytest.raises(TypeError, match="not both"):
+        retry(Retry(), attempts=3)
+    with pytest.raises(ContractViolation, match="choose one of full, equal, decorrelated"):
+        retry(jitter="wild")
+    with pytest.raises(ContractViolation, match="cannot be negative"):
+        retry(throttled_base_s=-1)
+
+    def several():
+        yield 1
+
+    with pytest.raises(TypeError, match="generator"):
+        retry(several)
+
+
+# ---------------------------------------------------------------- jitter
+
+
+@pytest.mark.parametrize("jitter", list(Jitter))
+def test_every_jitter_stays_below_the_cap_and_is_spread_there(jitter):
+    import random
+
+    rng = random.Random(3).random
+    delays, previous = [], 0.0
+    for attempt in range(1, 2000):
+        previous = delay(jitter, attempt, previous, 0.5, 20.0, rng)
+        delays.append(previous)
+    assert max(delays) <= 20.0
+    assert min(delays) >= (0 if jitter is Jitter.FULL else 0.25)
+    assert len({round(d, 6) for d in delays[50:]}) > 1900
+
+
+def test_equal_jitter_waits_at_least_half_and_decorrelated_grows_from_the_last():
+    assert [equal_jitter(3, 1.0, 99.0, lambda: r) for r in (0.0, 1.0)] == [2.0, 4.0]
+    assert [decorrelated_jitter(4.0, 1.0, 99.0, lambda: r) for r in (0.0, 1.0)] == [1.0, 12.0]
+    assert decorrelated_jitter(0.0, 1.0, 99.0, lambda: 1.0) == 3.0
