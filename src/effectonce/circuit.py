@@ -69,7 +69,6 @@ class Circuit:
         self._sharing = None if shared is None else self._shared(shared, node)
         self._everybodys: Permit | None = None
         self._share_out(clock())
-        self._timed = self._measures or self._counts_until(clock()) != inf  # does a success depend on the time?
 
     # ------------------------------------------------------------ asking
 
@@ -325,7 +324,7 @@ class Circuit:
         return wrapper
 
     def _around(self, function: Callable[..., Any], fallback: Callable[..., Any] | None) -> Callable[..., Any]:
-        timed, measures, clock, count, settle = self._timed, self._measures, self._clock, self._count, self._settle
+        measures, clock, count, settle = self._measures, self._clock, self._count, self._settle
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -348,7 +347,7 @@ class Circuit:
             except BaseException as error:  # the function's own: it is judged, and raised as it is
                 settle(permit, error, started_at)
                 raise
-            if timed or permit.counts_until != inf:
+            if measures or permit.counts_until != inf:
                 settle(permit, WELL, started_at)
             else:
                 count()
@@ -357,7 +356,7 @@ class Circuit:
         return call
 
     def _around_async(self, function: Callable[..., Any], fallback: Callable[..., Any] | None) -> Callable[..., Any]:
-        timed, measures, clock, count, settle = self._timed, self._measures, self._clock, self._count, self._settle
+        measures, clock, count, settle = self._measures, self._clock, self._count, self._settle
 
         @functools.wraps(function)
         async def call(*args: Any, **kwargs: Any) -> Any:
@@ -375,7 +374,7 @@ class Circuit:
             except BaseException as error:  # the function's own, cancellation included
                 settle(permit, error, started_at)
                 raise
-            if timed or permit.counts_until != inf:
+            if measures or permit.counts_until != inf:
                 settle(permit, WELL, started_at)
             else:
                 count()

@@ -273,10 +273,10 @@ def test_a_refusal_can_be_had_as_a_value():
     assert refusal.retry_after_s == 10.0
 
 
-@pytest.mark.parametrize("measure", [False, True])
+@pytest.mark.parametrize("measure", [{}, {"window_s": 30.0}, {"window_calls": 10}], ids=["no", "seconds", "calls"])
 def test_slow_calls_open_it_through_the_decorator(measure):
     policy = {"slow_rate": 0.5, "slow_s": 2.0, "minimum": 2} if measure else {}
-    subject, clock = circuit(**policy)
+    subject, clock = circuit(**policy, **measure)
 
     @subject
     def call():
@@ -498,8 +498,8 @@ def test_an_unknown_error_does_not_count_and_that_is_said_once(caplog):
 
     subject, _ = circuit(failures=1)
 
-    fail(subject, 3, BankDown())
     fail(subject, 1, Verdict(Bucket.UNKNOWN, Certainty.AMBIGUOUS))  # whoever judges for themselves need not be told
+    fail(subject, 3, BankDown())
 
     assert subject.phase is Phase.CLOSED
     assert subject.stats().neutral == 4

@@ -156,6 +156,15 @@ def test_being_stopped_says_nothing_about_the_dependency(stop):
     assert subject.stats().neutral == 1
 
 
+def test_a_probe_that_was_not_made_after_all_gives_its_permit_back():
+    subject, _ = half_open()
+
+    subject.admit().released()
+
+    assert subject.phase is Phase.HALF_OPEN
+    assert (subject.stats().probes_out, subject.stats().neutral) == (0, 1)
+
+
 @pytest.mark.parametrize(
     "error",
     [
