@@ -2,7 +2,8 @@
 
 A function that succeeds costs next to nothing: the policy begins to work when it fails. What an error means is decided by the same tables
 and the same gate as for a guarded tool. Nothing here remembers an effect, so what may have happened is tried again only if you say that
-repeating it does no harm: `kind="read"` or `kind="idempotent_write"`.
+repeating it does no harm: `kind="read"` or `kind="idempotent_write"`. And an error speaks for the function only if the function makes one
+request: `one_request=True`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, NoReturn, ParamSpec, Self, TypeVar, cast, overload
 from msgspec import Struct
 
 from effectonce._core.backoff import Jitter
-from effectonce._core.classify import Classifier, Rules, Verdict, as_rules, classifier, classify
+from effectonce._core.classify import Classifier, Rules, Verdict, as_rules, classifier
 from effectonce._core.endings import Ending
 from effectonce._core.gate import Action, gate
 from effectonce._core.ops import Flow
@@ -267,13 +268,22 @@ class Advice(Struct, frozen=True):
         return self.verdict.retry_after_s
 
 
-def advise(error: Any, *, kind: Kind | str = Kind.WRITE, downstream: Downstream | str = "none", rules: Rules = ()) -> Advice:
+def advise(
+    error: Any,
+    *,
+    kind: Kind | str = Kind.WRITE,
+    downstream: Downstream | str = "none",
+    one_request: bool = False,
+    rules: Rules = (),
+) -> Advice:
     """What to do about this error or response of a tool of this *kind*: retry, replan, repair, shorten, ask a person, or give up.
 
     For a harness that runs the model itself. A guarded tool decides by the same table.
     """
-    verdict, capability = classify(error, now=time.time(), rules=rules), Downstream.of(downstream).capability
+    capability = Downstream.of(downstream).capability
     repeatable = kind_of(kind) in REPEATABLE or capability in (Capability.KEY, Capability.TRANSACTION)
+    judge = classifier((), (), rules=as_rules(rules), one_request=one_request or repeatable, wall_clock=time.time)
+    verdict = judge(error)
     row = gate(verdict, repeatable=repeatable, probe=capability is Capability.PROBE)
     return Advice(row.action, row.why, verdict)
 
@@ -288,6 +298,7 @@ def retry(
     /,
     *,
     kind: Kind | str = Kind.WRITE,
+    one_request: bool = False,
     rules: Rules = (),
     breaker: Circuit | None = None,
     budget: RetryBudget | None = None,
@@ -302,6 +313,7 @@ def retry(
     /,
     *,
     kind: Kind | str = Kind.WRITE,
+    one_request: bool = False,
     rules: Rules = (),
     breaker: Circuit | None = None,
     budget: RetryBudget | None = None,
@@ -313,14 +325,15 @@ def retry(
 
     `@retry(kind="read")` guards a function, `for attempt in retry(attempts=5)` a block. Give a `Retry`, or its settings by name. *rules*
     say what errors mean that the tables do not know; *breaker* and *budget* are those of the dependency; a shared budget needs a *store*.
-    Without *kind*, what may have happened is not tried again.
+    Without *kind*, what may have happened is not tried again; *one_request* says that the function makes one request, so that what an error
+    says about the request is believed about the function.
     """
     repeatable = kind_of(kind) in REPEATABLE
     if budget is not None and budget.shared and store is None:
         raise ContractViolation(f"the retry budget of {budget.name} is shared: say through which store, retry(store=...)")
     if isinstance(policy, Retry) and settings:
         raise TypeError(f"give a Retry, or {', '.join(settings)} by name, not both")
-    judge = classifier((), (), rules=as_rules(rules), one_request=True, wall_clock=time.time)
+    judge = classifier((), (), rules=as_rules(rules), one_request=one_request or repeatable, wall_clock=time.time)
     how = retrying(policy if isinstance(policy, Retry) else Retry(**settings), judge, breaker, budget)
     made = Retrier(how, repeatable=repeatable, store=store, name=name, env=ENV)
     return made if policy is None or isinstance(policy, Retry) else made(policy)

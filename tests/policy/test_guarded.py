@@ -298,7 +298,7 @@ def test_plain_retries_inside_a_tool_spend_the_same_turn(colour):
 def test_plain_retries_in_a_turn_without_an_effect_are_counted_by_name():
     guard, calls = Guard("memory://"), []
 
-    @retry(QUICK)
+    @retry(QUICK, kind="read")
     def fetch():
         calls.append(1)
         raise REFUSED

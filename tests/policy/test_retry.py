@@ -34,6 +34,7 @@ class Called:
     def __init__(self, colour, *errors, **settings):
         self.errors, self.calls, self._async = list(errors), 0, colour == "async"
         policy = settings.pop("policy", QUICK)
+        settings = {"one_request": True} | settings
         self._function = retry(policy, **settings)(self._coroutine if self._async else self._plain)
 
     def _plain(self, value="done"):
@@ -76,6 +77,15 @@ def test_what_may_have_happened_is_not_tried_again_unless_that_does_no_harm(call
     for kind in ("read", "idempotent_write"):
         assert called(TimeoutError("no answer"), kind=kind)() == "done"
     assert silent.__traceback__ is not None
+
+
+def test_an_error_speaks_for_a_function_that_makes_one_request(called):
+    """The connection that was refused may be the second one that the function makes."""
+    several = called(REFUSED, one_request=False)
+    with pytest.raises(ConnectionRefusedError):
+        several()
+    assert several.calls == 1
+    assert called(REFUSED, one_request=False, kind="read")() == "done"
 
 
 def test_it_gives_up_with_a_marker_and_says_why(called):
@@ -225,7 +235,7 @@ def test_a_call_cancelled_while_it_waits_is_cancelled():
     async def main():
         failed = asyncio.Event()
 
-        @retry(base_s=1e6, cap_s=1e6, deadline_s=1e9)
+        @retry(kind="read", base_s=1e6, cap_s=1e6, deadline_s=1e9)
         async def call():
             failed.set()
             raise REFUSED
@@ -277,7 +287,7 @@ def test_a_block_is_tried_again(colour):
             raise errors.pop()
 
     budget, circuit = RetryBudget("bank", capacity=28), Circuit("bank")
-    run_block(colour, body, retry(QUICK, breaker=circuit, budget=budget))
+    run_block(colour, body, retry(QUICK, kind="read", breaker=circuit, budget=budget))
     assert seen == [1, 2, 3]
     assert budget.level == 1
     assert (circuit.stats().failed, circuit.stats().succeeded) == (2, 1)
@@ -292,7 +302,7 @@ def test_a_block_gives_up_and_an_error_that_stays_is_raised(colour):
         raise ValueError("wrong")
 
     with pytest.raises(GaveUp, match="fetch did not run: attempt 3"):
-        run_block(colour, refused, retry(QUICK, name="fetch"))
+        run_block(colour, refused, retry(QUICK, kind="read", name="fetch"))
     with pytest.raises(ValueError, match="wrong"):
         run_block(colour, wrong, retry(QUICK, kind="read"))
 

@@ -21,9 +21,8 @@ from effectonce import ContractViolation, Kind
 from effectonce._core.backoff import full_jitter
 from effectonce._core.classify import Classifier, Rules, as_rules, classifier
 from effectonce._core.gate import GOES_ON, gate
-from effectonce.policy import seconds
-
-REPEATABLE = frozenset({Kind.READ, Kind.IDEMPOTENT_WRITE})
+from effectonce.policy import kind_of, seconds
+from effectonce.retrying import REPEATABLE
 
 
 def retry_if_safe(kind: Kind | str = "read", *, rules: Rules = (), one_request: bool = False) -> Callable[[Any], bool]:
@@ -32,9 +31,7 @@ def retry_if_safe(kind: Kind | str = "read", *, rules: Rules = (), one_request: 
     What is final is never tried again. What may have happened is, if *kind* is `read` or `idempotent_write`. For other kinds an error must
     prove that nothing happened; what it says about its request counts only if the function makes no other: `one_request=True`.
     """
-    if kind not in tuple(Kind):
-        raise ContractViolation(f"kind={kind!r}: choose one of {', '.join(Kind)}")
-    repeatable, verdict_of = kind in REPEATABLE, _classifier(rules, one_request=one_request)
+    repeatable, verdict_of = kind_of(kind) in REPEATABLE, _classifier(rules, one_request=one_request)
 
     def safe(state: Any) -> bool:
         error = _error(state)
