@@ -20,19 +20,19 @@ from msgspec import Struct
 
 from effectonce._core.backoff import Jitter
 from effectonce._core.classify import Classifier, Rules, Verdict, as_rules, classifier
-from effectonce._core.endings import Ending
+from effectonce._core.endings import Fresh
 from effectonce._core.gate import Action, gate
 from effectonce._core.ops import Flow
 from effectonce._core.patience import Env, Next, Patience, Permit, Retrying
-from effectonce._core.plain import over, plain_call
+from effectonce._core.plain import Over, over, plain_call
 from effectonce._core.terms import Capability, Kind
 from effectonce._drive import AsyncPlain, Plain, adrive, drive
 from effectonce._signature import is_async
 from effectonce._turns import step_of, turn_here
 from effectonce.circuit import Circuit
-from effectonce.effect import EffectRef, running
-from effectonce.errors import ContractViolation, EffectOnceError
-from effectonce.outcome import conclude
+from effectonce.effect import running
+from effectonce.errors import ContractViolation, EffectOnceError, GaveUp
+from effectonce.outcome import last_of, sentence
 from effectonce.policy import Downstream, Retry, kind_of
 from effectonce.retry_budget import RetryBudget
 from effectonce.stores.base import Store
@@ -126,7 +126,7 @@ class Retrier:
     def _named(self, function: Callable[..., Any]) -> str:
         return self.name or str(getattr(function, "__qualname__", function))
 
-    def _again(self, first: Exception, name: str, started_at: float) -> tuple[Flow[Ending], Store | None]:
+    def _again(self, first: Exception, name: str, started_at: float) -> tuple[Flow[Fresh | Over], Store | None]:
         patience, store = self.patience(name, started_at, attempt=1)
         return plain_call(patience, first, repeatable=self.repeatable), store
 
@@ -225,9 +225,9 @@ class Attempt:
         self.delay_s = then.delay_s
         if then.delay_s is not None:
             return True
-        ending = over(self._patience, error, verdict, then)
-        if ending.exhausted:
-            concluded(ending, self._retrier.name or "a block")
+        ended = over(self._patience, error, verdict, then)
+        if ended.gave_up is not None:
+            concluded(ended, self._retrier.name or "a block")
         return False
 
 
@@ -250,9 +250,14 @@ def _raised(error: Exception) -> NoReturn:
     raise error
 
 
-def concluded(ending: Ending, name: str) -> Any:
+def concluded(ended: Fresh | Over, name: str) -> Any:
     """The value, or the error raised."""
-    return conclude(ending, EffectRef(name, ""), Any).unwrap()
+    if isinstance(ended, Fresh):
+        return ended.value
+    if ended.gave_up is None:
+        raise ended.error
+    message = f"{name} failed: {last_of(ended.attempts, ended.error)}. {sentence(ended.why)}"
+    raise GaveUp(message, verdict=ended.gave_up, retry_after_s=ended.gave_up.retry_after_s) from ended.error
 
 
 class Advice(Struct, frozen=True):

@@ -295,6 +295,23 @@ def test_plain_retries_inside_a_tool_spend_the_same_turn(colour):
     assert len(set(sent)) == 1
 
 
+@pytest.mark.parametrize("one_request", [True, False])
+def test_what_a_policy_inside_a_tool_gave_up_on_is_no_proof_that_nothing_was_sent(one_request):
+    guard, errors = Guard("memory://"), [TimeoutError(), REFUSED, REFUSED]
+
+    @retry(QUICK, kind="idempotent_write")
+    def request():
+        raise errors.pop(0)
+
+    @guard.tool(kind="write", retry=QUICK, one_request=one_request)
+    def pay():
+        request()
+
+    for _ in range(2):
+        with guard.step("chat", "pay"), pytest.raises(InDoubt):
+            pay()
+
+
 def test_plain_retries_in_a_turn_without_an_effect_are_counted_by_name():
     guard, calls = Guard("memory://"), []
 

@@ -126,6 +126,14 @@ def test_layers_inside_each_other_do_not_multiply(called):
     assert caught.value.effectonce_verdict.bucket is Bucket.UNREACHABLE
 
 
+def test_who_gave_up_says_what_all_attempts_together_say(called):
+    """The last connection was refused; the first request left all the same."""
+    for errors, certainty in (([REFUSED] * 3, Certainty.NOT_SENT), ([TimeoutError(), REFUSED, REFUSED], Certainty.AMBIGUOUS)):
+        with pytest.raises(GaveUp) as caught:
+            called(*errors, kind="idempotent_write")()
+        assert caught.value.effectonce_verdict.certainty is certainty
+
+
 def test_rules_say_what_an_error_means(called):
     again = {KeyError: Verdict(Bucket.SERVER_ERROR, Certainty.NOT_SENT)}
     assert called(KeyError("later"), rules=again)() == "done"
@@ -301,7 +309,7 @@ def test_a_block_gives_up_and_an_error_that_stays_is_raised(colour):
     def wrong(attempt):
         raise ValueError("wrong")
 
-    with pytest.raises(GaveUp, match="fetch did not run: attempt 3"):
+    with pytest.raises(GaveUp, match="fetch failed: attempt 3"):
         run_block(colour, refused, retry(QUICK, kind="read", name="fetch"))
     with pytest.raises(ValueError, match="wrong"):
         run_block(colour, wrong, retry(QUICK, kind="read"))

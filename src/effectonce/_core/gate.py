@@ -66,13 +66,14 @@ GATE: tuple[Row, ...] = (
     ),
     Row(Action.FAIL, "nothing says that another attempt would go better"),
 )
+SURE = frozenset({Certainty.NOT_SENT, Certainty.REJECTED})  # it had no effect
 GOES_ON = frozenset({Action.RETRY, Action.RESEND})
 
 
 def gate(verdict: Verdict, *, repeatable: bool, probe: bool = False) -> Row:
     """The first row that fits."""
     facts = {
-        "certain": verdict.certainty in (Certainty.NOT_SENT, Certainty.REJECTED),
+        "certain": verdict.certainty in SURE,
         "repeatable": repeatable,
         "probe": probe,
         "worthwhile": verdict.retryable,
