@@ -93,7 +93,12 @@ def test_a_moved_assumption_is_told_and_moves_the_result():
 
 @pytest.mark.parametrize(
     ("given", "told"),
-    [("headrom=2", "there is no assumption 'headrom'"), ("headroom=much", "write NAME=NUMBER"), ("headroom=-1", "from 0 on")],
+    [
+        ("headrom=2", "there is no assumption 'headrom'"),
+        ("headroom=much", "write NAME=NUMBER"),
+        ("headroom=-1", "above 0"),
+        ("auth=1", "there is nothing to compare"),
+    ],
 )
 def test_a_wrong_assumption_is_explained(given, told):
     said = effectonce("simulate", "turns", "--set", given)

@@ -111,8 +111,29 @@ def test_a_spent_budget_ends_turns():
 def test_an_unknown_assumption_is_refused():
     with pytest.raises(ValueError, match=r"no assumption 'headrom': there are turns, steps_mean"):
         turns.simulate(changes={"headrom": 2})
-    with pytest.raises(ValueError, match="headroom=-1: a number from 0 on is needed"):
-        turns.simulate(changes={"headroom": -1})
+    with pytest.raises(ValueError, match="spell_s=-1: a number from 0 on is needed"):
+        turns.simulate(changes={"spell_s": -1})
+    with pytest.raises(ValueError, match="headroom=0: a number above 0 is needed"):
+        turns.simulate(changes={"headroom": 0})
+    with pytest.raises(ValueError, match="parse=2: it is a share"):
+        turns.simulate(changes={"parse": 2})
+    with pytest.raises(ValueError, match="headroom=nan"):
+        turns.simulate(changes={"headroom": float("nan")})
+
+
+@pytest.mark.parametrize("name", [one.name for one in _mix.ASSUMPTIONS])
+def test_no_extreme_of_an_assumption_breaks_the_day(name):
+    """Within its range and at both ends of it, every number gives a result."""
+    for value in {one.name: (one.low, one.high) for one in _mix.ASSUMPTIONS}[name]:
+        changes = {name: value, "turns": 180_000.0} | ({"turns": value} if name == "turns" else {})
+        result = turns.simulate(turns=1000, changes=changes)
+
+        assert all(0 <= one.unretryable < 1 for one in result.policies)
+
+
+def test_a_day_on_which_nobody_succeeds_is_refused():
+    with pytest.raises(ValueError, match="hardly any turn succeeds with the policy naive"):
+        turns.simulate(turns=1000, changes={"auth": 1})
 
 
 # ---------------------------------------------------------------- vendors

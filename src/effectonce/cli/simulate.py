@@ -143,7 +143,10 @@ def turns(
     count = FULL_DAY if full else turns
     if count > 50_000 and sys.stderr.isatty():
         click.echo(f"{count:,} turns, four times; about {count // 15_000} seconds.", err=True)
-    result = experiment.simulate(seed=seed, turns=count, changes=changes)
+    try:
+        result = experiment.simulate(seed=seed, turns=count, changes=changes)
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from None
     _show(result, _charts.turns, _svg.turns_figure, as_json=as_json, svg=svg)
 
 

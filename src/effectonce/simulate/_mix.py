@@ -72,7 +72,7 @@ ASSUMPTIONS: tuple[Assumption, ...] = (
     Assumption(
         "parse",
         0.007,
-        0.001,
+        0,
         0.15,
         "share of answers that are not valid JSON",
         "Interfaze, Structured Output Benchmark, 2026-04: 99.3 % valid for the best model, 97 % for all",
@@ -169,13 +169,15 @@ DEFAULTS: Mix = MappingProxyType({a.name: a.value for a in ASSUMPTIONS})
 
 
 def changed(changes: Mapping[str, float]) -> Mix:
-    """The defaults with some of them moved. Whoever moves one that does not exist is told which do."""
-    unknown = [name for name in changes if name not in DEFAULTS]
-    if unknown:
-        raise ValueError(f"there is no assumption {unknown[0]!r}: there are {', '.join(DEFAULTS)}")
-    wrong = [f"{name}={value:g}" for name, value in changes.items() if not 0 <= value < 1e9]
-    if wrong:
-        raise ValueError(f"{wrong[0]}: a number from 0 on is needed")
+    """The defaults with some of them moved. They may leave their range, but not what makes sense."""
+    known = {a.name: a for a in ASSUMPTIONS}
+    for name, value in changes.items():
+        if name not in known:
+            raise ValueError(f"there is no assumption {name!r}: there are {', '.join(known)}")
+        if not (0 < value < 1e9 if known[name].low else 0 <= value < 1e9):
+            raise ValueError(f"{name}={value:g}: a number {'above 0' if known[name].low else 'from 0 on'} is needed")
+        if known[name].high <= 1 < value:
+            raise ValueError(f"{name}={value:g}: it is a share, 1 is the most there is")
     return MappingProxyType({**DEFAULTS, **changes})
 
 

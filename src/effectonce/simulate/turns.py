@@ -141,6 +141,8 @@ class _Day:
 
 def _ended(policy: str, days: list[_Day], turns: int, steps: int) -> Ended:
     took = [pair for day in days for pair in day.took]
+    if len(took) < 2:
+        raise ValueError(f"hardly any turn succeeds with the policy {policy}: there is nothing to compare. Move less")
     calls, kinds = sum(day.calls for day in days), sorted({kind for day in days for kind in day.ended_by})
     ended_by = {kind: round(sum(day.ended_by[kind] for day in days) / turns, 6) for kind in kinds}
     real, ideal = ([pair[side] for pair in took] for side in (0, 1))
