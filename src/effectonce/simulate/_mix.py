@@ -1,7 +1,7 @@
 """What the day of turns is made of: every number, where it is from, and how far off it may be.
 
-One number was fitted, and says so: `scheduled` is set so that callers without a policy see as many 429s as was published. All others were
-published, or are plain assumptions with a range. Move any of them with `--set name=value`, and see.
+Published numbers have their source, second-hand ones say so, and the rest are assumptions. Several were settled after results were seen:
+`docs/explanation/simulations.md` says which, and what comes out otherwise. Move any number with `--set name=value`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-FIXTURE = "the published fixture: 180,000 turns a day, four vendors, at most 8 steps and 90 s for a turn"
-DATADOG = "Datadog, State of AI Engineering 2026: in February 5 % of LLM calls failed, 60 % of these on rate limits; in March 2 % and 30 %"
-UPTIME = "aicheckerhub.com/status-history-archive, 90 days, read in 2026-11"
+FIXTURE = "TCC editorial, agent retry policy, 2026: 180,000 turns a day, four vendors, at most 8 steps and 90 s for a turn"
+DATADOG = (
+    "the sum: Datadog, State of AI Engineering 2026, as devlery.com reports it (in March 2 % of LLM calls failed, 70 % of these not on"
+    " rate limits); the split is an assumption"
+)
+UPTIME = "aicheckerhub.com/status-history-archive, 90 days; not compared with the vendors' own pages"
 AWS = "botocore 1.44, standard mode"
 OURS = "assumption"
 
@@ -56,7 +59,7 @@ ASSUMPTIONS: tuple[Assumption, ...] = (
         0,
         0.5,
         "share of the turns that start together, by a schedule: set so that naive callers get a 429 for 3.8 % of their calls",
-        "the published fixture: 3.8 % before jitter; Datadog has 3 % in February",
+        "TCC editorial: 3.8 % before jitter; Datadog, as devlery.com reports it: 3 % in February 2026",
     ),
     Assumption("schedule_s", 300, 60, 3600, "how often a schedule starts turns"),
     Assumption("headroom", 1.25, 1, 3, "the rate limit, over the mean load of the busiest hour"),
@@ -65,7 +68,7 @@ ASSUMPTIONS: tuple[Assumption, ...] = (
         0.004,
         0,
         0.02,
-        "share of calls that fail on their side, outside incidents: with the next four 1.4 %",
+        "share of calls that fail on their side, outside incidents; with the six faults below it is 1.3 %",
         DATADOG,
     ),
     Assumption("no_answer", 0.001, 0, 0.02, "share of calls that never answer"),
@@ -75,7 +78,7 @@ ASSUMPTIONS: tuple[Assumption, ...] = (
         0,
         0.15,
         "share of answers that are not valid JSON",
-        "Interfaze, Structured Output Benchmark, 2026-04: 99.3 % valid for the best model, 97 % for all",
+        "Interfaze, Structured Output Benchmark, 2026-04, as cloudai.pt reports it: 99.3 % valid for the best model, 97 % or more for all",
     ),
     Assumption("context_length", 0.001, 0, 0.01, "share of calls whose context is too long"),
     Assumption("schema", 0.0001, 0, 0.005, "share of requests that are wrong and stay wrong"),
@@ -97,7 +100,9 @@ ASSUMPTIONS: tuple[Assumption, ...] = (
     Assumption("refusal_s", 0.1, 0, 1, "how soon a 429 or 400 comes"),
     Assumption("error_s", 0.5, 0, 10, "how soon a server error comes"),
     Assumption("time_out_s", 30, 5, 600, "how long a caller waits for an answer"),
-    Assumption("naive_attempts", 3, 1, 10, "attempts of the naive policy: two retries, at once, as SDKs do by default"),
+    Assumption(
+        "naive_attempts", 3, 1, 10, "attempts of the naive policy: two retries, as many as SDKs make by default, but at once"
+    ),
     Assumption("attempts", 8, 1, 20, "attempts for a step, of all other policies"),
     Assumption("fixed_s", 1, 0, 60, "the fixed delay", FIXTURE),
     Assumption(
@@ -130,7 +135,7 @@ ASSUMPTIONS: tuple[Assumption, ...] = (
         "anthropic",
         0.9963,
         60,
-        "docs.claude.com, Rate limits: a token bucket that refills all the time; `retry-after`",
+        "docs.anthropic.com, Rate limits: per minute, `retry-after`; that it is a bucket which refills all the time is second-hand",
         refills=True,
         tells=True,
         seen=UPTIME,
@@ -139,7 +144,7 @@ ASSUMPTIONS: tuple[Assumption, ...] = (
         "openai",
         0.9971,
         10,
-        "developers.openai.com, Rate limits: may be enforced over shorter periods; Azure says 1 or 10 s; `retry-after`",
+        "OpenAI's guide, as quoted on community.openai.com: may be enforced over shorter periods; learn.microsoft.com for Azure: 1 or 10 s",
         refills=False,
         tells=True,
         seen=UPTIME,
@@ -148,7 +153,7 @@ ASSUMPTIONS: tuple[Assumption, ...] = (
         "google",
         0.9918,
         60,
-        "ai.google.dev, Rate limits: requests and tokens per minute; `RetryInfo` in the body",
+        "ai.google.dev, Rate limits: requests and tokens per minute; `RetryInfo` is in the body of its 429s",
         refills=False,
         tells=True,
         seen=UPTIME,
@@ -157,10 +162,10 @@ ASSUMPTIONS: tuple[Assumption, ...] = (
         "bedrock",
         0.999,
         60,
-        "AWS, Quotas for Amazon Bedrock: requests and tokens per minute; no delay is named",
+        "repost.aws, bedrock-throttling-error: requests and tokens per minute; no delay is named there",
         refills=False,
         tells=False,
-        seen="Amazon Bedrock Service Level Agreement: 99.9 %",
+        seen="its service level agreement, second-hand (callsphere.ai)",
     ),
 )
 VENDORS = ("anthropic", "openai", "google", "bedrock")
