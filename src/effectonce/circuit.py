@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from itertools import count
 from math import inf
+from types import CoroutineType
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from effectonce._core.breaker import FREE, UNASKED, Machine, Phase, Sign, sign_of
@@ -68,21 +69,38 @@ class Circuit:
         self._sharing = None if shared is None else self._shared(shared, node)
         self._everybodys: Permit | None = None
         self._share_out(clock())
-        self._timed = self._measures or self._counts_until(clock()) != inf  # does a success depend on the time?
 
     # ------------------------------------------------------------ asking
 
     def admit(self) -> Permit:
         """May I call? Raises `CircuitOpen` with the time to the next probe."""
-        permit = self._ask()
+        free = self._everybodys
+        permit = self._ask() if free is None else self._like(free)
         if isinstance(permit, CircuitOpen):
             raise permit
         return permit
 
     def try_admit(self) -> Permit | CircuitOpen:
         """The same for those in a hurry: a refusal is a value, and the permit may be everybody's. Say exactly once how the call ended."""
-        permit = self._everybodys
-        return self._ask() if permit is None or self._measures else permit
+        free = self._everybodys
+        if free is None:
+            return self._ask()
+        return self._like(free) if self._measures else free
+
+    def _like(self, free: Permit) -> Permit:
+        """A permit of one's own, where everybody has one."""
+        return Permit(self._settle, self._count, free.generation, FREE, self._clock() if self._measures else 0.0)
+
+    def refusal(self) -> CircuitOpen | None:
+        """Would a call be refused now? Nothing is taken: whoever is about to prepare a call may save the work."""
+        if self._everybodys is not None or self.policy.shadow:
+            return None
+        now = self._clock()
+        with self._lock:
+            if self._machine.wait_s(now) == 0:
+                return None
+            self._machine.refused += 1
+            return self._refusal(now)
 
     def _ask(self) -> Permit | CircuitOpen:
         now, machine = self._clock(), self._machine
@@ -112,11 +130,11 @@ class Circuit:
     # ------------------------------------------------------------ telling
 
     def _settle(self, permit: Permit, ended: object, started_at: float) -> None:
-        machine, now = self._machine, self._clock()
+        machine, free, now = self._machine, self._everybodys, self._clock()
         slow = int(now - started_at >= self._slow_s)
         if ended is not WELL:
             sign, retry_after_s = self._judge(ended)
-        elif now < permit.counts_until and not slow:
+        elif free is not None and free.generation == permit.generation and now < free.counts_until and not slow:
             self._count()
             return
         else:
@@ -140,16 +158,22 @@ class Circuit:
         sign = sign_of(verdict, self.policy.counts_as_failure, self.policy.counts_as_success)
         if sign is Sign.FAILURE:
             self._last_failure = verdict.why
-        elif verdict.bucket is Bucket.UNKNOWN and verdict.certainty is Certainty.AMBIGUOUS and not self._warned:
-            self._warned = True
-            LOG.warning(
-                "circuit %s: %s is not known, so it does not count against the dependency. If it should, say so: "
-                "rules={%s: Bucket.SERVER_ERROR}. This is said once.",
-                self.name,
-                type(ended).__qualname__,
-                type(ended).__name__,
-            )
+        elif sign is NOTHING and verdict.bucket is Bucket.UNKNOWN and verdict.certainty is Certainty.AMBIGUOUS:
+            self._mention(ended)
         return sign, verdict.retry_after_s
+
+    def _mention(self, ended: object) -> None:
+        """A breaker that never opens, because nobody told it what the errors mean, should not be a surprise."""
+        if self._warned or isinstance(ended, Verdict):
+            return
+        self._warned = True
+        LOG.warning(
+            "circuit %s: %s is not known, so it does not count against the dependency. If it should, say so: "
+            "rules={%s: Bucket.SERVER_ERROR}. This is said once.",
+            self.name,
+            type(ended).__qualname__,
+            type(ended).__name__,
+        )
 
     def _fold(self) -> None:
         """Tell the machine of the calls that were just counted. The caller holds the lock."""
@@ -311,7 +335,7 @@ class Circuit:
         return wrapper
 
     def _around(self, function: Callable[..., Any], fallback: Callable[..., Any] | None) -> Callable[..., Any]:
-        timed, measures, clock, count, settle = self._timed, self._measures, self._clock, self._count, self._settle
+        measures, clock, count, settle = self._measures, self._clock, self._count, self._settle
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -326,10 +350,15 @@ class Circuit:
                 permit = asked
             try:
                 value = function(*args, **kwargs)
+                if type(value) is CoroutineType:
+                    value.close()
+                    raise TypeError(
+                        f"{_named(function)} returned a coroutine, so nobody can tell how it ends; guard the async def"
+                    )
             except BaseException as error:  # the function's own: it is judged, and raised as it is
                 settle(permit, error, started_at)
                 raise
-            if timed or permit.counts_until != inf:
+            if measures or permit.counts_until != inf:
                 settle(permit, WELL, started_at)
             else:
                 count()
@@ -338,7 +367,7 @@ class Circuit:
         return call
 
     def _around_async(self, function: Callable[..., Any], fallback: Callable[..., Any] | None) -> Callable[..., Any]:
-        timed, measures, clock, count, settle = self._timed, self._measures, self._clock, self._count, self._settle
+        measures, clock, count, settle = self._measures, self._clock, self._count, self._settle
 
         @functools.wraps(function)
         async def call(*args: Any, **kwargs: Any) -> Any:
@@ -356,7 +385,7 @@ class Circuit:
             except BaseException as error:  # the function's own, cancellation included
                 settle(permit, error, started_at)
                 raise
-            if timed or permit.counts_until != inf:
+            if measures or permit.counts_until != inf:
                 settle(permit, WELL, started_at)
             else:
                 count()

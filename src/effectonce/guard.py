@@ -390,7 +390,7 @@ def _amplified(contract: Contract, clients: Sequence[Any]) -> Finding | None:
     """What its clients' own retries make of a tool's attempts."""
     if not clients:
         return None
-    from effectonce.clients import amplification  # late: few tools name their clients
+    from effectonce.clients import amplification  # noqa: PLC0415  # few tools name their clients
 
     found = amplification(contract.retry.attempts, *clients)
     if found is None:

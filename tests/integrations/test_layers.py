@@ -20,7 +20,7 @@ def asked(client, **headers):
 
 
 def test_without_a_budget_four_layers_are_81_requests(wire):
-    wire.says(503, {"error": {"message": "no"}}, {"retry-after-ms": "0"})
+    wire.says(503, {"error": {"message": "no"}}, {"retry-after-ms": "1"})
     client = openai.OpenAI(api_key="k", base_url=wire.url)
 
     @tenacity.retry(**HARNESS)
@@ -36,7 +36,7 @@ def test_without_a_budget_four_layers_are_81_requests(wire):
 
 @pytest.mark.parametrize("attempts", [1, 2, 3])
 def test_four_layers_send_what_the_budget_of_the_turn_allows_under_one_key(wire, attempts):
-    wire.says(503, {"error": {"message": "no"}}, {"retry-after-ms": "0"})
+    wire.says(503, {"error": {"message": "no"}}, {"retry-after-ms": "1"})
     guard = Guard("memory://")
     client, keys = without_retries(openai.OpenAI(api_key="k", base_url=wire.url)), set()
 

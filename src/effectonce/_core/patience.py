@@ -43,6 +43,8 @@ class Permit(Protocol):
 class Circuit(Protocol):
     """The breaker of a dependency."""
 
+    def refusal(self) -> Exception | None: ...
+
     def try_admit(self) -> Permit | Exception: ...
 
 
