@@ -118,7 +118,8 @@ class Patience:
             return _enough(f"it was tried {how.attempts} times" if how.attempts > 1 else "it may be tried only once")
         base_s = how.throttled_base_s if verdict.bucket in THROTTLED else how.base_s
         delay_s = delay(how.jitter, self.attempt, self.previous_s, base_s, how.cap_s, self.env.rng)
-        delay_s = max(delay_s, verdict.retry_after_s or 0.0)
+        if verdict.retry_after_s is not None:  # spread, too: everybody who was told the same would come back together
+            delay_s = max(delay_s, verdict.retry_after_s + base_s * self.env.rng())
         if now + delay_s >= self.give_up_at:
             return _enough(f"the next attempt would be in {delay_s:.3g} s, which is too late")
         refusal = "" if self.turn is None else (yield from self._spend(verdict.bucket))

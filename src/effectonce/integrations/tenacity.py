@@ -43,7 +43,7 @@ def retry_if_safe(kind: Kind | str = "read", *, rules: Rules = (), one_request: 
 def wait_full_jitter(
     base_s: float = 0.5, cap_s: float = 20.0, *, rules: Rules = (), rng: Callable[[], float] = random.random
 ) -> Callable[[Any], float]:
-    """Evenly over [0, ceiling], at the cap too, and at least as long as the downstream asks for: for `wait=`."""
+    """Evenly over [0, ceiling], at the cap too, and a little longer than the downstream asks for: for `wait=`."""
     if not 0 <= base_s <= cap_s:
         raise ContractViolation(f"base_s={base_s} and cap_s={cap_s}: need 0 <= base_s <= cap_s")
     verdict_of = _classifier(rules, one_request=True)
@@ -51,7 +51,8 @@ def wait_full_jitter(
     def delay_s(state: Any) -> float:
         error = _error(state)
         asked_s = None if error is None else verdict_of(error).retry_after_s
-        return max(full_jitter(state.attempt_number, base_s, cap_s, rng), asked_s or 0.0)
+        delay_s = full_jitter(state.attempt_number, base_s, cap_s, rng)
+        return delay_s if asked_s is None else max(delay_s, asked_s + base_s * rng())
 
     return delay_s
 
