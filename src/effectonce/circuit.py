@@ -20,7 +20,7 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 from effectonce._core.breaker import FREE, UNASKED, Machine, Phase, Sign, sign_of
 from effectonce._core.classify import Bucket, Certainty, Rules, Verdict, as_rules, classifier
 from effectonce._core.votes import Standing, carried
-from effectonce._permit import NOTHING, WELL, Change, CircuitStats, OnChange, Permit
+from effectonce._permit import NOTHING, WELL, Change, CircuitStats, Everybodys, OnChange, Permit
 from effectonce._sharing import Sharing
 from effectonce._signature import is_async
 from effectonce.errors import CircuitOpen, ContractViolation
@@ -66,9 +66,9 @@ class Circuit:
         self._last_failure = ""
         self._warned = False
         self._sharing = None if shared is None else self._shared(shared, node)
-        self._everybodys: Permit | None = None
+        self._everybodys: Everybodys | None = None
+        self.free: Everybodys | None = None  # the same, where it does not matter when a call began: for those in a hurry
         self._share_out(clock())
-        self._timed = self._measures or self._counts_until(clock()) != inf  # does a success depend on the time?
 
     # ------------------------------------------------------------ asking
 
@@ -79,10 +79,10 @@ class Circuit:
             raise permit
         return permit
 
-    def try_admit(self) -> Permit | CircuitOpen:
-        """The same for those in a hurry: a refusal is a value, and the permit may be everybody's. Say exactly once how the call ended."""
-        permit = self._everybodys
-        return self._ask() if permit is None or self._measures else permit
+    def try_admit(self) -> Permit | Everybodys | CircuitOpen:
+        """The same, but a refusal is a value, and the permit may be everybody's. Say exactly once how the call ended."""
+        permit = self.free
+        return self._ask() if permit is None else permit
 
     def _ask(self) -> Permit | CircuitOpen:
         now, machine = self._clock(), self._machine
@@ -95,8 +95,8 @@ class Circuit:
         if refusal is not None:
             return refusal
         if number is None:  # in shadow mode
-            return Permit(self._settle, self._count, UNASKED, FREE, now)
-        return Permit(self._settle, self._count, generation, number, now)
+            return Permit(self._settle, UNASKED, FREE, now)
+        return Permit(self._settle, generation, number, now)
 
     def _refusal(self, now: float) -> CircuitOpen:
         machine, name = self._machine, self.name
@@ -111,16 +111,13 @@ class Circuit:
 
     # ------------------------------------------------------------ telling
 
-    def _settle(self, permit: Permit, ended: object, started_at: float) -> None:
-        machine, now = self._machine, self._clock()
-        slow = int(now - started_at >= self._slow_s)
-        if ended is not WELL:
-            sign, retry_after_s = self._judge(ended)
-        elif now < permit.counts_until and not slow:
+    def _settle(self, permit: Permit | Everybodys, ended: object, started_at: float) -> None:
+        now = self._clock()
+        if ended is WELL and now < permit.counts_until and now - started_at < self._slow_s:
             self._count()
             return
-        else:
-            sign, retry_after_s = WELL, None
+        sign, retry_after_s = (WELL, None) if ended is WELL else self._judge(ended)
+        machine, slow = self._machine, int(now - started_at >= self._slow_s)
         with self._lock:
             self._fold()
             if sign is WELL:
@@ -202,8 +199,8 @@ class Circuit:
         old, machine.moved = machine.moved, None
         assert old is not None
         if self._everybodys is not None:
-            self._everybodys.counts_until = -inf  # whoever still has it is late
-            self._everybodys = None
+            self._everybodys.count_until(-inf)  # whoever still has it is late
+            self._everybodys = self.free = None
         self._share_out(now)
         return Change(old, machine.phase, self._stats(now))
 
@@ -213,8 +210,9 @@ class Circuit:
         if machine.phase is not Phase.CLOSED and machine.phase is not Phase.DISABLED:
             return
         if self._everybodys is None:
-            self._everybodys = Permit(self._settle, self._count, machine.generation, FREE, 0.0, shared=True)
-        self._everybodys.counts_until = self._counts_until(now)
+            self._everybodys = Everybodys(self._settle, self._count, machine.generation)
+            self.free = None if self._measures else self._everybodys
+        self._everybodys.count_until(self._counts_until(now))
 
     def _counts_until(self, now: float) -> float:
         counts_until = self._machine.counts_until(now)
@@ -311,12 +309,12 @@ class Circuit:
         return wrapper
 
     def _around(self, function: Callable[..., Any], fallback: Callable[..., Any] | None) -> Callable[..., Any]:
-        timed, measures, clock, count, settle = self._timed, self._measures, self._clock, self._count, self._settle
+        measures, clock, settle = self._measures, self._clock, self._settle
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             started_at = clock() if measures else 0.0
-            permit = self._everybodys
+            permit: Permit | Everybodys | None = self._everybodys
             if permit is None:
                 asked = self._ask()
                 if isinstance(asked, CircuitOpen):
@@ -329,21 +327,21 @@ class Circuit:
             except BaseException as error:  # the function's own: it is judged, and raised as it is
                 settle(permit, error, started_at)
                 raise
-            if timed or permit.counts_until != inf:
+            if measures:
                 settle(permit, WELL, started_at)
             else:
-                count()
+                permit.succeeded()
             return value
 
         return call
 
     def _around_async(self, function: Callable[..., Any], fallback: Callable[..., Any] | None) -> Callable[..., Any]:
-        timed, measures, clock, count, settle = self._timed, self._measures, self._clock, self._count, self._settle
+        measures, clock, settle = self._measures, self._clock, self._settle
 
         @functools.wraps(function)
         async def call(*args: Any, **kwargs: Any) -> Any:
             started_at = clock() if measures else 0.0
-            permit = self._everybodys
+            permit: Permit | Everybodys | None = self._everybodys
             if permit is None:
                 asked = self._ask()
                 if isinstance(asked, CircuitOpen):
@@ -356,10 +354,10 @@ class Circuit:
             except BaseException as error:  # the function's own, cancellation included
                 settle(permit, error, started_at)
                 raise
-            if timed or permit.counts_until != inf:
+            if measures:
                 settle(permit, WELL, started_at)
             else:
-                count()
+                permit.succeeded()
             return value
 
         return call
