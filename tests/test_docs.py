@@ -101,6 +101,15 @@ def test_the_page_of_tables_is_what_the_code_has():
     assert shown == markdown() + "\n"
 
 
+def test_the_page_of_the_gate_is_what_the_code_has():
+    """After a change: `effectonce classify --gate`, between the two marks."""
+    from effectonce.cli._tables import gate_markdown
+
+    page = (ROOT / "docs" / "reference" / "retries.md").read_text()
+    shown = re.search(r"<!-- gate -->\n(.*?)<!-- /gate -->", page, re.DOTALL)[1]
+    assert shown == gate_markdown() + "\n"
+
+
 def test_code_comes_before_line_31_of_the_readme():
     lines = (ROOT / "README.md").read_text().splitlines()
     assert lines.index("```python") < 30

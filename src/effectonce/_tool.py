@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 import msgspec
@@ -58,7 +58,7 @@ from effectonce.outcome import Outcome, conclude, value_of
 from effectonce.policy import Contract
 from effectonce.retry_budget import RetryBudget
 from effectonce.retrying import Retrier, retrying
-from effectonce.stores.base import LocalStore, Store
+from effectonce.stores.base import Finding, LocalStore, Store
 
 P = ParamSpec("P")
 _pack = msgspec.msgpack.Encoder().encode
@@ -110,7 +110,7 @@ class GuardedTool:
         house: House,
         contract: Contract,
         function: Callable[..., Any],
-        identity: tuple[str | Stable, ...] | None,
+        identity: Sequence[str | Stable] | None,
         breaker: Circuit | None = None,
         budget: RetryBudget | None = None,
     ) -> None:
@@ -120,10 +120,13 @@ class GuardedTool:
         )
         self.retrying = retrying(contract.retry, classify, breaker, budget)
         self.is_async = is_async(function)
-        self.signature = ToolSignature(function, contract.name, identity, contract.volatile, contract.redact)
+        self.signature = ToolSignature(
+            function, contract.name, None if identity is None else tuple(identity), contract.volatile, contract.redact
+        )
         self.terms = contract.terms
         self.probe_function: Callable[..., Any] | None = None
         self.fallback_function: Callable[..., Any] | None = None
+        self.amplified: Finding | None = None  # its clients retry, too
         self._plan_calls()
         self._prefix = canonical(contract.name)
         self._look = house.store.look if isinstance(house.store, LocalStore) else None

@@ -120,6 +120,7 @@ class Guard:
         accept_store_loss: bool = False,
         breaker: Circuit | None = None,
         budget: RetryBudget | None = None,
+        clients: Sequence[Any] = (),
     ) -> Callable[[Callable[P, R]], Tool[P, R]]:
         """Guard a function: it is called as before, and its effect lands once.
 
@@ -128,7 +129,8 @@ class Guard:
         key refused for *tombstone* after that, both by default for as long as the kind needs. *not_sent* and *rejected* are exception
         types that tell for certain that nothing happened, and *rules* say what other errors mean. *one_request* says that the tool makes
         one request and that nothing below it retries: then what an error says about the request is believed about the effect.
-        *breaker* and *budget* are those of the dependency that it calls: tools that call the same one share them.
+        *breaker* and *budget* are those of the dependency that it calls: tools that call the same one share them. *clients* are the SDK
+        and HTTP clients that it uses: if they retry by themselves, you are told how often one call may send.
         *separate_dispatch* costs one more write and lets a crash before the tool starts be re-run instead of going in doubt.
         """
 
@@ -156,8 +158,8 @@ class Guard:
                 accept_store_loss=accept_store_loss,
             )
             self._check_store(contract)
-            fields = None if identity is None else tuple(identity)
-            tool = GuardedTool(self._house, contract, function, fields, breaker, budget)
+            tool = GuardedTool(self._house, contract, function, identity, breaker, budget)
+            tool.amplified = _amplified(contract, clients)
             self._refuse_guessable(tool)
             self._register(tool)
             return cast("Tool[P, R]", wrap(tool))
@@ -376,11 +378,25 @@ class Guard:
         kept = Finding(
             "spool", f"{waiting:,} outcomes wait for the store", "They are written as soon as it answers." * (waiting > 0)
         )
-        return msgspec.structs.replace(health, findings=(*health.findings, kept))
+        amplified = [tool.amplified for tool in self._tools.values() if tool.amplified is not None]
+        return msgspec.structs.replace(health, findings=(*health.findings, kept, *amplified))
 
     def close(self) -> None:
         """Give back connections. The guard can be used again afterwards."""
         self.store.close()
+
+
+def _amplified(contract: Contract, clients: Sequence[Any]) -> Finding | None:
+    """What its clients' own retries make of a tool's attempts."""
+    if not clients:
+        return None
+    from effectonce.clients import amplification  # noqa: PLC0415  # few tools name their clients
+
+    found = amplification(contract.retry.attempts, *clients)
+    if found is None:
+        return None
+    LOG.warning("%s: %s. %s", contract.name, found.found, found.advice)
+    return Finding(f"retries of {contract.name}", found.found, found.advice)
 
 
 async def _acall(guarded: GuardedTool, arguments: Mapping[str, Any], key: tuple[Part, ...] | None) -> Outcome[Any]:

@@ -98,7 +98,8 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
 
 
 def _last(attempts: int, error: BaseException) -> str:
-    return f"attempt {attempts} ended with {type(error).__name__}: {str(error).rstrip('.')}"
+    said = str(error).rstrip(".")
+    return f"attempt {attempts} ended with {type(error).__name__}" + (f": {said}" if said else "")
 
 
 def _sentence(why: str) -> str:

@@ -35,7 +35,7 @@ def test_nothing_goes_on_that_may_have_happened_and_must_not_be_repeated(bucket,
 
 def test_the_never_retry_list_wins_over_every_table_and_rule():
     for bucket, certainty in itertools.product(NEVER, CERTAIN):
-        assert decided(bucket, certainty, True, 1.0, True, True)[1] is Action.FAIL  # noqa: FBT003
+        assert decided(bucket, certainty, True, 1.0, True, True)[1] is Action.FAIL
     assert not NEVER & RETRYABLE
 
 

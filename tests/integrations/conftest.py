@@ -14,5 +14,5 @@ def server():
 @pytest.fixture
 def wire(server):
     server.says(200, {})
-    server.requests = 0
+    server.requests, server.keys = 0, set()
     return server

@@ -27,7 +27,7 @@ from botocore.config import Config
 from google import genai
 
 from effectonce import Guard, Retry
-from effectonce.integrations.clients import CLIENTS, FOR_EVER, amplification, inner_attempts, without_retries
+from effectonce.clients import CLIENTS, FOR_EVER, amplification, inner_attempts, without_retries
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
 

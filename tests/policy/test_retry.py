@@ -291,7 +291,7 @@ def test_a_block_gives_up_and_an_error_that_stays_is_raised(colour):
     def wrong(attempt):
         raise ValueError("wrong")
 
-    with pytest.raises(GaveUp, match="fetch: attempt 3|fetch did not run: attempt 3"):
+    with pytest.raises(GaveUp, match="fetch did not run: attempt 3"):
         run_block(colour, refused, retry(QUICK, name="fetch"))
     with pytest.raises(ValueError, match="wrong"):
         run_block(colour, wrong, retry(QUICK, kind="read"))
@@ -357,6 +357,7 @@ def test_every_jitter_stays_below_the_cap_and_is_spread_there(jitter):
 
 
 def test_equal_jitter_waits_at_least_half_and_decorrelated_grows_from_the_last():
-    assert [equal_jitter(3, 1.0, 99.0, lambda: r) for r in (0.0, 1.0)] == [2.0, 4.0]
-    assert [decorrelated_jitter(4.0, 1.0, 99.0, lambda: r) for r in (0.0, 1.0)] == [1.0, 12.0]
+    least, most = float, lambda: 1.0
+    assert [equal_jitter(3, 1.0, 99.0, rng) for rng in (least, most)] == [2.0, 4.0]
+    assert [decorrelated_jitter(4.0, 1.0, 99.0, rng) for rng in (least, most)] == [1.0, 12.0]
     assert decorrelated_jitter(0.0, 1.0, 99.0, lambda: 1.0) == 3.0

@@ -14,7 +14,7 @@ class Wire:
 
     def __init__(self):
         self.says(200, {})
-        self.requests = 0
+        self.requests, self.keys = 0, set()
         wire = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -22,6 +22,7 @@ class Wire:
 
             def answer(self):
                 wire.requests += 1
+                wire.keys |= {self.headers["idempotency-key"]} - {None}
                 self.rfile.read(int(self.headers.get("content-length") or 0))
                 if wire.breaks:
                     wire.breaks(self)

@@ -1,10 +1,12 @@
-"""The tables as a page: what `effectonce classify --tables` prints and the reference shows."""
+"""The tables as pages: what `effectonce classify --tables` and `--gate` print and the reference shows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from effectonce import Bucket, Certainty
+from effectonce._core.gate import GATE
+from effectonce._core.gate import Row as GateRow
 from effectonce._core.tables import TABLES, VERSION
 from effectonce._core.tables._row import WHY, Row, Table
 from effectonce._core.verdicts import RETRYABLE, SCOPES, Scope
@@ -20,6 +22,27 @@ CERTAINTY = {
 def markdown() -> str:
     """All tables, in the order in which they are asked."""
     return "\n".join([f"Tables of {VERSION}.", "", *_buckets(), "", *(line for table in TABLES for line in _table(table))])
+
+
+def gate_markdown() -> str:
+    """The gate, row by row: the first that fits decides."""
+    lines = ["| | error | effect | the call | then | because |", "|---|---|---|---|---|---|"]
+    for number, row in enumerate(GATE, 1):
+        buckets = "any" if row.buckets is None else ", ".join(f"`{bucket}`" for bucket in Bucket if bucket in row.buckets)
+        error = "; ".join([buckets, *_said(row.worthwhile, "worth another attempt"), *_said(row.delay, "a delay is named")])
+        effect = {None: "", True: "certainly none", False: "perhaps"}[row.certain]
+        lines.append(f"| {number} | {error} | {effect} | {_call(row)} | **{row.action.replace('_', ' ')}** | {row.why} |")
+    return "\n".join(lines)
+
+
+def _said(fact: bool | None, words: str) -> list[str]:  # noqa: FBT001  # a cell of the table
+    return [] if fact is None else [words if fact else f"not {words}"]
+
+
+def _call(row: GateRow) -> str:
+    repeatable = {None: "", True: "may be repeated", False: "must not be repeated"}[row.repeatable]
+    probe = {None: "", True: "has a probe", False: "has no probe"}[row.probe]
+    return ", ".join(part for part in (repeatable, probe) if part)
 
 
 def _buckets() -> Iterator[str]:

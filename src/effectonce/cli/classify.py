@@ -1,4 +1,4 @@
-"""`effectonce classify`: what does this error mean, and what would a guarded call do about it?"""
+"""`effectonce classify`: what does this error mean, and what is to be done about it?"""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import click
 
 from effectonce import Certainty, Verdict
 from effectonce import classify as verdict_of
+from effectonce._core.gate import Row, gate
 from effectonce.cli._console import color_option, console
 
 NAMED = re.compile(r"([A-Za-z_][\w.]*)(?:: (.*))?")
-SURE = (Certainty.NOT_SENT, Certainty.REJECTED)
+UNSURE = (Certainty.AMBIGUOUS, Certainty.ACTED)
 
 
 @click.command()
@@ -27,6 +28,7 @@ SURE = (Certainty.NOT_SENT, Certainty.REJECTED)
 @click.option("--type", "kind", help="The error type, where there is one beside the code.")
 @click.option("--message", default="", help="What the error says.")
 @click.option("--tables", is_flag=True, help="Print all tables as Markdown and nothing else.")
+@click.option("--gate", "as_gate", is_flag=True, help="Print as Markdown what is done about which error, and nothing else.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON and nothing else.")
 @color_option
 def classify(
@@ -39,6 +41,7 @@ def classify(
     kind: str | None,
     message: str,
     tables: bool,
+    as_gate: bool,
     as_json: bool,
 ) -> None:
     r"""What does this error mean, and may it be tried again?
@@ -52,6 +55,11 @@ def classify(
       effectonce classify --status 429 --header 'retry-after: 20' --body '{"error": {"type": "rate_limit_error"}}'
       curl -si https://api.example.com/pay | effectonce classify --json
     """
+    if as_gate:
+        from effectonce.cli._tables import gate_markdown
+
+        click.echo(gate_markdown())
+        return
     if tables:
         from effectonce.cli._tables import markdown
 
@@ -123,6 +131,7 @@ def _as_data(verdict: Verdict) -> dict[str, Any]:
         "scope": verdict.scope,
         "why": verdict.why,
         "matched": verdict.matched,
+        "actions": {situation.removeprefix("… "): row.action for situation, row in _rows(verdict)},
     }
 
 
@@ -142,25 +151,20 @@ def _tell(verdict: Verdict) -> None:
     lines.add_row("affects", f"the {verdict.scope}")
     lines.add_row("matched", f"{escape(verdict.matched)} [dim](tables of {VERSION})[/]")
     screen, calls = console(), Table.grid(padding=(0, 2))
-    for situation, action in _in_a_guarded_call(verdict):
-        calls.add_row(situation, action)
+    for situation, row in _rows(verdict):
+        calls.add_row(situation, f"[bold]{str(row.action).replace('_', ' ')}[/]: {row.why}")
     screen.print(lines)
-    screen.print("\n[dim]In a guarded call:[/]")
+    screen.print("\n[dim]What to do:[/]")
     screen.print(calls)
 
 
-def _in_a_guarded_call(verdict: Verdict) -> list[tuple[str, str]]:
-    """What becomes of a write that ends so."""
-    sure = verdict.certainty in SURE
-    once_more = (
-        "tried again"
-        if verdict.retryable
-        else "recorded as failed"
-        if verdict.final
-        else "raised; the key stays as good as new"
-    )
+def _rows(verdict: Verdict) -> list[tuple[str, Row]]:
+    """What to do about it, by what ended so. Without `one_request`, an earlier request of the tool may have left."""
+    of_many = verdict if verdict.certainty in UNSURE else verdict.but(certainty=Certainty.AMBIGUOUS, retry=verdict.retryable)
     return [
-        ("a write without help", "in doubt"),
-        ("… with one_request=True", once_more if sure else "in doubt"),
-        ("… with a key downstream", "the same request again" if verdict.retryable else "gives up; calling again is safe"),
+        ("a read, a model call", gate(verdict, repeatable=True)),
+        ("a write without help", gate(of_many, repeatable=False)),
+        ("… with a probe", gate(of_many, repeatable=False, probe=True)),
+        ("… with one_request=True", gate(verdict, repeatable=False)),
+        ("… with a key downstream", gate(of_many, repeatable=True)),
     ]

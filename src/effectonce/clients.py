@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from effectonce import Finding
+from effectonce.stores.base import Finding
 
 T = TypeVar("T")
 FOR_EVER = sys.maxsize  # a client that never gives up
@@ -81,7 +81,7 @@ def amplification(attempts: int, *clients: Any) -> Finding | None:
     return Finding(
         "retries",
         f"one call may send {times}: {attempts} of ours, and {name} tries each of them {theirs}",
-        f"Let one layer retry: without_retries(client) of effectonce.integrations.clients, for {guilty}.",
+        f"Let one layer retry: without_retries(client) of effectonce.clients, for {guilty}.",
     )
 
 

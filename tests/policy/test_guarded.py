@@ -1,0 +1,388 @@
+"""Breaker, retry budget and turns around guarded tools: what is known is replayed, what may not run is not sent, nothing multiplies."""
+
+import asyncio
+
+import pytest
+
+from effectonce import (
+    Breaker,
+    Bucket,
+    Budget,
+    Circuit,
+    CircuitOpen,
+    ContractViolation,
+    GaveUp,
+    Guard,
+    InDoubt,
+    NotSent,
+    Retry,
+    RetryBudget,
+    State,
+    current_effect,
+    retry,
+)
+from effectonce.testing.clock import FakeClock
+
+QUICK = Retry(base_s=0, cap_s=0)
+REFUSED = ConnectionRefusedError(111, "Connection refused")
+
+
+class Bank:
+    """A tool in one colour that raises what it is told to; what it sends is counted."""
+
+    def __init__(self, colour, **contract):
+        self.errors, self.sent, self._async = [], 0, colour == "async"
+        self.guard = Guard("memory://", cache=0)
+        settings = {"kind": "write", "downstream": "key", "retry": QUICK, "wait_s": 0, "name": "pay"} | contract
+        self._tool = self.guard.tool(**settings)(self._coroutine if self._async else self._plain)
+
+    def _plain(self):
+        self.sent += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return self.sent
+
+    async def _coroutine(self):
+        return self._plain()
+
+    def call(self):
+        return asyncio.run(self._tool()) if self._async else self._tool()
+
+    def pay(self, step="pay"):
+        with self.guard.step("chat", step):
+            return self.call()
+
+    def states(self):
+        return {state: n for state, n in self.guard.counts().items() if n}
+
+
+@pytest.fixture(params=["sync", "async"])
+def colour(request):
+    return request.param
+
+
+# ---------------------------------------------------------------- breaker
+
+
+def test_an_open_circuit_sends_nothing_and_leaves_nothing(colour):
+    circuit = Circuit("bank")
+    bank = Bank(colour, breaker=circuit)
+    circuit.open(for_s=30)
+    with pytest.raises(CircuitOpen) as caught:
+        bank.pay()
+    assert bank.sent == 0
+    assert bank.states() == {}
+    assert 0 < caught.value.retry_after_s <= 30
+    circuit.close()
+    assert bank.pay() == 1
+
+
+def test_an_open_circuit_replays_what_is_known(colour):
+    circuit = Circuit("bank")
+    bank = Bank(colour, breaker=circuit)
+    assert bank.pay() == 1
+    circuit.open()
+    assert bank.pay() == 1
+    assert bank.sent == 1
+
+
+def test_a_circuit_that_opens_between_two_attempts_ends_the_call_and_costs_no_attempt(colour):
+    circuit = Circuit("bank", Breaker(failures=1))
+    bank = Bank(colour, breaker=circuit, one_request=True)
+    bank.errors = [REFUSED]
+    with pytest.raises(CircuitOpen):
+        bank.pay()
+    assert bank.sent == 1
+    assert bank.states() == {State.CLAIMED: 1}  # certainly not sent: the next caller may
+    circuit.close()
+    assert bank.pay() == 2
+
+
+def test_a_circuit_that_opens_after_an_unanswered_send_does_not_say_that_nothing_was_sent(colour):
+    circuit = Circuit("bank", Breaker(failures=1))
+    bank = Bank(colour, breaker=circuit)
+    bank.errors = [TimeoutError()]
+    with pytest.raises(GaveUp, match="may have run"):
+        bank.pay()
+    assert bank.sent == 1
+
+
+def test_a_circuit_opens_by_the_failures_of_its_tools(colour):
+    circuit = Circuit("bank", Breaker(failures=3))
+    bank = Bank(colour, breaker=circuit)
+    bank.errors = [TimeoutError() for _ in range(3)]
+    with pytest.raises(GaveUp):
+        bank.pay()
+    with pytest.raises(CircuitOpen):
+        bank.pay("another")
+    assert bank.sent == 3
+
+
+def test_a_permit_that_was_not_needed_is_given_back(colour):
+    """A replay is no probe."""
+    clock = FakeClock()
+    circuit = Circuit("bank", Breaker(failures=1, open_s=10), clock=clock)
+    bank = Bank(colour, breaker=circuit)
+    assert bank.pay() == 1
+    circuit.admit().failed(REFUSED)
+    clock.advance(60)
+    assert bank.pay() == 1  # asked for a permit, was given the probe's, and did not use it
+    assert circuit.stats().probes_out == 0
+    assert bank.pay("new") == 2
+    assert circuit.phase == "closed"
+
+
+def test_a_read_and_a_fallback_behind_an_open_circuit(colour):
+    circuit = Circuit("bank")
+    bank = Bank(colour, kind="read", downstream="none", breaker=circuit)
+    assert bank.call() == 1
+    circuit.open()
+    with pytest.raises(CircuitOpen):
+        bank.call()
+
+    def plain(error):
+        return type(error).__name__
+
+    async def coroutine(error):
+        return plain(error)
+
+    bank._tool.fallback(coroutine if colour == "async" else plain)
+    assert bank.call() == "CircuitOpen"
+    assert bank.sent == 1
+
+
+# ---------------------------------------------------------------- retry budget
+
+
+def test_an_empty_budget_ends_retries_of_guarded_calls(colour):
+    budget = RetryBudget("bank", capacity=14)
+    bank = Bank(colour, budget=budget)
+    bank.errors = [TimeoutError() for _ in range(9)]
+    with pytest.raises(GaveUp, match=r"its retry budget is empty.*the same request goes out under the same key"):
+        bank.pay()
+    assert bank.sent == 2
+    bank.errors = []
+    assert bank.pay() == 3
+    assert budget.level == 1
+
+
+def test_a_shared_budget_goes_through_the_guards_store(colour):
+    ours, theirs = (RetryBudget("bank", capacity=14, shared=True) for _ in range(2))
+    bank = Bank(colour, budget=ours)
+    other = bank.guard.tool(kind="write", downstream="key", retry=QUICK, name="refund", budget=theirs)(
+        bank._coroutine if colour == "async" else bank._plain
+    )
+    bank.errors = [TimeoutError()]
+    assert bank.pay() == 2
+    bank.errors, bank._tool = [TimeoutError()], other
+    with pytest.raises(GaveUp, match="budget is empty"):
+        bank.pay("refund")
+
+
+# ---------------------------------------------------------------- turns
+
+
+def test_a_step_that_was_tried_often_enough_is_not_tried_again_in_its_turn(colour):
+    bank = Bank(colour, one_request=True)
+    for expected in (3, 3):
+        bank.errors = [REFUSED] * 9
+        with bank.guard.turn("chat", "turn-7"), pytest.raises(GaveUp) as caught:
+            bank.pay()
+        assert bank.sent == expected
+    assert "this step of turn turn-7 was tried 3 times" in str(caught.value)
+    assert "Nothing was sent by this call" in str(caught.value)
+    assert bank.states() == {State.CLAIMED: 1}
+    bank.errors = []
+    with bank.guard.turn("chat", "turn-8"):
+        assert bank.pay() == 4
+
+
+def test_a_replay_spends_nothing(colour):
+    bank = Bank(colour)
+    with bank.guard.turn("chat", "turn-7", budget=Budget(attempts=1)):
+        assert [bank.pay() for _ in range(5)] == [1] * 5
+
+
+def test_a_turn_has_so_many_steps(colour):
+    bank = Bank(colour)
+    with bank.guard.turn("chat", "turn-7", budget=Budget(steps=2)):
+        assert [bank.pay("a"), bank.pay("b")] == [1, 2]
+        with pytest.raises(GaveUp, match="has taken its 2 steps"):
+            bank.pay("c")
+        assert bank.pay("a") == 1
+    assert bank.sent == 2
+
+
+def test_a_turn_that_is_over_sends_nothing_and_leaves_what_was_sent_alone(colour):
+    clock = FakeClock()
+    bank = Bank(colour)
+    bank.guard.store._clock = clock
+    with bank.guard.turn("chat", "turn-7", budget=Budget(wall_s=60)):
+        assert bank.pay("a") == 1
+        clock.advance(61)
+        with pytest.raises(GaveUp, match="has taken its 60 s"):
+            bank.pay("b")
+    assert bank.sent == 1
+
+
+def test_a_delay_that_does_not_fit_the_turn_is_handed_back(colour):
+    clock = FakeClock()
+
+    class Busy(Exception):
+        status_code, headers = 429, {"Retry-After": "20"}
+
+    bank = Bank(colour, one_request=True, retry=Retry(deadline_s=1000))
+    bank.guard.store._clock = clock
+    with bank.guard.turn("chat", "turn-7", budget=Budget(wall_s=60)) as turn:
+        assert bank.pay("a") == 1
+        clock.advance(50)
+        bank.errors = [Busy()]
+        with pytest.raises(GaveUp, match="which is too late") as caught:
+            bank.pay("b")
+        assert turn.remaining_s == 10
+    assert caught.value.retry_after_s == 20
+
+
+def test_retries_of_one_kind_are_bounded_over_a_whole_turn(colour):
+    bank = Bank(colour, one_request=True)
+    budget = Budget(by_bucket={Bucket.UNREACHABLE: 1})
+    with bank.guard.turn("chat", "turn-7", budget=budget):
+        bank.errors = [REFUSED]
+        assert bank.pay("a") == 2
+        bank.errors = [REFUSED]
+        with pytest.raises(GaveUp, match="has retried unreachable 1 time"):
+            bank.pay("b")
+
+
+def test_one_repair_prompt_per_turn(colour):
+    guard = Guard("memory://")
+
+    def repair():
+        turn = guard.turn("chat", "turn-7")
+        if colour == "sync":
+            with turn:
+                turn.repair()
+            return
+
+        async def main():
+            async with turn:
+                await turn.arepair()
+
+        asyncio.run(main())
+
+    repair()
+    with pytest.raises(GaveUp, match="has had its 1 repair prompt"):
+        repair()
+
+
+def test_plain_retries_inside_a_tool_spend_the_same_turn(colour):
+    """Three layers of ours, and a loop of somebody else's around them: the budget is what is sent."""
+    guard, sent = Guard("memory://"), []
+
+    @retry(QUICK, kind="read")
+    def request():
+        sent.append(current_effect().downstream_key)
+        raise REFUSED
+
+    @guard.tool(kind="write", downstream="key", retry=QUICK)
+    def pay():
+        return request()
+
+    for _ in range(3):
+        with guard.turn("chat", "turn-7"), guard.step("chat", "pay"), pytest.raises(GaveUp):
+            pay()
+    assert len(sent) == 3
+    assert len(set(sent)) == 1
+
+
+def test_plain_retries_in_a_turn_without_an_effect_are_counted_by_name():
+    guard, calls = Guard("memory://"), []
+
+    @retry(QUICK)
+    def fetch():
+        calls.append(1)
+        raise REFUSED
+
+    with guard.turn("chat", "turn-7", budget=Budget(attempts=1)):
+        for _ in range(2):
+            with pytest.raises(GaveUp):
+                fetch()
+    assert len(calls) == 3  # the turn pays for retries, and bounds them: one in all
+
+
+def test_plain_retries_end_with_their_turn():
+    guard, clock = Guard("memory://"), FakeClock()
+    guard.store._clock = clock
+
+    class Busy(Exception):
+        status_code, headers = 429, {"Retry-After": "20"}
+
+    @retry(Retry(deadline_s=1000), kind="read")
+    def fetch():
+        raise Busy("slow down")
+
+    with guard.turn("chat", "turn-7", budget=Budget(wall_s=60)) as turn:
+        turn.repair()
+        clock.advance(50)
+        with pytest.raises(GaveUp, match="in 20 s, when its turn is over") as caught:
+            fetch()
+    assert caught.value.retry_after_s == 20
+
+
+def test_a_turn_is_a_place_like_a_step():
+    guard = Guard("memory://")
+    turn = guard.turn("chat", "turn-7")
+    with turn, pytest.raises(RuntimeError, match="already entered"), turn:
+        pass
+    with pytest.raises(ContractViolation, match="scope"):
+        guard.turn("", "turn-7")
+    with pytest.raises(ContractViolation):
+        guard.turn("chat", "2025-01-01T00:00:00.123456Z")
+    turn.__exit__(None, None, None)  # not entered: nothing to leave
+
+
+def test_turns_of_tenants_and_conversations_are_apart():
+    guard = Guard("memory://")
+    names = {guard.turn(s, "7", tenant=t).turn.name for s in ("a", "b") for t in ("x", "y", None)}
+    assert len(names) == 6
+    assert guard.turn("a", "7").turn.name == guard.turn("a", "7").turn.name
+
+
+# ---------------------------------------------------------------- what the gate changes
+
+
+def test_what_the_gate_never_retries_is_not_retried_whatever_it_says_of_itself(colour):
+    bank = Bank(colour, rules={KeyError: Bucket.AUTH}, downstream="none", not_sent=())
+    bank.errors = [KeyError("forbidden")]
+    with pytest.raises(InDoubt):
+        bank.pay()
+    assert bank.sent == 1
+
+
+def test_how_much_time_a_tool_has_left():
+    guard, seen = Guard("memory://"), []
+
+    @guard.tool(kind="write", retry=Retry(deadline_s=50))
+    def pay():
+        seen.append((current_effect().remaining_s, current_effect().timeout_s(10), current_effect().timeout_s(1000)))
+
+    with guard.step("chat", "pay"):
+        pay()
+    left, short, long = seen[0]
+    assert 0 < left <= 50
+    assert short == 10
+    assert 0 < long <= left
+
+
+def test_an_inner_refusal_of_a_breaker_is_not_retried(colour):
+    circuit = Circuit("inner")
+    circuit.open()
+    bank = Bank(colour, one_request=True)
+    with pytest.raises(CircuitOpen) as refused:
+        circuit.admit()
+    bank.errors = [refused.value] * 3
+    with pytest.raises(CircuitOpen):
+        bank.pay()
+    assert bank.sent == 1
+    bank.errors = [NotSent("not yet")]
+    assert bank.pay() == 3
