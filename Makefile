@@ -28,6 +28,7 @@ check: $(VENV)/.dev  ## Seconds: lint, formatting, types, architecture, public n
 	$(BIN)/pytest -q tests/test_architecture.py tests/test_public_api.py
 
 bench: $(VENV)/.servers $(VENV)/.peers  ## Figures beside the bare floor and the goals
+	$(BIN)/python bench/breaker.py
 	$(BIN)/python bench/calls.py
 	$(BIN)/python bench/canonical.py
 	$(BIN)/python bench/decorator.py

@@ -4,10 +4,13 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from effectonce import Breaker, Bucket, Certainty, Verdict
+from effectonce._core.breaker import MOVES, Phase, Sign, sign_of
 from effectonce._core.terms import GUARANTEES, Capability, Kind
 from effectonce.testing.bank import Bank
 
@@ -92,22 +95,54 @@ def test_the_readme_shows_the_guarantees_as_the_code_has_them():
     assert shown == {cell: guarantee.promise for cell, guarantee in GUARANTEES.items()}
 
 
+def marked(page, mark):
+    return re.search(rf"<!-- {mark} -->\n(.*?)<!-- /{mark} -->", (ROOT / "docs" / "reference" / page).read_text(), re.DOTALL)[1]
+
+
 def test_the_page_of_tables_is_what_the_code_has():
     """After a change: `effectonce classify --tables`, between the two marks."""
     from effectonce.cli._tables import markdown
 
-    page = (ROOT / "docs" / "reference" / "errors-of-others.md").read_text()
-    shown = re.search(r"<!-- tables -->\n(.*?)<!-- /tables -->", page, re.DOTALL)[1]
-    assert shown == markdown() + "\n"
+    assert marked("errors-of-others.md", "tables") == markdown() + "\n"
 
 
 def test_the_page_of_the_gate_is_what_the_code_has():
     """After a change: `effectonce classify --gate`, between the two marks."""
     from effectonce.cli._tables import gate_markdown
 
-    page = (ROOT / "docs" / "reference" / "retries.md").read_text()
-    shown = re.search(r"<!-- gate -->\n(.*?)<!-- /gate -->", page, re.DOTALL)[1]
-    assert shown == gate_markdown() + "\n"
+    assert marked("retries.md", "gate") == gate_markdown() + "\n"
+
+
+def test_the_page_of_the_breaker_shows_its_moves_as_the_code_has_them():
+    by_hand = {event: to for (_, event), to in MOVES.items() if all((phase, event) in MOVES for phase in Phase)}
+    rows = [f"| `{phase}` | {event} | `{to}` |" for (phase, event), to in MOVES.items() if event not in by_hand]
+    rows += [f"| any | {event} | `{to}` |" for event, to in by_hand.items()]
+
+    assert marked("breaker.md", "moves").splitlines()[2:] == rows
+
+
+def test_the_page_of_the_breaker_shows_what_counts_as_the_code_has_it():
+    def said(sign):
+        buckets = (bucket for bucket in Bucket if sign_of(Verdict(bucket, Certainty.AMBIGUOUS)) is sign)
+        return ", ".join(f"`{bucket}`" for bucket in buckets)
+
+    assert marked("breaker.md", "signs").splitlines()[2:] == [
+        f"| a result, {said(Sign.SUCCESS)} | success |",
+        f"| {said(Sign.FAILURE)}, whatever else is said about a whole host | failure |",
+        f"| {said(Sign.NEUTRAL)}, whatever is said about our own process | nothing |",
+    ]
+
+
+def test_every_parameter_of_the_breaker_is_on_its_page_with_its_default():
+    policy = re.search(r"## Policy\n(.*?)\n## ", (ROOT / "docs" / "reference" / "breaker.md").read_text(), re.DOTALL)[1]
+    rows = re.findall(r"^\| (`.+?) \| (.+?) \|", policy, re.MULTILINE)
+    shown = {name: default for names, default in rows for name in re.findall(r"`(\w+)`", names)}
+    plain = {f.name: f.default for f in fields(Breaker) if f.default is not None and not isinstance(f.default, frozenset)}
+
+    assert set(shown) == {f.name for f in fields(Breaker)}
+    assert {
+        name for name, default in plain.items() if f"{default:g}" not in shown[name] and str(default) not in shown[name]
+    } == set()
 
 
 def test_code_comes_before_line_31_of_the_readme():

@@ -52,7 +52,6 @@ class Permit:
     """The right to make one call. Say once how it ended, or let a `with` block say it."""
 
     __slots__ = ("_settle", "generation", "number", "started_at")
-    counts_until = -inf  # a success is told, never just counted
 
     def __init__(self, settle: Settle, generation: int, number: int, started_at: float) -> None:
         self._settle: Settle | None = settle  # None: it has been said

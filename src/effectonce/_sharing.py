@@ -56,10 +56,17 @@ class Sharing:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            threading.Thread(target=self._in_thread, name="effectonce-circuit", daemon=True).start()
+            self._start_thread()
             return
         self._task = loop.create_task(self.arun())
         self._task.add_done_callback(self._ended)
+
+    def _start_thread(self) -> None:
+        try:
+            threading.Thread(target=self._in_thread, name="effectonce-circuit", daemon=True).start()
+        except RuntimeError as error:  # the machine has no more, or the interpreter ends
+            self._ended()
+            self._alone(error)
 
     def run(self) -> None:
         """Exchange votes now."""
@@ -99,5 +106,5 @@ class Sharing:
         if self._heard(others):
             self._followed_until = others.last_until
 
-    def _alone(self, error: StoreUnavailable) -> None:
+    def _alone(self, error: Exception) -> None:
         LOG.debug("%s: votes were not exchanged, this process decides alone: %s", self._cell, error)

@@ -173,5 +173,5 @@ def is_async(function: Callable[..., Any]) -> bool:
     """Is this an `async def`, also behind a partial or a callable object? Generators are neither colour."""
     call = function if inspect.isroutine(function) else getattr(function, "func", None) or type(function).__call__
     if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
-        raise TypeError(f"{getattr(function, '__name__', function)!r} is a generator: a tool returns one result")
+        raise TypeError(f"{getattr(function, '__name__', function)!r} is a generator: what is guarded returns one result")
     return inspect.iscoroutinefunction(call)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from itertools import count
 from math import inf
+from types import CoroutineType
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from effectonce._core.breaker import FREE, UNASKED, Machine, Phase, Sign, sign_of
@@ -74,15 +75,33 @@ class Circuit:
 
     def admit(self) -> Permit:
         """May I call? Raises `CircuitOpen` with the time to the next probe."""
-        permit = self._ask()
+        free = self._everybodys
+        permit = self._ask() if free is None else self._like(free)
         if isinstance(permit, CircuitOpen):
             raise permit
         return permit
 
     def try_admit(self) -> Permit | Everybodys | CircuitOpen:
         """The same, but a refusal is a value, and the permit may be everybody's. Say exactly once how the call ended."""
-        permit = self.free
-        return self._ask() if permit is None else permit
+        permit, free = self.free, self._everybodys
+        if permit is not None:
+            return permit
+        return self._ask() if free is None else self._like(free)
+
+    def _like(self, free: Everybodys) -> Permit:
+        """A permit of one's own, where everybody has one."""
+        return Permit(self._settle, free.generation, FREE, self._clock() if self._measures else 0.0)
+
+    def refusal(self) -> CircuitOpen | None:
+        """Would a call be refused now? Nothing is taken: whoever is about to prepare a call may save the work."""
+        if self._everybodys is not None or self.policy.shadow:
+            return None
+        now = self._clock()
+        with self._lock:
+            if self._machine.wait_s(now) == 0:
+                return None
+            self._machine.refused += 1
+            return self._refusal(now)
 
     def _ask(self) -> Permit | CircuitOpen:
         now, machine = self._clock(), self._machine
@@ -112,20 +131,24 @@ class Circuit:
     # ------------------------------------------------------------ telling
 
     def _settle(self, permit: Permit | Everybodys, ended: object, started_at: float) -> None:
-        now = self._clock()
-        if ended is WELL and now < permit.counts_until and now - started_at < self._slow_s:
+        free, now = self._everybodys, self._clock()
+        slow = now - started_at >= self._slow_s
+        if ended is not WELL:
+            sign, retry_after_s = self._judge(ended)
+        elif free is not None and free.generation == permit.generation and now < free.counts_until and not slow:
             self._count()
             return
-        sign, retry_after_s = (WELL, None) if ended is WELL else self._judge(ended)
-        machine, slow = self._machine, int(now - started_at >= self._slow_s)
+        else:
+            sign, retry_after_s = WELL, None
+        machine = self._machine
         with self._lock:
             self._fold()
             if sign is WELL:
-                machine.succeeded(permit.generation, permit.number, now, slow)
+                machine.succeeded(permit.generation, permit.number, now, int(slow))
             elif sign is NOTHING:
                 machine.released(permit.generation, permit.number)
             else:
-                machine.failed(permit.generation, permit.number, now, slow, retry_after_s)
+                machine.failed(permit.generation, permit.number, now, int(slow), retry_after_s)
             change = None if machine.moved is None else self._change(now)
             self._share_out(now)
         self._follow_up(now, change)
@@ -137,16 +160,22 @@ class Circuit:
         sign = sign_of(verdict, self.policy.counts_as_failure, self.policy.counts_as_success)
         if sign is Sign.FAILURE:
             self._last_failure = verdict.why
-        elif verdict.bucket is Bucket.UNKNOWN and verdict.certainty is Certainty.AMBIGUOUS and not self._warned:
-            self._warned = True
-            LOG.warning(
-                "circuit %s: %s is not known, so it does not count against the dependency. If it should, say so: "
-                "rules={%s: Bucket.SERVER_ERROR}. This is said once.",
-                self.name,
-                type(ended).__qualname__,
-                type(ended).__name__,
-            )
+        elif sign is NOTHING and verdict.bucket is Bucket.UNKNOWN and verdict.certainty is Certainty.AMBIGUOUS:
+            self._mention(ended)
         return sign, verdict.retry_after_s
+
+    def _mention(self, ended: object) -> None:
+        """A breaker that never opens, because nobody told it what the errors mean, should not be a surprise."""
+        if self._warned or isinstance(ended, Verdict):
+            return
+        self._warned = True
+        LOG.warning(
+            "circuit %s: %s is not known, so it does not count against the dependency. If it should, say so: "
+            "rules={%s: Bucket.SERVER_ERROR}. This is said once.",
+            self.name,
+            type(ended).__qualname__,
+            type(ended).__name__,
+        )
 
     def _fold(self) -> None:
         """Tell the machine of the calls that were just counted. The caller holds the lock."""
@@ -324,6 +353,11 @@ class Circuit:
                 permit = asked
             try:
                 value = function(*args, **kwargs)
+                if type(value) is CoroutineType:
+                    value.close()
+                    raise TypeError(
+                        f"{_named(function)} returned a coroutine, so nobody can tell how it ends; guard the async def"
+                    )
             except BaseException as error:  # the function's own: it is judged, and raised as it is
                 settle(permit, error, started_at)
                 raise

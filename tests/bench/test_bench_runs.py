@@ -12,6 +12,22 @@ import pytest
 
 BENCH = Path(__file__).parents[2] / "bench"
 EXPECTED = {
+    "breaker.py": {
+        "try_admit and succeeded, by hand",
+        "pybreaker, sync",
+        *(
+            f"{what}, {colour}"
+            for colour in ("sync", "async")
+            for what in (
+                "failures in a row",
+                "rate of the last calls",
+                "rate of the last seconds",
+                "slow calls",
+                "circuitbreaker",
+                "purgatory",
+            )
+        ),
+    },
     "calls.py": {
         "commits of a first call",
         "reads of a replay",

@@ -126,6 +126,19 @@ def test_every_kind_of_window_counts_what_the_decorator_saw(policy):
     assert (stats.window_calls, stats.window_failed) == ((12, 2) if policy else (0, 0))
 
 
+@pytest.mark.parametrize("window", [{"window_calls": 10}, {"window_s": 30.0}])
+def test_successes_that_were_only_counted_weigh_against_the_failures_that_follow(window):
+    subject, _ = circuit(failures=None, rate=0.5, minimum=2, **window)
+    call = subject(lambda: None)
+
+    for _ in range(8):
+        call()
+    fail(subject, 2)
+
+    assert subject.phase is Phase.CLOSED
+    assert (subject.stats().window_calls, subject.stats().window_failed) == (10, 2)
+
+
 # ---------------------------------------------------------------- decorator and context manager
 
 
@@ -227,6 +240,16 @@ def test_what_the_engine_gets_from_a_closed_circuit_is_everybodys():
     assert subject.stats().succeeded == 2
 
 
+def test_everybodys_permit_goes_on_telling_after_a_failure():
+    subject, _ = circuit(failures=2)
+    permit = subject.try_admit()
+
+    permit.failed(DOWN)
+    permit.failed(DOWN)
+
+    assert subject.phase is Phase.OPEN
+
+
 def test_what_the_engine_gets_from_a_circuit_that_measures_time_is_its_own():
     subject, clock = circuit(failures=None, slow_rate=1.0, slow_s=2.0, minimum=2)
 
@@ -250,10 +273,10 @@ def test_a_refusal_can_be_had_as_a_value():
     assert refusal.retry_after_s == 10.0
 
 
-@pytest.mark.parametrize("measure", [False, True])
+@pytest.mark.parametrize("measure", [{}, {"window_s": 30.0}, {"window_calls": 10}], ids=["no", "seconds", "calls"])
 def test_slow_calls_open_it_through_the_decorator(measure):
     policy = {"slow_rate": 0.5, "slow_s": 2.0, "minimum": 2} if measure else {}
-    subject, clock = circuit(**policy)
+    subject, clock = circuit(**policy, **measure)
 
     @subject
     def call():
@@ -399,6 +422,18 @@ def test_in_shadow_it_refuses_nobody_and_tells_what_it_would_have_done():
     assert subject.phase is Phase.CLOSED
 
 
+def test_in_shadow_a_call_that_would_not_have_been_made_does_not_close_it():
+    subject, _ = half_open(shadow=True)
+    probe, another = subject.admit(), subject.admit()
+
+    another.succeeded()
+    phase = subject.phase
+    probe.succeeded()
+
+    assert phase is Phase.HALF_OPEN
+    assert subject.phase is Phase.CLOSED
+
+
 # ---------------------------------------------------------------- the hook
 
 
@@ -463,10 +498,12 @@ def test_an_unknown_error_does_not_count_and_that_is_said_once(caplog):
 
     subject, _ = circuit(failures=1)
 
+    fail(subject, 1, Verdict(Bucket.UNKNOWN, Certainty.AMBIGUOUS))  # whoever judges for themselves need not be told
     fail(subject, 3, BankDown())
 
     assert subject.phase is Phase.CLOSED
-    assert subject.stats().neutral == 3
+    assert subject.stats().neutral == 4
+    assert "Verdict" not in caplog.text
     assert caplog.text.count("rules={BankDown: Bucket.SERVER_ERROR}") == 1
 
 

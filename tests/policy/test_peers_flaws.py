@@ -62,6 +62,22 @@ def test_failures_of_async_functions_open_it():
     assert all(isinstance(end, ConnectionRefusedError) for end in ends)
 
 
+def test_a_coroutine_that_a_sync_function_returns_is_not_taken_for_a_success():
+    subject, _ = half_open()
+
+    async def call():
+        raise DOWN
+
+    @subject
+    def called_by():
+        return call()
+
+    with pytest.raises(TypeError, match="guard the async def"):
+        called_by()
+
+    assert subject.phase is Phase.HALF_OPEN
+
+
 def test_twenty_concurrent_calls_at_the_half_open_instant_are_not_twenty_probes():
     subject, _ = half_open()
 
@@ -119,9 +135,15 @@ def test_a_cancelled_probe_gives_its_permit_back():
     assert not isinstance(subject.try_admit(), CircuitOpen)
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError])
+class StoppedByAnotherLibrary(BaseException):
+    """Not every loop is asyncio's."""
+
+
+@pytest.mark.parametrize(
+    "stop", [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, StoppedByAnotherLibrary]
+)
 def test_being_stopped_says_nothing_about_the_dependency(stop):
-    subject, _ = circuit(failures=1)
+    subject, _ = circuit(failures=1, counts_as_failure=frozenset({Bucket.UNKNOWN}))
 
     @subject
     def call():
@@ -132,6 +154,15 @@ def test_being_stopped_says_nothing_about_the_dependency(stop):
 
     assert subject.phase is Phase.CLOSED
     assert subject.stats().neutral == 1
+
+
+def test_a_probe_that_was_not_made_after_all_gives_its_permit_back():
+    subject, _ = half_open()
+
+    subject.admit().released()
+
+    assert subject.phase is Phase.HALF_OPEN
+    assert (subject.stats().probes_out, subject.stats().neutral) == (0, 1)
 
 
 @pytest.mark.parametrize(

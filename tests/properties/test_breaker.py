@@ -1,17 +1,19 @@
 """The breaker's machine beside a model that remembers everything and looks at it naively each time."""
 
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from effectonce import Breaker
 from effectonce._core.breaker import FREE, Machine, Phase
-from effectonce._core.windows import SLOTS
+from effectonce._core.windows import SLOTS, LastCalls, LastSeconds
 
 POLICIES = st.builds(
     Breaker,
     failures=st.sampled_from([2, 4]),
     rate=st.sampled_from([None, 0.5, 1.0]),
-    slow_rate=st.just(0.5),
+    slow_rate=st.sampled_from([0.5, 1.0]),
     slow_s=st.just(1.0),
     window_calls=st.sampled_from([None, 3, 6]),
     window_s=st.just(10.0),
@@ -157,3 +159,18 @@ class BreakerMachine(RuleBasedStateMachine):
 
 
 TestBreakerMachine = BreakerMachine.TestCase
+
+
+@pytest.mark.parametrize("window", [LastCalls(4), LastSeconds(10.0)], ids=lambda window: type(window).__name__)
+@given(calls=st.lists(st.tuples(st.sampled_from([0.0, 0.5, 4.0, 11.0]), FLAG, FLAG)))
+def test_a_window_is_the_sum_of_what_is_in_it(window, calls):
+    window.clear()
+    naive = Naive(Breaker(rate=0.5, minimum=1, window_s=10.0, window_calls=4 if isinstance(window, LastCalls) else None))
+    now = 0.0
+    for pause, failed, slow in calls:
+        now += pause
+        window.add(now, failed, slow)
+        naive.history.append((now, failed, slow))
+
+    seen = naive.window(now)
+    assert (window.calls, window.failed, window.slow) == (len(seen), sum(f for _, f, _ in seen), sum(s for _, _, s in seen))

@@ -2,7 +2,7 @@
 
 from typing import assert_type
 
-from effectonce import Guard, Outcome, current_effect
+from effectonce import Guard, Outcome, breaker, current_effect
 
 guard = Guard("memory://")
 
@@ -33,3 +33,28 @@ assert_type(current_effect().downstream_key, str)
 
 def succeeded(outcome: Outcome[int]) -> int:
     return outcome.unwrap()
+
+
+stripe = breaker("stripe", failures=5)
+
+
+@stripe
+def charge(invoice: str, amount: int = 5) -> str:
+    return invoice * amount
+
+
+@stripe
+async def acharge(invoice: str) -> int:
+    return len(invoice)
+
+
+@stripe(fallback=lambda error, invoice: None)
+def charged(invoice: str) -> bool:
+    return bool(invoice)
+
+
+async def charge_both() -> None:
+    assert_type(charge("inv_1", amount=2), str)
+    assert_type(await acharge("inv_1"), int)
+    assert_type(charged("inv_1"), bool)
+    charge(7)  # type: ignore[arg-type]

@@ -69,7 +69,7 @@ from effectonce._core.ops import (
     Unsend,
     WriteReply,
 )
-from effectonce._core.patience import Env, Next, Patience, Permit, Retrying
+from effectonce._core.patience import Circuit, Env, Next, Patience, Permit, Retrying
 from effectonce._core.records import TERMINAL, Record, State
 from effectonce._core.terms import Capability
 
@@ -110,18 +110,16 @@ class GuardedCall:
         self.unanswered: BaseException | None = None  # the last send of this call that nobody answered for
 
     def flow(self) -> Flow[Ending]:
-        return self._flow() if self.plan.retrying.circuit is None else self._admitted_flow()
+        return self._flow() if self.plan.retrying.circuit is None else self._flow_behind(self.plan.retrying.circuit)
 
-    def _admitted_flow(self) -> Flow[Ending]:
-        refusal = self._admit()
+    def _flow_behind(self, circuit: Circuit) -> Flow[Ending]:
+        """While the circuit is open, an outcome that is known can still be told, and nothing else is written."""
+        refusal = circuit.refusal()
         if refusal is not None:
             record = yield from Find(self.key)
             if not isinstance(record, Record) or record.state not in TERMINAL:
                 return NothingSent(refusal, 0, exhausted=False)
-        try:
-            return (yield from self._flow())  # an outcome that is known needs nobody's permit
-        finally:
-            self._release()
+        return (yield from self._flow())
 
     def _flow(self) -> Flow[Ending]:
         while True:
@@ -198,17 +196,21 @@ class GuardedCall:
             yield from self._let_go(dispatched=dispatched)
             return OutOfPatience(refusal)
         while True:
-            closed = None if retrying.circuit is None or self.permit is not None else self._admit()
-            if closed is not None:
-                yield from self._let_go(dispatched=dispatched)
-                return NothingSent(closed, patience.attempt, exhausted=False)
-            if not dispatched and not self.in_transaction:
+            closed = None if retrying.circuit is None else retrying.circuit.refusal()
+            if closed is None and not dispatched and not self.in_transaction:
                 denial = yield from self._dispatch()
                 if denial is not None:
                     return denial
+                dispatched = True
+            closed = closed or self._admit()
+            if closed is not None:
+                yield from self._let_go(dispatched=dispatched)
+                return NothingSent(closed, patience.attempt, exhausted=False)
             patience.attempt += 1
             answer = yield from self._run()
             ending: Ending | _Again | None = None
+            if not isinstance(answer, Ok | Raised):
+                self._release()
             match answer:
                 case Ok(value):
                     self._tell(None)
@@ -245,9 +247,9 @@ class GuardedCall:
             yield from Renew(self.key, self.token, self.epoch, 0)
 
     def _admit(self) -> Exception | None:
-        """Ask the dependency's circuit for a permit. None: we have one."""
-        assert self.plan.retrying.circuit is not None
-        asked = self.plan.retrying.circuit.try_admit()
+        """Ask the dependency's circuit for a permit, as late as can be: it measures the call. None: we have one, or need none."""
+        circuit = self.plan.retrying.circuit
+        asked = None if circuit is None else circuit.try_admit()
         if isinstance(asked, Exception):
             return asked
         self.permit = asked
@@ -342,9 +344,11 @@ class GuardedCall:
         """The tool raised. None: wait is over, try again."""
         if get(error, "effectonce_of") not in (None, self.key) and not self.in_transaction:
             # A guarded call inside this tool failed. What that says about its own effect says nothing about ours.
+            self._release()
             return (yield from self._ambiguous(error, UNKNOWN, NEVER))
         partial = self.plan.encode_partial(error)
         if partial is not None and not self.in_transaction:
+            self._release()
             reply = yield from self._persist(Complete(self.key, self.token, self.epoch, partial))
             if isinstance(reply, Refused):
                 yield from Attest(self.key, "an owner that had lost its lease reports a partial success", partial)

@@ -48,6 +48,8 @@ class Circuit(Protocol):
     def free(self) -> Permit | None:
         """The permit of everybody who calls now; None: ask for one."""
 
+    def refusal(self) -> Exception | None: ...
+
     def try_admit(self) -> Permit | Exception: ...
 
 
