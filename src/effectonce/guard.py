@@ -21,27 +21,13 @@ from effectonce._cache import ReplayCache
 from effectonce._core.classify import Rules, as_rules
 from effectonce._core.codec import NotReadable, encode, encode_error
 from effectonce._core.keys import Part, Stable
-from effectonce._core.ops import (
-    Applied,
-    Browse,
-    Complete,
-    Confirm,
-    Fail,
-    Find,
-    Rearm,
-    Refused,
-    Refute,
-    Sweep,
-    Swept,
-    Tally,
-    WriteReply,
-)
+from effectonce._core.ops import Applied, Browse, Confirm, Find, Rearm, Refused, Refute, Sweep, Swept, Tally, WriteReply
 from effectonce._core.patience import Env
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
 from effectonce._drive import Heart
 from effectonce._sweeper import Sweeper
-from effectonce._tool import GuardedTool, House, Tool, wrap
+from effectonce._tool import GuardedTool, House, Tool, not_kept, wrap
 from effectonce._turns import TurnBudget
 from effectonce.circuit import Circuit
 from effectonce.errors import ContractViolation, Rejected
@@ -102,7 +88,7 @@ class Guard:
             env=env,
             heart=Heart(self.store),
             cache=ReplayCache(cache, time.monotonic),
-            keep=_not_kept if self.spool is None else self.spool.keep,
+            keep=not_kept if self.spool is None else self.spool.keep,
         )
         self._tools: dict[str, GuardedTool] = {}
 
@@ -424,10 +410,6 @@ def _spool(url: str, store: Store, folder: str | os.PathLike[str] | None, keyrin
     from effectonce._spool import Spool, default_folder
 
     return Spool(default_folder(url, os.environ) if folder is None else folder, store, keyring)
-
-
-def _not_kept(op: Complete | Fail) -> None:
-    LOG.warning("the store could not be told the outcome of %s, and this guard keeps no spool (Guard(spool=...))", op.key)
 
 
 def _sealed(store: Store, keyring: Keyring | None, secret: bytes) -> Store:
