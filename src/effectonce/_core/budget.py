@@ -93,7 +93,6 @@ class Spent(Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Spent).decode
 
 
 class Purchase(Struct, frozen=True):
@@ -117,7 +116,7 @@ class Turn:
         for _ in range(TRIES):
             if isinstance(cell, Unavailable):
                 return ""
-            spent = _decode(cell.value) if cell.value else Spent(cell.now, {}, {})
+            spent = msgspec.msgpack.decode(cell.value, type=Spent) if cell.value else Spent(cell.now, {}, {})
             self.left_s = spent.started_at + self.limits.wall_s - cell.now
             after, refusal = self._buy(spent, purchase)
             if refusal:
