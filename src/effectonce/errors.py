@@ -147,8 +147,8 @@ class GaveUp(EffectOnceError):
         super().__init__(f"{message.rstrip()} {self.marker}", **data)
         # Whoever gave up has retried enough: no layer around it does it again.
         given = Verdict(Bucket.UNKNOWN, Certainty.NOT_SENT) if verdict is None else verdict
-        self.effectonce_verdict = given.but(
-            retry=False, why="a layer inside has given up", retry_after_s=self.retry_after_s, matched=OURS
+        self.effectonce_verdict = given.exhausted(unsure=False).but(
+            why="a layer inside has given up", retry_after_s=self.retry_after_s, matched=OURS
         )
 
 

@@ -19,7 +19,7 @@ from typing import Any, NoReturn, ParamSpec, Self, TypeVar, cast, overload
 from msgspec import Struct
 
 from effectonce._core.backoff import Jitter
-from effectonce._core.classify import Classifier, Rules, Verdict, as_rules, classifier
+from effectonce._core.classify import Certainty, Classifier, Rules, Verdict, as_rules, classifier
 from effectonce._core.endings import Fresh
 from effectonce._core.gate import Action, gate
 from effectonce._core.ops import Flow
@@ -31,7 +31,7 @@ from effectonce._signature import is_async
 from effectonce._turns import step_of, turn_here
 from effectonce.circuit import Circuit
 from effectonce.effect import running
-from effectonce.errors import ContractViolation, EffectOnceError, GaveUp
+from effectonce.errors import CircuitOpen, ContractViolation, EffectOnceError, GaveUp
 from effectonce.outcome import last_of, sentence
 from effectonce.policy import Downstream, Retry, kind_of
 from effectonce.retry_budget import RetryBudget
@@ -256,12 +256,20 @@ def _raised(error: Exception) -> NoReturn:
     raise error
 
 
+def still_unsure(ended: Over) -> BaseException:
+    """The error of the last attempt. A breaker that refused it does not speak for those that were let through before."""
+    error = ended.error
+    if ended.unsure and isinstance(error, CircuitOpen):
+        error.effectonce_verdict = error.effectonce_verdict.but(certainty=Certainty.AMBIGUOUS)
+    return error
+
+
 def concluded(ended: Fresh | Over, name: str) -> Any:
     """The value, or the error raised."""
     if isinstance(ended, Fresh):
         return ended.value
     if ended.gave_up is None:
-        raise ended.error
+        raise still_unsure(ended)
     message = f"{name} failed: {last_of(ended.attempts, ended.error)}. {sentence(ended.why)}"
     raise GaveUp(message, verdict=ended.gave_up, retry_after_s=ended.gave_up.retry_after_s) from ended.error
 

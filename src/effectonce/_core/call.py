@@ -28,7 +28,7 @@ from effectonce._core.classify import UNKNOWN, Certainty, Verdict
 from effectonce._core.codec import encode_error, printable
 from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, OutOfPatience, Rejection, Replay
 from effectonce._core.foreign import get
-from effectonce._core.gate import SURE, Action
+from effectonce._core.gate import Action
 from effectonce._core.ops import (
     Answer,
     Applied,
@@ -72,6 +72,7 @@ from effectonce._core.ops import (
 from effectonce._core.patience import Circuit, Env, Next, Patience, Permit, Retrying
 from effectonce._core.records import TERMINAL, Record, State
 from effectonce._core.terms import Capability
+from effectonce._core.verdicts import SURE
 
 NEVER = Next(Action.FAIL, "an error of another effect says nothing about this one")
 POLL_FIRST_S, POLL_MAX_S, POLL_GROWTH = 0.004, 0.25, 1.6

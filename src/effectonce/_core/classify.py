@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from effectonce._core.foreign import attempt, get
-from effectonce._core.verdicts import UNKNOWN, Bucket, Certainty, Scope, Verdict
+from effectonce._core.verdicts import SURE, UNKNOWN, Bucket, Certainty, Scope, Tried, Verdict
 
 __all__ = ["UNKNOWN", "Bucket", "Certainty", "Classifier", "Rule", "Rules", "Scope", "Verdict", "classifier", "classify"]
 
@@ -123,10 +123,12 @@ def classifier(
         verdict = classify(error, now=None if wall_clock is None else wall_clock(), rules=rules)
         if verdict.matched.startswith("rule: "):
             return verdict
-        if isinstance(error, not_sent):
+        tried = get(error, "effectonce_tried")
+        unsure = isinstance(tried, Tried) and tried.verdict.certainty not in SURE
+        if isinstance(error, not_sent) and not unsure:
             why = "declared by the tool as raised before anything is sent"
             return verdict.but(certainty=Certainty.NOT_SENT, retry=verdict.retryable, why=why)
-        if isinstance(error, rejected):
+        if isinstance(error, rejected) and not unsure:
             why, delay_s = "declared by the tool as a definite refusal", verdict.retry_after_s
             return Verdict(
                 verdict.bucket, Certainty.REJECTED, why, delay_s, Scope.REQUEST, retry=False, matched=verdict.matched

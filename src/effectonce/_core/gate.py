@@ -12,7 +12,7 @@ from functools import cache
 
 from msgspec import Struct
 
-from effectonce._core.verdicts import Bucket, Certainty, Verdict
+from effectonce._core.verdicts import SURE, Bucket, Verdict
 
 
 class Action(StrEnum):
@@ -67,7 +67,6 @@ GATE: tuple[Row, ...] = (
     ),
     Row(Action.FAIL, "nothing says that another attempt would go better"),
 )
-SURE = frozenset({Certainty.NOT_SENT, Certainty.REJECTED})  # it had no effect
 GOES_ON = frozenset({Action.RETRY, Action.RESEND})
 
 

@@ -16,9 +16,8 @@ from effectonce._core.delays import from_headers, number, spoken
 from effectonce._core.signals import SOON_S, Signals, chain, read
 from effectonce._core.tables import BY_CLASS, BY_CODE, BY_ERRNO, BY_FINISH, BY_STATUS, OF_PACKAGE, TABLES, TEXTS, Entry
 from effectonce._core.tables._row import OPEN, Row, Table
-from effectonce._core.verdicts import UNKNOWN, Bucket, Certainty, Verdict
+from effectonce._core.verdicts import SURE, UNKNOWN, Bucket, Certainty, Verdict
 
-SURE = (Certainty.NOT_SENT, Certainty.REJECTED)
 ASK_LATER = (Bucket.RATE_LIMIT, Bucket.OVERLOADED, Bucket.QUOTA, Bucket.UNKNOWN)
 
 
@@ -44,7 +43,7 @@ def judge(thing: Any, now: float | None) -> Verdict:
     if verdict.bucket is Bucket.RATE_LIMIT and delay_s is not None and delay_s > SOON_S:
         why = "it asks to wait so long that it is a quota, whatever it is called"
         verdict = Verdict(Bucket.QUOTA, verdict.certainty, why, delay_s, matched=verdict.matched)
-    return _server_word(verdict, [signals for signals, _ in seen])
+    return _word_from_below(_server_word(verdict, [signals for signals, _ in seen]), [signals for signals, _ in seen])
 
 
 def _decide(seen: list[tuple[Signals, bool]]) -> Match | None:
@@ -166,6 +165,16 @@ def _server_word(verdict: Verdict, seen: list[Signals]) -> Verdict:
                 pushback_ms = number(told)
                 allowed = told == "true" if name != "grpc-retry-pushback-ms" else pushback_ms is not None and pushback_ms >= 0
                 return _allowed(verdict, f"{name}: {told}", allowed=allowed)
+    return verdict
+
+
+def _word_from_below(verdict: Verdict, seen: list[Signals]) -> Verdict:
+    """What a layer of ours below says. It has seen more than the last answer, and can only take certainty away."""
+    unsure = any(signals.unsure for signals in seen) and verdict.certainty in SURE
+    if any(signals.gave_up for signals in seen):
+        return verdict.exhausted(unsure=unsure).but(why=f"{verdict.why}; a layer inside has given up")
+    if unsure:
+        return verdict.but(certainty=Certainty.AMBIGUOUS, why=f"{verdict.why}; an earlier attempt may have landed")
     return verdict
 
 

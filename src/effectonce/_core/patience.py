@@ -14,9 +14,9 @@ from msgspec import Struct
 from effectonce._core.backoff import Jitter, delay
 from effectonce._core.budget import Purchase, Turn
 from effectonce._core.classify import Classifier
-from effectonce._core.gate import GOES_ON, SURE, Action, gate
+from effectonce._core.gate import GOES_ON, Action, gate
 from effectonce._core.ops import Flow
-from effectonce._core.verdicts import Bucket, Verdict
+from effectonce._core.verdicts import SURE, Bucket, Verdict
 
 THROTTLED = frozenset({Bucket.RATE_LIMIT, Bucket.OVERLOADED})
 

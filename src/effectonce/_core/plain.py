@@ -7,7 +7,7 @@ from msgspec import Struct
 from effectonce._core.endings import Fresh
 from effectonce._core.ops import Flow, Invoke, Ok, Sleep
 from effectonce._core.patience import Next, Patience
-from effectonce._core.verdicts import Certainty, Verdict
+from effectonce._core.verdicts import Verdict
 
 
 class Over(Struct, frozen=True):
@@ -17,6 +17,7 @@ class Over(Struct, frozen=True):
     attempts: int
     gave_up: Verdict | None = None  # what all attempts together say, if another could have gone better
     why: str = ""
+    unsure: bool = False  # an attempt may have had an effect
 
 
 def plain_call(patience: Patience, error: BaseException, *, repeatable: bool) -> Flow[Fresh | Over]:
@@ -28,25 +29,39 @@ def plain_call(patience: Patience, error: BaseException, *, repeatable: bool) ->
         if then.delay_s is None:
             return over(patience, error, verdict, then)
         yield from Sleep(then.delay_s)
-        permit = None if how.circuit is None else how.circuit.try_admit()
-        if isinstance(permit, Exception):
-            return Over(permit, patience.attempt)
-        patience.attempt += 1
-        answer = yield from Invoke("", "", 0, patience.attempt, patience.give_up_at)
-        if isinstance(answer, Ok):
-            if permit is not None:
-                permit.succeeded()
-            if how.tokens is not None:
-                how.tokens.succeeded()
-            return Fresh(answer.value)
-        error = answer.error
+        ended = yield from _attempt(patience)
+        if not isinstance(ended, BaseException):
+            return ended
+        error = ended
+
+
+def whole_call(patience: Patience, *, repeatable: bool) -> Flow[Fresh | Over]:
+    """The same, with the first attempt."""
+    ended = yield from _attempt(patience)
+    return (yield from plain_call(patience, ended, repeatable=repeatable)) if isinstance(ended, BaseException) else ended
+
+
+def _attempt(patience: Patience) -> Flow[Fresh | Over | BaseException]:
+    """One attempt, if the circuit permits it: its value, or its error."""
+    how = patience.how
+    permit = None if how.circuit is None else how.circuit.try_admit()
+    if isinstance(permit, Exception):
+        return Over(permit, patience.attempt, unsure=patience.unsure)
+    patience.attempt += 1
+    answer = yield from Invoke("", "", 0, patience.attempt, patience.give_up_at)
+    if isinstance(answer, Ok):
         if permit is not None:
-            permit.failed(how.classify(error))
+            permit.succeeded()
+        if how.tokens is not None:
+            how.tokens.succeeded()
+        return Fresh(answer.value)
+    if permit is not None:
+        permit.failed(how.classify(answer.error))
+    return answer.error
 
 
 def over(patience: Patience, error: BaseException, verdict: Verdict, then: Next) -> Over:
     """What to tell the caller. If any attempt may have had an effect, that is what is known, whatever the last one said."""
     if not (then.gave_up and patience.how.attempts > 1):
-        return Over(error, patience.attempt)
-    certainty = Certainty.AMBIGUOUS if patience.unsure else verdict.certainty
-    return Over(error, patience.attempt, verdict.but(certainty=certainty), then.why)
+        return Over(error, patience.attempt, unsure=patience.unsure)
+    return Over(error, patience.attempt, verdict.exhausted(unsure=patience.unsure), then.why, patience.unsure)

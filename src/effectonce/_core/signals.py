@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from effectonce._core.delays import bounded, duration, number
 from effectonce._core.foreign import attempt, get
+from effectonce._core.verdicts import GAVE_UP, TRIED_HEADER, UNSURE, Tried
 
 LINKS_MAX, NODES_MAX, ITEMS_MAX = 24, 24, 64
 TEXT_MAX, CODE_MAX, BODY_MAX = 4096, 128, 262_144
@@ -43,6 +44,8 @@ class Signals(Struct, frozen=True, kw_only=True):
     delay_s: float | None = None  # from the body or an attribute
     in_stream: bool = False
     never: bool = False  # the error itself says that it is not worth another attempt
+    gave_up: bool = False  # a layer of ours has made enough attempts
+    unsure: bool = False  # and one of them may have landed
 
 
 class Link(Struct, frozen=True):
@@ -96,6 +99,7 @@ def read(thing: Any) -> Signals:
     headers = _headers(nodes, remote)
     codes, delay_s = _codes(nodes, remote, headers), _delay(nodes)
     is_error = isinstance(thing, BaseException)
+    tried = _tried(thing, headers)
     status = _first(_status_of(node) for node in nodes)
     return Signals(
         classes=classes,
@@ -109,7 +113,15 @@ def read(thing: Any) -> Signals:
         delay_s=delay_s,
         in_stream=get(thing, "in_stream") is True or (status is not None and status < 300 and bool(codes)),
         never=get(thing, "non_retryable") is True,
+        gave_up=GAVE_UP in tried,
+        unsure=UNSURE in tried,
     )
+
+
+def _tried(thing: Any, headers: Mapping[str, str]) -> str:
+    """What a layer of ours below says: on the error, or in the headers of the response, which others carry on."""
+    tried = get(thing, "effectonce_tried")
+    return tried.mark if isinstance(tried, Tried) else headers.get(TRIED_HEADER, "")
 
 
 def _classes(thing: Any) -> tuple[str, ...]:

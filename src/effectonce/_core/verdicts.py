@@ -117,6 +117,7 @@ class Verdict(Struct, frozen=True):
         retry: bool | None = None,
         why: str | None = None,
         retry_after_s: float | None = None,
+        scope: Scope | None = None,
         matched: str | None = None,
     ) -> Verdict:
         """The same verdict with something else in it."""
@@ -125,10 +126,34 @@ class Verdict(Struct, frozen=True):
             self.certainty if certainty is None else certainty,
             self.why if why is None else why,
             self.retry_after_s if retry_after_s is None else retry_after_s,
-            self.scope,
+            self.scope if scope is None else scope,
             self.retry if retry is None else retry,
             self.matched if matched is None else matched,
         )
 
+    def exhausted(self, *, unsure: bool) -> Verdict:
+        """What this says when whoever saw it has tried often enough. It is no final answer to the request, only the last one."""
+        scope = Scope.HOST if self.scope is Scope.REQUEST else self.scope
+        return self.but(certainty=Certainty.AMBIGUOUS if unsure else None, retry=False, scope=scope)
 
+
+SURE = frozenset({Certainty.NOT_SENT, Certainty.REJECTED})  # it had no effect
+
+
+class Tried(Struct, frozen=True):
+    """What a layer below knows about a request that it may have sent more than once. An error carries it as `effectonce_tried`."""
+
+    verdict: Verdict  # of all attempts together, about this request
+    attempts: int
+    gave_up: bool  # another attempt could have gone better, and this layer has made enough
+
+    @property
+    def mark(self) -> str:
+        """The same in a word or two, for the headers of a response."""
+        return ", ".join(
+            word for word, holds in ((GAVE_UP, self.gave_up), (UNSURE, self.verdict.certainty not in SURE)) if holds
+        )
+
+
+TRIED_HEADER, GAVE_UP, UNSURE = "x-effectonce-tried", "gave-up", "unsure"
 UNKNOWN = Verdict(Bucket.UNKNOWN, Certainty.AMBIGUOUS, "an unknown error after the request may have left", matched="nothing")
