@@ -86,7 +86,7 @@ def amplification(attempts: int, *clients: Any) -> Finding | None:
 
 
 def _known(client: Any) -> Client:
-    for name in _names(client):
+    for name in class_names(client):
         if name in _BY_CLASS:
             return _BY_CLASS[name]
     raise TypeError(
@@ -99,7 +99,7 @@ def _named(thing: Any) -> str:
     return f"{type(thing).__module__}.{type(thing).__qualname__}"
 
 
-def _names(client: Any) -> Iterable[str]:
+def class_names(client: Any) -> Iterable[str]:
     """The classes of a client, nearest first. The packages of Google share one top-level name, so two parts of theirs count."""
     if type(client).__name__ == "module":
         yield client.__name__
@@ -193,7 +193,10 @@ def _retries_of(given: Any) -> int:
 
 
 def _no_retries(given: Any) -> Any:
-    return sys.modules["urllib3.util.retry"].Retry.from_int(given).new(connect=0, read=0, status=0, other=0)
+    """Both 0 and False are none; what differs is the error that comes out, and that stays as it was."""
+    retry = sys.modules["urllib3.util.retry"].Retry.from_int(given)
+    kinds = ("connect", "read", "status", "other")
+    return retry.new(**{kind: False if getattr(retry, kind) is False else 0 for kind in kinds})
 
 
 def _urllib3_attempts(manager: Any) -> int:
@@ -216,7 +219,7 @@ def _requests_once(session: Any) -> Any:
 
 
 def _adapters(session: Any) -> list[Any]:
-    return [_part(session, adapter, "requests:HTTPAdapter") for adapter in session.adapters.values()]
+    return [_part(session, _unwrapped(adapter), "requests:HTTPAdapter") for adapter in session.adapters.values()]
 
 
 # ---------------------------------------------------------------- httpx and httpx2
@@ -236,9 +239,10 @@ def _httpx_once(client: Any) -> Any:
 
 
 def _pools(client: Any) -> list[Any]:
-    transports = [client._transport, *(mounted for mounted in client._mounts.values() if mounted is not None)]
+    mounted = (transport for transport in client._mounts.values() if transport is not None)
+    transports = [_unwrapped(transport) for transport in (client._transport, *mounted)]
     known = [_part(client, transport, *_WIRED, *_UNWIRED) for transport in transports]
-    return [transport._pool for transport in known if not set(_names(transport)) & set(_UNWIRED)]
+    return [transport._pool for transport in known if not set(class_names(transport)) & set(_UNWIRED)]
 
 
 # ---------------------------------------------------------------- aiohttp
@@ -290,9 +294,14 @@ def _times(outer: int, inner: int) -> int:
     return min(outer * inner, FOR_EVER)
 
 
+def _unwrapped(part: Any) -> Any:
+    """What a protected client sends through. Our own attempts are not counted: whoever is around them does not repeat them."""
+    return getattr(part, "effectonce_inner", part)
+
+
 def _part(whole: Any, part: Any, *known: str) -> Any:
     """*part*, if it is one that is known."""
-    if not set(_names(part)) & set(known):
+    if not set(class_names(part)) & set(known):
         raise TypeError(
             f"{_named(whole)} sends through a {_named(part)}, which effectonce does not know, so it cannot say how often that sends. "
             f"Nothing was changed. {_ADVICE}"
