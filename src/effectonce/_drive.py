@@ -62,14 +62,16 @@ class Setup(Struct, frozen=True):
     probe: Callable[..., Any] | None
     encode: Callable[[Any], bytes]
     keep: Callable[[Complete | Fail], None]
+    one_request: bool = False
 
     def called(self, op: Invoke | Transact | Ask) -> Callable[..., Any]:
         return self.probe if isinstance(op, Ask) and self.probe is not None else self.function
 
-    def effect(self, op: Invoke | Transact | Ask, ref: EffectRef, connection: Any = None) -> Effect:
+    def effect(self, op: Invoke | Transact | Ask, call: Prepared, connection: Any = None) -> Effect:
         if isinstance(op, Ask):
-            return Effect(ref, 0, op.epoch, inf, self.secret)
-        return Effect(ref, op.attempt, op.epoch, op.give_up_at, self.secret, connection)
+            return Effect(call.ref, 0, op.epoch, inf, self.secret)
+        terms = call.request.terms
+        return Effect(call.ref, op.attempt, op.epoch, op.give_up_at, self.secret, connection, terms, self.one_request)
 
     def renewal(self, op: Invoke | Ask) -> Renew:
         return Renew(op.key, op.token, op.epoch, self.lease_s)
@@ -133,10 +135,10 @@ class Performer:
     def _run(self, op: Invoke | Ask) -> Answer:
         setup, call = self.setup, self.call
         if not op.key:  # a read: nothing to keep alive
-            return _capture(setup.called(op), call, setup.effect(op, call.ref))
+            return _capture(setup.called(op), call, setup.effect(op, call))
         beat = setup.heart.start(setup.renewal(op))
         try:
-            return _capture(setup.called(op), call, setup.effect(op, call.ref))
+            return _capture(setup.called(op), call, setup.effect(op, call))
         finally:
             setup.heart.stop(beat)
 
@@ -144,7 +146,7 @@ class Performer:
         assert isinstance(self.setup.store, TransactionalStore)
         try:
             with self.setup.store.transaction() as transaction:
-                answer = _capture(self.setup.function, self.call, self.setup.effect(op, self.call.ref, transaction.connection))
+                answer = _capture(self.setup.function, self.call, self.setup.effect(op, self.call, transaction.connection))
                 if not isinstance(answer, Ok):
                     return _gone(answer) if transaction.broken else answer
                 try:
@@ -380,7 +382,7 @@ class AsyncPerformer:
         return None if self.cancelled is None else Interrupted(self.cancelled)
 
     async def _run(self, op: Invoke | Ask) -> Answer:
-        setup, effect = self.setup, self.setup.effect(op, self.call.ref)
+        setup, effect = self.setup, self.setup.effect(op, self.call)
         if not op.key:
             return await self._capture(setup.called(op), effect)
         beat = AsyncBeat(setup.store, setup.renewal(op))
@@ -405,7 +407,7 @@ class AsyncPerformer:
         assert isinstance(self.setup.store, TransactionalStore)
         try:
             async with self.setup.store.atransaction() as transaction:
-                effect = self.setup.effect(op, self.call.ref, transaction.connection)
+                effect = self.setup.effect(op, self.call, transaction.connection)
                 answer = await self._capture(self.setup.function, effect)
                 if not isinstance(answer, Ok):
                     return _gone(answer) if transaction.broken else answer

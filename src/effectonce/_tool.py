@@ -159,6 +159,7 @@ class GuardedTool:
             self.probe_function,
             self.plan.encode,
             house.keep,
+            contract.one_request,
         )
 
     # ------------------------------------------------------------ registration

@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from effectonce._core.keys import downstream_key
+from effectonce._core.keys import downstream_key, request_key
+from effectonce._core.terms import Terms
 
 
 class EffectRef(Struct, frozen=True):
@@ -40,6 +41,9 @@ class Effect(Struct, frozen=True):
     deadline: float  # on the monotonic clock
     secret: bytes = b""
     connection: Any = None  # the open transaction, for downstream="transaction"
+    terms: Terms | None = None  # what its tool declares; None: a probe asks
+    one_request: bool = False  # the tool says that it makes one request and no more
+    taken: dict[tuple[str, str], set[int]] = {}  # requests that were made, by method and path: their numbers
 
     @property
     def key(self) -> str:
@@ -50,6 +54,10 @@ class Effect(Struct, frozen=True):
     def downstream_key(self) -> str:
         """The idempotency key to send: the same on every attempt, at most 255 characters, and it gives nothing away."""
         return downstream_key(self.ref.key, self.ref.tool, self.secret)
+
+    def request_key(self, method: str, path: str, ordinal: int | str = 0) -> str:
+        """The key that a protected client sends with the request number *ordinal*, or with the one of that name: for a probe."""
+        return request_key(self.downstream_key, method.upper(), path, ordinal)
 
     @property
     def remaining_s(self) -> float:

@@ -118,6 +118,14 @@ def downstream_key(key: str, tool: str, secret: bytes = b"") -> str:
     return "eo_" + derive("downstream", tool, key, secret=secret)
 
 
+def request_key(downstream: str, method: str, path: str, ordinal: int | str) -> str:
+    """The key of one of several requests of an effect: by where it goes, and by its number or its name among those that go there.
+
+    The body is not in it: one with a time in it would be another request on every attempt. Nor is the host: another one may stand in.
+    """
+    return "eo_" + derive("request", downstream, method, path, ordinal)
+
+
 def latch_key(tenant: str, scope: str, step: str | None, secret: bytes = b"") -> str:
     """What all calls of one step share; without a step id, what all calls of the conversation share."""
     home = _home(tenant, scope, secret=secret)

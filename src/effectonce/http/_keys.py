@@ -1,0 +1,108 @@
+"""Which key goes with which request of an effect.
+
+An effect has one key, a tool may make several requests. Each that is not idempotent by its method needs a key of its own: the same when
+the tool runs again, another than that of its neighbours. So it is derived from the effect's key, the method, the path, and a number: how
+many requests to that place have been answered well in this run of the tool.
+
+Why answered, and not sent: whoever sends again after a time-out, inside the tool or below it, means the same request. Why the place, and
+not the order alone: a tool that runs again may skip what it finds done, and what comes after that must keep its key. A tool that declares
+`one_request=True` has one place, and the effect's own key for it.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import count
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from effectonce.effect import Effect
+from effectonce.errors import ContractViolation
+
+REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110: idempotent
+EVERYWHERE = "*"
+_RANDOM = re.compile(r'"?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"?', re.IGNORECASE)  # Stripe's look like a UUID, and are none
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_lock = threading.Lock()
+_name: ContextVar[str] = ContextVar("effectonce_request_name", default="")
+
+
+class KeyHeader(Struct, frozen=True):
+    """How a host wants its key: in which header, and whether as a structured-field string, in quotes.
+
+    *replaces_random* is for an SDK that makes up a random key for each call: inside an effect, ours is sent instead.
+    """
+
+    name: str = "Idempotency-Key"
+    quoted: bool = False
+    replaces_random: bool = False
+
+    def __post_init__(self) -> None:
+        if _TOKEN.fullmatch(self.name) is None:
+            raise ContractViolation(f"KeyHeader(name={self.name!r}): this cannot be the name of a header")
+
+    def written(self, key: str) -> str:
+        return f'"{key}"' if self.quoted else key
+
+    def keeps(self, given: str) -> bool:
+        """Does what the caller gave stay?"""
+        return not (self.replaces_random and _RANDOM.fullmatch(given))
+
+
+Keys: TypeAlias = "KeyHeader | str | Mapping[str, KeyHeader | str | None] | None"
+
+
+def by_host(keys: Keys) -> dict[str, KeyHeader | None]:
+    """What each host expects; `"*"` is every other."""
+    given = keys if isinstance(keys, Mapping) else {EVERYWHERE: keys}
+    return {host.lower(): KeyHeader(header) if isinstance(header, str) else header for host, header in given.items()}
+
+
+@contextmanager
+def named(name: str) -> Iterator[None]:
+    """Give the requests in this block a name instead of a number: where several to one place leave at once, or in any order."""
+    if not name:
+        raise ContractViolation("named(''): what tells this request from its neighbours?")
+    token = _name.set(name)
+    try:
+        yield
+    finally:
+        _name.reset(token)
+
+
+class Slot(Struct, frozen=True):
+    """The number of a request among those of an effect that go to the same place."""
+
+    effect: Effect
+    place: tuple[str, str]
+    ordinal: int | str
+
+    @property
+    def key(self) -> str:
+        alone = self.ordinal == 0 and next(iter(self.effect.taken)) == self.place
+        if self.effect.one_request and alone:
+            return self.effect.downstream_key
+        return self.effect.request_key(*self.place, self.ordinal)
+
+    def give_back(self) -> None:
+        """It was not answered well: whoever comes next is the same request."""
+        if isinstance(self.ordinal, int):
+            with _lock:
+                self.effect.taken[self.place].discard(self.ordinal)
+
+
+def take(effect: Effect, method: str, path: str) -> Slot:
+    """The first number that is free, or the name of the block."""
+    place, name = (method, path), _name.get()
+    if name:
+        return Slot(effect, place, name)
+    with _lock:
+        taken = effect.taken.setdefault(place, set())
+        ordinal = next(number for number in count() if number not in taken)
+        taken.add(ordinal)
+    return Slot(effect, place, ordinal)

@@ -1,0 +1,55 @@
+"""urllib3: around the one method of a pool that sends. The manager goes on following redirects."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+from urllib.parse import urlsplit
+
+from effectonce.http._wire import Answered, Asked, Wire, exchange
+
+
+def install(manager: Any, wire: Wire) -> Any:
+    make = manager._new_pool
+
+    def new_pool(*args: Any, **settings: Any) -> Any:
+        pool = make(*args, **settings)
+        pool.urlopen = functools.partial(_urlopen, wire, pool, pool.urlopen)
+        return pool
+
+    manager._new_pool = new_pool
+    manager.effectonce_wire = wire
+    manager.clear()  # pools that were made before would send without us
+    return manager
+
+
+def protected(manager: Any) -> bool:
+    return hasattr(manager, "effectonce_wire")
+
+
+def _urlopen(
+    wire: Wire, pool: Any, urlopen: Any, method: str, url: str, body: Any = None, headers: Any = None, **how: Any
+) -> Any:
+    mine = sys.modules["urllib3"].HTTPHeaderDict(pool.headers if headers is None else headers)
+    timeout, retries, pool_s = (how.pop(name, None) for name in ("timeout", "retries", "pool_timeout"))
+
+    def send(left_s: float) -> Answered:
+        shorter = _within(pool, timeout, left_s)
+        # retries=False: errors as they are, and every answer. The manager needs the number of redirects that are left.
+        wait_s = left_s if pool_s is None else min(pool_s, left_s)
+        response = urlopen(method, url, body=body, headers=mine, timeout=shorter, pool_timeout=wait_s, retries=False, **how)
+        response.retries = pool.retries if retries is None else retries
+        read = response.data if how.get("preload_content", True) else b""
+        return Answered(response.status, response.headers, read, response, response.headers.__setitem__, response.drain_conn)
+
+    rewinds = body is None or isinstance(body, bytes | str)
+    asked = Asked(method.upper(), f"{pool.scheme}://{pool.host}{url}", pool.host.lower(), urlsplit(url).path, mine, rewinds)
+    return exchange(wire, asked, send)
+
+
+def _within(pool: Any, given: Any, left_s: float) -> Any:
+    kind = type(pool.timeout)
+    timeout = (given if isinstance(given, kind) else pool.timeout if given is None else kind.from_float(given)).clone()
+    timeout.total = left_s if timeout.total is None else min(timeout.total, left_s)
+    return timeout

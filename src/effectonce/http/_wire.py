@@ -1,0 +1,232 @@
+"""One request under a policy, whichever client sends it: a key, some attempts, and what is known when they end.
+
+Theory of operation. A client's adapter says what is asked (`Asked`) and how to send it once; the flow in `_core/plain.py` decides about
+everything else, as it does for `@retry`. An answer with an error status is raised inside the flow, so that the tables judge it, and
+handed out at the end as the answer that it is. A body is read within the attempt if it is short: an answer that broke off was none.
+
+Rule 1: A request that may have landed leaves again only if its method is idempotent, or the tool is, or a key that is honoured goes with it.
+Rule 2: What leaves again is the same: the same key, the same bytes. A body that can be read once is sent once.
+Rule 3: Whoever looks at the end can tell what all attempts together say: `error.effectonce_tried`, or a header of the last response.
+Rule 4: No attempt waits longer than the effect has time left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from types import TracebackType
+from typing import Any, Self
+
+from msgspec import Struct
+
+from effectonce import Circuit, Circuits, GaveUp, Retry, RetryBudget
+from effectonce._core.classify import Rules, as_rules, classifier
+from effectonce._core.endings import Fresh
+from effectonce._core.ops import Flow
+from effectonce._core.patience import Env
+from effectonce._core.plain import Over, whole_call
+from effectonce._core.terms import Capability
+from effectonce._core.verdicts import SURE, TRIED_HEADER, Bucket, Certainty, Tried, Verdict
+from effectonce._drive import AsyncPlain, Plain, adrive, drive
+from effectonce.effect import Effect, running
+from effectonce.http._keys import EVERYWHERE, REPEATABLE_METHODS, KeyHeader, Keys, Slot, by_host, take
+from effectonce.retrying import ENV, REPEATABLE, Retrier, retrying, still_unsure
+from effectonce.stores.base import Store
+
+HELD_MAX = 1 << 20  # an answer up to this size is read within the attempt
+SHORTEST_S = 0.001  # a time-out of zero means none to some clients
+
+
+class Asked(Struct, frozen=True):
+    """A request, as far as the policy looks at it."""
+
+    method: str
+    url: str
+    host: str
+    path: str
+    headers: MutableMapping[str, str]  # of the request itself: the key is put in here while it is sent
+    rewinds: bool  # its body can be sent again
+
+
+class Answered(Struct, frozen=True):
+    """A response, as far as the policy looks at it."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes  # as far as it was read: what went wrong is often said there
+    response: Any
+    mark: Callable[[str, str], object]  # adds a header to the response
+    drop: Callable[[], object]  # nobody will look at it any more
+
+
+class Refusal(Exception):
+    """An answer that is an error, for the tables to read."""
+
+    def __init__(self, asked: Asked, answered: Answered) -> None:
+        super().__init__(f"HTTP {answered.status}")
+        self.status, self.headers, self.body, self.url = answered.status, answered.headers, answered.body, asked.url
+        self.answered = answered
+
+
+class Wire:
+    """What all requests of one client share."""
+
+    def __init__(
+        self,
+        policy: Retry,
+        keys: Keys,
+        breaker: Circuit | Circuits | None,
+        budget: RetryBudget | None,
+        store: Store | None,
+        rules: Rules,
+        *,
+        harmless: bool,
+        env: Env = ENV,
+    ) -> None:
+        self.harmless = harmless  # to repeat any request of this client
+        self.policy, self.breaker, self.budget, self.store, self.env = policy, breaker, budget, store, env
+        self.judge = classifier((), (), rules=as_rules(rules), one_request=True, wall_clock=time.time)
+        self._headers = by_host(keys)
+
+    def header(self, host: str) -> KeyHeader | None:
+        return self._headers.get(host, self._headers.get(EVERYWHERE))
+
+    def retrier(self, asked: Asked, *, repeatable: bool) -> Retrier:
+        circuit = self.breaker[asked.host] if isinstance(self.breaker, Circuits) else self.breaker
+        how = retrying(self.policy if asked.rewinds else _ONCE, self.judge, circuit, self.budget)
+        return Retrier(how, repeatable=repeatable, store=self.store, name=asked.host, env=self.env)
+
+
+_ONCE = Retry(attempts=1)
+
+
+class Exchange:
+    """One request from its first attempt to its last. While it is open, its key is in its headers."""
+
+    def __init__(self, wire: Wire, asked: Asked) -> None:
+        self._wire, self._asked = wire, asked
+        self._effect, self._slot = _effect_here(), _NOT_NUMBERED
+        self._header = None if asked.method in REPEATABLE_METHODS else wire.header(asked.host)
+        self._given = None if self._header is None else asked.headers.get(self._header.name)
+        self._well = False
+        self._last: Answered | None = None
+
+    def __enter__(self) -> Self:
+        keyed = self._put_key()
+        self.repeatable = self._may_repeat(keyed=keyed)
+        retrier = self._wire.retrier(self._asked, repeatable=self.repeatable)
+        self._patience, self.store = retrier.patience(self._asked.host, self._wire.env.now(), attempt=0)
+        if self._effect is not None:
+            self._patience.give_up_at = min(self._patience.give_up_at, self._effect.deadline)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._header is not None:
+            # The caller may send the same object for another effect: that must not find our key in it.
+            if self._given is not None:
+                self._asked.headers[self._header.name] = self._given
+            else:
+                self._asked.headers.pop(self._header.name, None)
+        if self._slot is not None and not self._well:
+            self._slot.give_back()
+
+    def _put_key(self) -> bool:
+        """Is there a key in the headers now?"""
+        header, effect, given = self._header, self._effect, self._given
+        if header is None:
+            return False
+        if given is not None and (effect is None or header.keeps(given)):
+            return True
+        if effect is None:
+            return False
+        self._slot = take(effect, self._asked.method, self._asked.path)
+        self._asked.headers[header.name] = header.written(self._slot.key)
+        return True
+
+    def _may_repeat(self, *, keyed: bool) -> bool:
+        if self._wire.harmless or self._asked.method in REPEATABLE_METHODS:
+            return True
+        terms = None if self._effect is None else self._effect.terms
+        if terms is None:
+            return keyed  # the caller's own key, to a host that is said to expect one
+        return terms.kind in REPEATABLE or (keyed and terms.downstream is Capability.KEY)
+
+    # ------------------------------------------------------------ attempts
+
+    def flow(self) -> Flow[Fresh | Over]:
+        """Every attempt, the first one included."""
+        if self._left_s() <= 0:
+            raise GaveUp(
+                f"{self._asked.method} {self._asked.host}: the effect has no time left. Nothing was sent.",
+                verdict=Verdict(Bucket.NO_ANSWER, Certainty.NOT_SENT),
+            )
+        return whole_call(self._patience, repeatable=self.repeatable)
+
+    def begin(self) -> float:
+        """Another attempt begins: how many seconds it may take."""
+        if self._last is not None:
+            self._last.drop()
+        return max(self._left_s(), SHORTEST_S)
+
+    def _left_s(self) -> float:
+        return self._patience.give_up_at - self._wire.env.now()
+
+    def judged(self, answered: Answered) -> Answered:
+        """The answer, or its refusal raised."""
+        if answered.status < 400:
+            return answered
+        self._last = answered
+        raise Refusal(self._asked, answered)
+
+    # ------------------------------------------------------------ the end
+
+    def conclude(self, ended: Fresh | Over) -> Any:
+        """The response, or the error raised, with what all attempts together say."""
+        if isinstance(ended, Fresh):
+            self._well = True
+            return ended.value.response
+        error, tried = still_unsure(ended), self._tried(ended)
+        if isinstance(error, Refusal):
+            if tried.mark:
+                error.answered.mark(TRIED_HEADER, tried.mark)
+            return error.answered.response
+        error.effectonce_tried = tried  # type: ignore[attr-defined]
+        raise error
+
+    def _tried(self, ended: Over) -> Tried:
+        verdict = self._wire.judge(ended.error) if ended.gave_up is None else ended.gave_up
+        if ended.unsure and verdict.certainty in SURE:
+            verdict = verdict.but(certainty=Certainty.AMBIGUOUS)
+        return Tried(verdict, ended.attempts, ended.gave_up is not None)
+
+
+_NOT_NUMBERED: Slot | None = None
+
+
+def _effect_here() -> Effect | None:
+    """The effect whose tool is running. A probe only looks: it has no key of its own."""
+    effect = running.get()
+    return None if effect is None or effect.terms is None else effect
+
+
+def exchange(wire: Wire, asked: Asked, send: Callable[[float], Answered]) -> Any:
+    """Send it, again if need be. *send* is given the seconds that it may take."""
+    with Exchange(wire, asked) as one:
+        perform = Plain(one.store, lambda: one.judged(send(one.begin())))
+        return one.conclude(drive(one.flow(), perform))
+
+
+async def aexchange(wire: Wire, asked: Asked, send: Callable[[float], Awaitable[Answered]]) -> Any:
+    """The same in the other colour."""
+    with Exchange(wire, asked) as one:
+
+        async def attempt() -> Answered:
+            return one.judged(await send(one.begin()))
+
+        return one.conclude(await adrive(one.flow(), AsyncPlain(one.store, attempt)))
+
+
+def held(status: int, headers: Mapping[str, str]) -> bool:
+    """Is the body read within the attempt? Errors are short, and others if they say so."""
+    length = headers.get("content-length", "")
+    return status >= 400 or (length.isdecimal() and int(length) <= HELD_MAX)

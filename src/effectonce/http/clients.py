@@ -1,0 +1,162 @@
+"""One line for a client that exists: it sends one key, and tries again only where that does no harm.
+
+    client = protect(httpx.Client())
+
+What `protect` changes is where the client sends from: a transport of httpx and httpx2, an adapter of requests, a middleware of aiohttp, the
+pools of urllib3; and for openai, anthropic and Stripe, the same inside the client that they are built on. Nothing of theirs is imported.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import EllipsisType
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from effectonce import Circuit, Circuits, ContractViolation, Kind, Retry, RetryBudget
+from effectonce._core.classify import Rules
+from effectonce.clients import class_names, without_retries
+from effectonce.http import _aiohttp, _httpx, _requests, _urllib3
+from effectonce.http._keys import KeyHeader, Keys, named
+from effectonce.http._wire import Wire
+from effectonce.policy import kind_of
+from effectonce.retrying import REPEATABLE
+from effectonce.stores.base import Store
+
+__all__ = ["KeyHeader", "named", "protect"]
+
+T = TypeVar("T")
+
+
+class Row(Struct, frozen=True):
+    """What is known about one kind of client."""
+
+    name: str  # as people call it
+    classes: tuple[str, ...]  # "package:Name"
+    install: Callable[[Any, Wire], Any]
+    protected: Callable[[Any], bool]
+    keys: Keys = "Idempotency-Key"  # if nothing else is said
+    where: str = ""  # for the page
+
+
+def protect(
+    client: T,
+    *,
+    retry: Retry | None = None,
+    keys: Keys | EllipsisType = ...,
+    breaker: Circuit | Circuits | None = None,
+    budget: RetryBudget | None = None,
+    store: Store | None = None,
+    rules: Rules = (),
+    kind: Kind | str = Kind.WRITE,
+) -> T:
+    """A client like *client* whose requests carry the key of the running effect, and are tried again where that does no harm.
+
+    Use what is returned, as with `without_retries`: the client's own retries are switched off. *keys* says which header carries the key: a
+    name or a `KeyHeader`, for each host that honours one (`{"api.example.com": "Idempotency-Key"}`, `"*"` for all others), or None. *breaker*
+    may be one `Circuit`, or `Circuits`, which keep one for each host. *retry*, *budget*, *store*, *rules* and *kind* are as for `retry`:
+    `kind="read"` says that no request of this client does harm when it is repeated.
+    """
+    row = _known(client)
+    if budget is not None and budget.shared and store is None:
+        raise ContractViolation(f"the retry budget of {budget.name} is shared: say through which store, protect(store=...)")
+    if row.protected(client):
+        raise TypeError(f"this {row.name} is protected already. Make another one for another policy.")
+    policy, expected = Retry() if retry is None else retry, row.keys if isinstance(keys, EllipsisType) else keys
+    harmless = kind_of(kind) in REPEATABLE
+    wire = Wire(policy, expected, breaker, budget, store, rules, harmless=harmless)
+    protected: T = row.install(without_retries(client), wire)
+    return protected
+
+
+def _known(client: Any) -> Row:
+    for name in class_names(client):
+        if name in _BY_CLASS:
+            return _BY_CLASS[name]
+    raise TypeError(
+        f"{type(client).__module__}.{type(client).__qualname__} is not a client that effectonce can protect. Nothing was changed. "
+        f"Give the HTTP client that it is built on; known are {', '.join(row.name for row in ROWS)}."
+    )
+
+
+def _install_in_sdk(client: Any, wire: Wire) -> Any:
+    _httpx.install(client._client, wire)
+    return client
+
+
+def _sdk_protected(client: Any) -> bool:
+    return _httpx.protected(client._client)
+
+
+# ---------------------------------------------------------------- stripe
+
+
+def _install_in_stripe(client: Any, wire: Wire) -> Any:
+    for http, install in _stripe_parts(client):
+        install(without_retries(http), wire)
+    client.effectonce_wire = wire
+    return client
+
+
+def _stripe_protected(client: Any) -> bool:
+    return hasattr(client, "effectonce_wire")
+
+
+def _stripe_parts(client: Any) -> list[tuple[Any, Callable[[Any, Wire], Any]]]:
+    """What a StripeClient sends from: requests in sync code, httpx in async code."""
+    http = client._requestor._client
+    parts: list[tuple[Any, Callable[[Any, Wire], Any]]] = []
+    for each in (http, http._async_fallback_client):
+        names = set(class_names(each))
+        if "stripe:RequestsClient" in names:
+            each._session = each._session or each.requests.Session()
+            each._thread_local = threading.local()  # where it keeps the session that it made itself
+            parts.append((each._session, _requests.install))
+        elif "stripe:HTTPXClient" in names:
+            parts += [(sent_from, _httpx.install) for sent_from in (each._client, each._client_async) if sent_from is not None]
+        elif each is not None and "stripe:NoImportFoundAsyncClient" not in names:
+            raise TypeError(
+                f"this StripeClient sends through {type(each).__name__}, which effectonce cannot protect, so it is not protected. "
+                f"Give it a stripe.RequestsClient or a stripe.HTTPXClient."
+            )
+    return parts
+
+
+STRIPE_KEY = KeyHeader(replaces_random=True)  # its SDK makes up a key for each call: another one when the tool runs again
+ROWS: tuple[Row, ...] = (
+    Row(
+        "httpx and httpx2",
+        ("httpx:Client", "httpx:AsyncClient", "httpx2:Client", "httpx2:AsyncClient"),
+        _httpx.install,
+        _httpx.protected,
+        where="its transports",
+    ),
+    Row("requests.Session", ("requests:Session",), _requests.install, _requests.protected, where="its adapters"),
+    Row(
+        "aiohttp.ClientSession",
+        ("aiohttp:ClientSession",),
+        _aiohttp.install,
+        _aiohttp.protected,
+        where="a middleware, innermost",
+    ),
+    Row("urllib3.PoolManager", ("urllib3:PoolManager",), _urllib3.install, _urllib3.protected, where="its pools"),
+    Row(
+        "openai and anthropic",
+        ("openai:SyncAPIClient", "openai:AsyncAPIClient", "anthropic:SyncAPIClient", "anthropic:AsyncAPIClient"),
+        _install_in_sdk,
+        _sdk_protected,
+        keys=None,  # they honour none: a key would promise what nobody keeps
+        where="the httpx client that they are built on",
+    ),
+    Row(
+        "stripe.StripeClient",
+        ("stripe:StripeClient",),
+        _install_in_stripe,
+        _stripe_protected,
+        keys=STRIPE_KEY,
+        where="the requests session and the httpx client that it is built on",
+    ),
+)
+_BY_CLASS = {name: row for row in ROWS for name in row.classes}

@@ -1,0 +1,261 @@
+"""What protect changes in a client, what it leaves alone, and what it refuses."""
+
+import asyncio
+import io
+
+import aiohttp
+import httpx
+import pytest
+import requests
+import urllib3
+
+from effectonce import Bucket, ContractViolation, Guard, Retry, RetryBudget, Rule
+from effectonce.clients import inner_attempts
+from effectonce.http.clients import protect
+from effectonce.stores.memory import MemoryStore
+from tests.http.callers import CALLERS, SOON
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
+each_client = pytest.mark.parametrize("caller", CALLERS.values(), ids=CALLERS)
+
+
+@pytest.fixture
+def loop():
+    """For clients that are made where a loop runs."""
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+def made(loop, caller):
+    async def make():
+        return caller.make()
+
+    return loop.run(make()) if caller.colour == "async" else caller.make()
+
+
+def closed(loop, client):
+    if asyncio.iscoroutinefunction(getattr(client, "aclose", client.close if hasattr(client, "close") else None)):
+        loop.run(client.aclose() if hasattr(client, "aclose") else client.close())
+    elif hasattr(client, "close"):
+        client.close()
+
+
+@each_client
+def test_a_client_is_protected_once_in_place_and_sends_each_attempt_once(loop, caller):
+    client = made(loop, caller)
+    try:
+        assert protect(client) is client
+        assert inner_attempts(client) == 1
+        with pytest.raises(TypeError, match="protected already"):
+            protect(client)
+    finally:
+        closed(loop, client)
+
+
+def test_a_client_that_is_not_known_is_refused():
+    with pytest.raises(TypeError, match=r"io.StringIO is not a client that effectonce can protect. Nothing was changed"):
+        protect(io.StringIO())
+
+
+def test_a_shared_budget_needs_a_store():
+    with httpx.Client() as client:
+        with pytest.raises(ContractViolation, match="say through which store"):
+            protect(client, budget=RetryBudget("shop", shared=True))
+
+        protect(client, budget=RetryBudget("shop", shared=True), store=MemoryStore())
+
+
+def test_transports_that_are_mounted_are_protected_and_none_stays_none(shop):
+    mounts = {"http://": httpx.HTTPTransport(retries=5), "http://example.com": None}
+    shop.faults = ["reset"]
+
+    with httpx.Client(mounts=mounts) as client:
+        protect(client, retry=SOON)
+        assert client.get(shop.url).status_code == 200
+        assert inner_attempts(client) == 1
+    assert len(shop.requests) == 2
+
+
+def test_a_pool_that_was_there_before_is_made_anew(shop):
+    shop.faults = [None, "reset"]
+
+    with urllib3.PoolManager() as manager:
+        manager.request("GET", shop.url)
+        assert protect(manager, retry=SOON).request("GET", shop.url).status == 200
+    assert len(shop.requests) == 3
+
+
+def test_a_middleware_of_the_callers_own_runs_outside_of_ours(shop):
+    seen = []
+
+    async def own(request, handler):
+        seen.append(request.method)
+        return await handler(request)
+
+    async def main():
+        async with aiohttp.ClientSession(middlewares=(own,)) as session, protect(session, retry=SOON).get(shop.url) as response:
+            return response.status
+
+    shop.faults = ["reset"]
+    assert asyncio.run(main()) == 200
+    assert (seen, len(shop.requests)) == (["GET"], 2)
+
+
+@each_client
+def test_rules_say_what_the_tables_do_not_know(shop, caller):
+    shop.faults = [(400, {})]
+
+    [(status, _)] = caller.calls(shop.url, ("GET", "/basket"), rules=[Rule(400, Bucket.SERVER_ERROR)])
+
+    assert (status, len(shop.requests)) == (200, 2)
+
+
+# ---------------------------------------------------------------- bodies that are sent
+
+
+def parts():
+    yield b"one"
+    yield b"two"
+
+
+async def aparts():
+    yield b"one"
+
+
+def test_a_body_that_can_be_read_once_is_sent_once(shop):
+    shop.faults = [(503, {"retry-after": "0"})] * 3
+
+    with httpx.Client() as client:
+        assert protect(client, retry=SOON).put(f"{shop.url}/file", content=parts()).status_code == 503
+    with requests.Session() as session:
+        assert protect(session, retry=SOON).put(f"{shop.url}/file", data=parts()).status_code == 503
+    with urllib3.PoolManager() as manager:
+        assert protect(manager, retry=SOON).request("PUT", f"{shop.url}/file", body=parts()).status == 503
+
+    assert len(shop.requests) == 3
+
+
+def test_so_is_one_in_a_loop(shop):
+    async def main():
+        async with aiohttp.ClientSession() as session:
+            response = await protect(session, retry=SOON).put(f"{shop.url}/file", data=aparts())
+            return response.status
+
+    shop.faults = [(503, {"retry-after": "0"})]
+    assert asyncio.run(main()) == 503
+    assert len(shop.requests) == 1
+
+
+# ---------------------------------------------------------------- bodies that come
+
+
+def test_an_answer_that_was_read_already_can_be_read_as_a_stream(shop):
+    with httpx.Client() as client, protect(client).stream("GET", shop.url) as response:
+        assert b"".join(response.iter_raw()) == b'{"effect": 0}'
+    with requests.Session() as session, protect(session).get(shop.url, stream=True) as response:
+        assert response.raw.read() == b'{"effect": 0}'
+
+
+def test_so_it_can_in_a_loop(shop):
+    async def main():
+        async with httpx.AsyncClient() as client, protect(client).stream("GET", shop.url) as response:
+            first = [part async for part in response.aiter_raw()]
+        async with aiohttp.ClientSession() as session, protect(session).get(shop.url) as response:
+            return b"".join(first), await response.content.read()
+
+    assert asyncio.run(main()) == (b'{"effect": 0}', b'{"effect": 0}')
+
+
+def test_a_long_answer_is_not_held(shop):
+    """What does not say how long it is belongs to the caller, part by part."""
+    given = []
+
+    def endless():
+        for number in range(10):
+            given.append(number)
+            yield b"%d" % number
+
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, content=endless()))
+    with httpx.Client(transport=transport) as client, protect(client).stream("GET", "http://shop.test/") as response:
+        assert next(response.iter_raw()) == b"0"
+        assert given == [0]
+
+
+def test_a_long_answer_is_not_held_in_a_loop_either(shop):
+    async def endless():
+        yield b"0"
+
+    async def main():
+        transport = httpx.MockTransport(lambda request: httpx.Response(200, content=endless()))
+        async with (
+            httpx.AsyncClient(transport=transport) as client,
+            protect(client).stream("GET", "http://shop.test/") as response,
+        ):
+            return [part async for part in response.aiter_raw()]
+
+    assert asyncio.run(main()) == [b"0"]
+
+
+def test_a_stream_that_is_refused_gives_its_connection_back(shop):
+    shop.faults = [(503, {"retry-after": "0"})]
+
+    with requests.Session() as session:
+        adapter = requests.adapters.HTTPAdapter(pool_connections=1, pool_maxsize=1, pool_block=True)
+        session.mount("http://", adapter)
+        with protect(session, retry=SOON).get(shop.url, stream=True) as response:
+            assert response.json() == {"effect": 0}
+    with urllib3.PoolManager(maxsize=1, block=True) as manager:
+        shop.faults = [(503, {"retry-after": "0"})]
+        response = protect(manager, retry=SOON).request("GET", shop.url, preload_content=False)
+        assert response.read() == b'{"effect": 0}'
+        response.release_conn()
+
+
+# ---------------------------------------------------------------- how long
+
+
+@pytest.mark.parametrize(
+    "timeout", [None, 25.0, (25.0, 25.0), (25.0, None), urllib3.Timeout(25.0), urllib3.Timeout(total=25.0)], ids=repr
+)
+def test_requests_has_no_more_time_than_there_is(shop, timeout):
+    shop.faults = ["hang"]
+
+    with requests.Session() as session, pytest.raises(requests.ReadTimeout):
+        protect(session, retry=Retry(deadline_s=0.2)).get(shop.url, timeout=timeout)
+
+
+@pytest.mark.parametrize("timeout", [None, 25.0, urllib3.Timeout(25.0), urllib3.Timeout(total=25.0)], ids=repr)
+def test_urllib3_has_no_more_time_than_there_is(shop, timeout):
+    shop.faults = ["hang"]
+    said = {} if timeout is None else {"timeout": timeout}
+
+    with urllib3.PoolManager() as manager, pytest.raises(urllib3.exceptions.ReadTimeoutError):
+        protect(manager, retry=Retry(deadline_s=0.2)).request("GET", shop.url, **said)
+
+
+def test_httpx_has_no_more_time_than_there_is(shop):
+    shop.faults = ["hang"]
+
+    with httpx.Client(timeout=None) as client, pytest.raises(httpx.ReadTimeout):
+        protect(client, retry=Retry(deadline_s=0.2)).get(shop.url)
+
+
+def test_a_cancelled_request_is_cancelled_and_its_number_is_free_again(shop):
+    guard = Guard("memory://")
+    shop.faults = ["hang"]
+
+    @guard.tool(kind="write", downstream="key")
+    async def pay(order: int) -> int:
+        async with httpx.AsyncClient() as http:
+            client = protect(http, retry=SOON)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await client.post(f"{shop.url}/pay")
+            return (await client.post(f"{shop.url}/pay")).status_code
+
+    async def main():
+        with guard.step("chat", "pay"):
+            return await pay(1)
+
+    assert asyncio.run(main()) == 200
+    assert (shop.effects, len(shop.keys), len(set(shop.keys))) == (1, 2, 1)
