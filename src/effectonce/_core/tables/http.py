@@ -15,6 +15,7 @@ TABLE = Table(
         status("405 406 411 414 415 416 417", B.SCHEMA, R),
         status("407", B.CONFIG, N, "the proxy wants credentials"),
         status("408", B.NO_ANSWER, M),
+        status("409+retry-after", B.CONFLICT_IN_FLIGHT, M, "it says when to come back: the key is in use"),
         status("409", B.CONFLICT, M, "with what is not said: perhaps with our own request", retry=False),
         status("412 428", B.SCHEMA, R, "it was changed meanwhile: read it again"),
         status("413", B.CONTEXT_LENGTH, R),
