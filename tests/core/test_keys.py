@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from effectonce import Conflict, ContractViolation, Delivered, Guard, Stable, current_effect
+from effectonce import Conflict, ContractViolation, Delivered, Guard, NotSent, Retry, Stable, current_effect
 from effectonce._core.keys import HOME_LENGTH
 from tests.core.helpers import named, tool
 
@@ -249,3 +249,22 @@ def test_a_fingerprint_cannot_be_guessed_without_the_secret():
     assert fingerprint_of(b"") == fingerprint_of(b"")
     assert fingerprint_of(b"one") == fingerprint_of(b"one")
     assert len({fingerprint_of(b""), fingerprint_of(b"one"), fingerprint_of(b"two")}) == 3
+
+
+def test_each_request_of_an_effect_has_a_key_of_its_own_and_the_same_on_every_attempt(guard):
+    runs = []
+
+    @guard.tool(kind="write", downstream="key", retry=Retry(base_s=0.0))
+    def pay(invoice: int):
+        effect = current_effect()
+        places = [("POST", "/pay"), ("PATCH", "/pay"), ("POST", "/mail"), ("POST", "/pay", 1), ("POST", "/pay", "1")]
+        runs.append([effect.downstream_key, *(effect.request_key(*place) for place in places)])
+        assert effect.request_key("post", "/pay") == effect.request_key("POST", "/pay")
+        if len(runs) < 2:
+            raise NotSent
+
+    with guard.step("chat", "pay"):
+        pay(1)
+
+    assert runs[0] == runs[1]
+    assert len(set(runs[0])) == 6

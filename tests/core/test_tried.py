@@ -4,7 +4,11 @@ import pytest
 
 from effectonce import Breaker, Bucket, Certainty, Circuit, CircuitOpen, GaveUp, Scope, Verdict, classify, retry
 from effectonce._core.classify import classifier
+from effectonce._core.endings import Fresh
+from effectonce._core.ops import Invoke, Ok, Raised
+from effectonce._core.plain import whole_call
 from effectonce._core.verdicts import Tried
+from effectonce._drive import drive
 
 REFUSED = Verdict(Bucket.UNREACHABLE, Certainty.NOT_SENT)
 LOST = Verdict(Bucket.NO_ANSWER, Certainty.AMBIGUOUS)
@@ -112,3 +116,14 @@ def test_a_breaker_that_opens_between_two_attempts_does_not_speak_for_the_first(
     with pytest.raises(CircuitOpen) as caught:
         ask()
     assert caught.value.effectonce_verdict.certainty is Certainty.NOT_SENT
+
+
+@pytest.mark.parametrize(("answers", "attempts"), [([Ok(7)], 1), ([Raised(TimeoutError()), Ok(7)], 2)])
+def test_a_whole_call_begins_with_its_first_attempt(answers, attempts):
+    patience, _ = retry(kind="read", base_s=0.0).patience("bank", 0.0, attempt=0)
+    patience.give_up_at = float("inf")
+    left = iter(answers)
+
+    ended = drive(whole_call(patience, repeatable=True), lambda op: next(left) if isinstance(op, Invoke) else None)
+
+    assert (ended, patience.attempt) == (Fresh(7), attempts)

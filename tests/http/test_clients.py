@@ -97,6 +97,23 @@ def test_who_is_asked_to_wait_waits_and_sends_the_same(shop, caller, status, ask
 
 
 @each_client
+def test_a_key_that_is_still_being_worked_on_is_asked_for_again(shop, caller):
+    shop.faults = ["lose", (409, {"retry-after": "0"})]
+
+    assert caller.guarded(shop.url, "/pay") == [200]
+    assert (shop.effects, len(shop.keys), len(set(shop.keys))) == (1, 3, 1)
+
+
+@each_client
+def test_a_conflict_that_nobody_explains_is_not_repeated(shop, caller):
+    shop.faults = [(409, {})]
+
+    [(status, _)] = caller.calls(shop.url, ("POST", "/pay", MINE))
+
+    assert (status, len(shop.requests)) == (409, 1)
+
+
+@each_client
 @pytest.mark.parametrize(
     "asks", [{"retry-after": "900"}, {"retry-after": formatdate(time.time() + 900, usegmt=True)}], ids=["seconds", "date"]
 )

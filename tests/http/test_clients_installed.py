@@ -2,6 +2,8 @@
 
 import asyncio
 import io
+import re
+from pathlib import Path
 
 import aiohttp
 import httpx
@@ -11,7 +13,7 @@ import urllib3
 
 from effectonce import Bucket, ContractViolation, Guard, Retry, RetryBudget, Rule
 from effectonce.clients import inner_attempts
-from effectonce.http.clients import protect
+from effectonce.http.clients import ROWS, KeyHeader, protect
 from effectonce.stores.memory import MemoryStore
 from tests.http.callers import CALLERS, SOON
 
@@ -259,3 +261,17 @@ def test_a_cancelled_request_is_cancelled_and_its_number_is_free_again(shop):
 
     assert asyncio.run(main()) == 200
     assert (shop.effects, len(shop.keys), len(set(shop.keys))) == (1, 2, 1)
+
+
+def test_the_page_shows_the_clients_as_the_code_has_them():
+    def key(row):
+        if row.keys is None:
+            return "none"
+        random = isinstance(row.keys, KeyHeader) and row.keys.replaces_random
+        return "`Idempotency-Key`" + (", instead of a random one" if random else "")
+
+    lines = ["| client | what is changed | key |", "|---|---|---|"]
+    lines += [f"| {row.name} | {row.where} | {key(row)} |" for row in ROWS]
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "one-key-on-the-wire.md").read_text()
+
+    assert "\n".join(lines) == re.search(r"<!-- protect -->\n(.*?)\n<!-- /protect -->", page, re.DOTALL)[1]

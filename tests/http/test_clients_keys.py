@@ -252,7 +252,7 @@ def test_a_random_key_is_replaced_where_that_is_said(shop, caller):
 
 def test_a_request_that_is_sent_for_another_effect_has_no_old_key_in_it(shop):
     with_httpx, with_requests = httpx.Request("POST", f"{shop.url}/pay"), requests.Request("POST", f"{shop.url}/pay").prepare()
-    with_httpx.headers["X-Mine"] = "1"
+    with_httpx.headers["X-Mine"], with_httpx.extensions["timeout"] = "1", {"read": 500.0}
 
     def work(http):
         http.send(with_httpx)
@@ -266,6 +266,7 @@ def test_a_request_that_is_sent_for_another_effect_has_no_old_key_in_it(shop):
 
     assert len(set(shop.keys)) == 4
     assert "Idempotency-Key" not in with_httpx.headers
+    assert with_httpx.extensions["timeout"] == {"read": 500.0}, "less time is for one effect, too"
     assert "Idempotency-Key" not in with_requests.headers
 
 

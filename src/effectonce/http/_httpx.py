@@ -32,7 +32,10 @@ class Transport:
                 body.close()
             return _answered(response, read)
 
-        return exchange(self._wire, _asked(request), send)
+        try:
+            return exchange(self._wire, _asked(request), send)
+        finally:
+            request.extensions = given
 
     async def handle_async_request(self, request: Any) -> Any:
         given = request.extensions
@@ -49,7 +52,10 @@ class Transport:
                 await body.aclose()
             return _answered(response, read)
 
-        return await aexchange(self._wire, _asked(request), send)
+        try:
+            return await aexchange(self._wire, _asked(request), send)
+        finally:
+            request.extensions = given
 
     def close(self) -> None:
         self.effectonce_inner.close()
