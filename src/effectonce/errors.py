@@ -44,6 +44,8 @@ class EffectOnceError(Exception):
     ) -> None:
         super().__init__(message)
         self.effect = effect
+        if effect is not None and effect.key:
+            self.effectonce_of = effect.key  # if it ends an outer tool as well, it tells nothing about the outer effect
         self.retry_after_s = retry_after_s
         if corrective_action is not None:
             self.corrective_action = corrective_action
