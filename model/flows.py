@@ -27,7 +27,7 @@ IDLE = 0  # the pose of a worker without a call
 SOON, TOO_LATE = 0.0, 2.0
 DEADLINE_S = 1.0
 JUMPS = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
-NOT_OF_THE_POSE = {"request", "plan", "env"}  # the same for every worker of one case
+NOT_OF_THE_POSE = {"request", "plan", "env", "patience", "retrying"}  # the same for every worker of one case, or looked into
 
 
 class Answer(NamedTuple):
@@ -75,13 +75,15 @@ class LiveCall:
     def pose(self) -> tuple[Any, ...]:
         """Everything that decides what the flow will do next, and what it asks for now."""
         fields = tuple((name, value) for name, value in vars(self._call).items() if name not in NOT_OF_THE_POSE)
-        return self.op, fields, self._now, self.cancelled, tuple(self._frames())
+        patience = self._call.patience  # all of it that a guarded call looks at
+        left = (patience.attempt, patience.give_up_at, patience.previous_s)
+        return self.op, fields, left, self._now, self.cancelled, tuple(self._frames())
 
     def _frames(self) -> Iterator[tuple[str, int, tuple[Any, ...]]]:
         inner: Any = self._flow
         while isinstance(inner, GeneratorType):
             frame = inner.gi_frame
-            needed = _needed(frame.f_code)[frame.f_lasti] - {"self"}
+            needed = _needed(frame.f_code)[frame.f_lasti] - {"self"} - NOT_OF_THE_POSE
             variables = tuple((name, value) for name, value in frame.f_locals.items() if name in needed)
             yield frame.f_code.co_qualname, frame.f_lasti, variables
             inner = inner.gi_yieldfrom

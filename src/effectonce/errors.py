@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from effectonce._core.classify import Bucket, Certainty, Verdict
+from effectonce._core.classify import OURS, Bucket, Certainty, Verdict
 from effectonce.effect import EffectRef
 
 
@@ -117,7 +117,9 @@ class CircuitOpen(EffectOnceError):
         super().__init__(message, **data)
         self.circuit, self.phase = circuit, phase
         why = "a circuit breaker kept it from being sent"
-        self.effectonce_verdict = Verdict(Bucket.CIRCUIT_OPEN, Certainty.NOT_SENT, why, self.retry_after_s, retry=False)
+        self.effectonce_verdict = Verdict(
+            Bucket.CIRCUIT_OPEN, Certainty.NOT_SENT, why, self.retry_after_s, retry=False, matched=OURS
+        )
 
 
 class InFlight(EffectOnceError):
@@ -147,7 +149,9 @@ class GaveUp(EffectOnceError):
         super().__init__(f"{message.rstrip()} {self.marker}", **data)
         # Whoever gave up has retried enough: no layer around it does it again.
         given = Verdict(Bucket.UNKNOWN, Certainty.NOT_SENT) if verdict is None else verdict
-        self.effectonce_verdict = given.but(retry=False, why="a layer inside has given up", retry_after_s=self.retry_after_s)
+        self.effectonce_verdict = given.but(
+            retry=False, why="a layer inside has given up", retry_after_s=self.retry_after_s, matched=OURS
+        )
 
 
 class LeaseLost(EffectOnceError):

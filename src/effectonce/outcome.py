@@ -82,12 +82,12 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
         case NothingSent(error, attempts, exhausted, retry_after_s, why):
             if not exhausted:
                 raise _stamped(error, effect)
-            message = f"{effect} did not run: {_last(attempts, error)}. {_sentence(why)}"
+            message = f"{effect} did not run: {last_of(attempts, error)}. {sentence(why)}"
             verdict = classify(error).but(certainty=Certainty.NOT_SENT)
             raise GaveUp(message, verdict=verdict, effect=effect, retry_after_s=retry_after_s) from error
         case GaveUpEnding(error, attempts, retry_after_s, why):
             message = (
-                f"{effect} may have run: {_last(attempts, error)}. {_sentence(why)}"
+                f"{effect} may have run: {last_of(attempts, error)}. {sentence(why)}"
                 f"Calling again is safe: the same request goes out under the same key."
             )
             raise GaveUp(message, verdict=classify(error), effect=effect, retry_after_s=retry_after_s) from error
@@ -97,12 +97,14 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
             return _refuse(ending, effect)
 
 
-def _last(attempts: int, error: BaseException) -> str:
+def last_of(attempts: int, error: BaseException) -> str:
+    """How the last attempt ended."""
     said = str(error).rstrip(".")
     return f"attempt {attempts} ended with {type(error).__name__}" + (f": {said}" if said else "")
 
 
-def _sentence(why: str) -> str:
+def sentence(why: str) -> str:
+    """A reason as a sentence of a message."""
     return f"{why[0].upper()}{why[1:]}. " if why else ""
 
 

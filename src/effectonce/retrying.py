@@ -2,7 +2,8 @@
 
 A function that succeeds costs next to nothing: the policy begins to work when it fails. What an error means is decided by the same tables
 and the same gate as for a guarded tool. Nothing here remembers an effect, so what may have happened is tried again only if you say that
-repeating it does no harm: `kind="read"` or `kind="idempotent_write"`.
+repeating it does no harm: `kind="read"` or `kind="idempotent_write"`. And an error speaks for the function only if the function makes one
+request: `one_request=True`.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from typing import Any, NoReturn, ParamSpec, Self, TypeVar, cast, overload
 from msgspec import Struct
 
 from effectonce._core.backoff import Jitter
-from effectonce._core.classify import Classifier, Rules, Verdict, as_rules, classifier, classify
-from effectonce._core.endings import Ending
+from effectonce._core.classify import Classifier, Rules, Verdict, as_rules, classifier
+from effectonce._core.endings import Fresh
 from effectonce._core.gate import Action, gate
 from effectonce._core.ops import Flow
 from effectonce._core.patience import Env, Next, Patience, Permit, Retrying
-from effectonce._core.plain import over, plain_call
+from effectonce._core.plain import Over, over, plain_call
 from effectonce._core.terms import Capability, Kind
 from effectonce._drive import AsyncPlain, Plain, adrive, drive
 from effectonce._signature import is_async
 from effectonce._turns import step_of, turn_here
 from effectonce.circuit import Circuit
-from effectonce.effect import EffectRef, running
-from effectonce.errors import ContractViolation, EffectOnceError
-from effectonce.outcome import conclude
+from effectonce.effect import running
+from effectonce.errors import ContractViolation, EffectOnceError, GaveUp
+from effectonce.outcome import last_of, sentence
 from effectonce.policy import Downstream, Retry, kind_of
 from effectonce.retry_budget import RetryBudget
 from effectonce.stores.base import Store
@@ -125,7 +126,7 @@ class Retrier:
     def _named(self, function: Callable[..., Any]) -> str:
         return self.name or str(getattr(function, "__qualname__", function))
 
-    def _again(self, first: Exception, name: str, started_at: float) -> tuple[Flow[Ending], Store | None]:
+    def _again(self, first: Exception, name: str, started_at: float) -> tuple[Flow[Fresh | Over], Store | None]:
         patience, store = self.patience(name, started_at, attempt=1)
         return plain_call(patience, first, repeatable=self.repeatable), store
 
@@ -224,9 +225,9 @@ class Attempt:
         self.delay_s = then.delay_s
         if then.delay_s is not None:
             return True
-        ending = over(self._patience, error, verdict, then)
-        if ending.exhausted:
-            concluded(ending, self._retrier.name or "a block")
+        ended = over(self._patience, error, verdict, then)
+        if ended.gave_up is not None:
+            concluded(ended, self._retrier.name or "a block")
         return False
 
 
@@ -249,9 +250,14 @@ def _raised(error: Exception) -> NoReturn:
     raise error
 
 
-def concluded(ending: Ending, name: str) -> Any:
+def concluded(ended: Fresh | Over, name: str) -> Any:
     """The value, or the error raised."""
-    return conclude(ending, EffectRef(name, ""), Any).unwrap()
+    if isinstance(ended, Fresh):
+        return ended.value
+    if ended.gave_up is None:
+        raise ended.error
+    message = f"{name} failed: {last_of(ended.attempts, ended.error)}. {sentence(ended.why)}"
+    raise GaveUp(message, verdict=ended.gave_up, retry_after_s=ended.gave_up.retry_after_s) from ended.error
 
 
 class Advice(Struct, frozen=True):
@@ -267,13 +273,22 @@ class Advice(Struct, frozen=True):
         return self.verdict.retry_after_s
 
 
-def advise(error: Any, *, kind: Kind | str = Kind.WRITE, downstream: Downstream | str = "none", rules: Rules = ()) -> Advice:
+def advise(
+    error: Any,
+    *,
+    kind: Kind | str = Kind.WRITE,
+    downstream: Downstream | str = "none",
+    one_request: bool = False,
+    rules: Rules = (),
+) -> Advice:
     """What to do about this error or response of a tool of this *kind*: retry, replan, repair, shorten, ask a person, or give up.
 
     For a harness that runs the model itself. A guarded tool decides by the same table.
     """
-    verdict, capability = classify(error, now=time.time(), rules=rules), Downstream.of(downstream).capability
+    capability = Downstream.of(downstream).capability
     repeatable = kind_of(kind) in REPEATABLE or capability in (Capability.KEY, Capability.TRANSACTION)
+    judge = classifier((), (), rules=as_rules(rules), one_request=one_request or repeatable, wall_clock=time.time)
+    verdict = judge(error)
     row = gate(verdict, repeatable=repeatable, probe=capability is Capability.PROBE)
     return Advice(row.action, row.why, verdict)
 
@@ -288,6 +303,7 @@ def retry(
     /,
     *,
     kind: Kind | str = Kind.WRITE,
+    one_request: bool = False,
     rules: Rules = (),
     breaker: Circuit | None = None,
     budget: RetryBudget | None = None,
@@ -302,6 +318,7 @@ def retry(
     /,
     *,
     kind: Kind | str = Kind.WRITE,
+    one_request: bool = False,
     rules: Rules = (),
     breaker: Circuit | None = None,
     budget: RetryBudget | None = None,
@@ -313,14 +330,15 @@ def retry(
 
     `@retry(kind="read")` guards a function, `for attempt in retry(attempts=5)` a block. Give a `Retry`, or its settings by name. *rules*
     say what errors mean that the tables do not know; *breaker* and *budget* are those of the dependency; a shared budget needs a *store*.
-    Without *kind*, what may have happened is not tried again.
+    Without *kind*, what may have happened is not tried again; *one_request* says that the function makes one request, so that what an error
+    says about the request is believed about the function.
     """
     repeatable = kind_of(kind) in REPEATABLE
     if budget is not None and budget.shared and store is None:
         raise ContractViolation(f"the retry budget of {budget.name} is shared: say through which store, retry(store=...)")
     if isinstance(policy, Retry) and settings:
         raise TypeError(f"give a Retry, or {', '.join(settings)} by name, not both")
-    judge = classifier((), (), rules=as_rules(rules), one_request=True, wall_clock=time.time)
+    judge = classifier((), (), rules=as_rules(rules), one_request=one_request or repeatable, wall_clock=time.time)
     how = retrying(policy if isinstance(policy, Retry) else Retry(**settings), judge, breaker, budget)
     made = Retrier(how, repeatable=repeatable, store=store, name=name, env=ENV)
     return made if policy is None or isinstance(policy, Retry) else made(policy)

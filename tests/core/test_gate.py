@@ -87,7 +87,8 @@ def test_every_row_is_reached():
         (TimeoutError(), {"downstream": "key"}, Action.RESEND),
         (TimeoutError(), {"kind": "read"}, Action.RESEND),
         (TimeoutError(), {"downstream": "probe"}, Action.RECONCILE),
-        (ConnectionRefusedError(), {}, Action.RETRY),
+        (ConnectionRefusedError(), {}, Action.ESCALATE),
+        (ConnectionRefusedError(), {"one_request": True}, Action.RETRY),
         (ValueError(), {"kind": "read"}, Action.FAIL),
     ],
 )

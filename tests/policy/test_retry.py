@@ -34,6 +34,7 @@ class Called:
     def __init__(self, colour, *errors, **settings):
         self.errors, self.calls, self._async = list(errors), 0, colour == "async"
         policy = settings.pop("policy", QUICK)
+        settings = {"one_request": True} | settings
         self._function = retry(policy, **settings)(self._coroutine if self._async else self._plain)
 
     def _plain(self, value="done"):
@@ -78,6 +79,15 @@ def test_what_may_have_happened_is_not_tried_again_unless_that_does_no_harm(call
     assert silent.__traceback__ is not None
 
 
+def test_an_error_speaks_for_a_function_that_makes_one_request(called):
+    """The connection that was refused may be the second one that the function makes."""
+    several = called(REFUSED, one_request=False)
+    with pytest.raises(ConnectionRefusedError):
+        several()
+    assert several.calls == 1
+    assert called(REFUSED, one_request=False, kind="read")() == "done"
+
+
 def test_it_gives_up_with_a_marker_and_says_why(called):
     call = called(*[REFUSED] * 9)
     with pytest.raises(GaveUp, match=r"attempt 3 ended with ConnectionRefusedError.*It was tried 3 times") as caught:
@@ -114,6 +124,14 @@ def test_layers_inside_each_other_do_not_multiply(called):
         fetch()
     assert len(calls) == 3
     assert caught.value.effectonce_verdict.bucket is Bucket.UNREACHABLE
+
+
+def test_who_gave_up_says_what_all_attempts_together_say(called):
+    """The last connection was refused; the first request left all the same."""
+    for errors, certainty in (([REFUSED] * 3, Certainty.NOT_SENT), ([TimeoutError(), REFUSED, REFUSED], Certainty.AMBIGUOUS)):
+        with pytest.raises(GaveUp) as caught:
+            called(*errors, kind="idempotent_write")()
+        assert caught.value.effectonce_verdict.certainty is certainty
 
 
 def test_rules_say_what_an_error_means(called):
@@ -225,7 +243,7 @@ def test_a_call_cancelled_while_it_waits_is_cancelled():
     async def main():
         failed = asyncio.Event()
 
-        @retry(base_s=1e6, cap_s=1e6, deadline_s=1e9)
+        @retry(kind="read", base_s=1e6, cap_s=1e6, deadline_s=1e9)
         async def call():
             failed.set()
             raise REFUSED
@@ -277,7 +295,7 @@ def test_a_block_is_tried_again(colour):
             raise errors.pop()
 
     budget, circuit = RetryBudget("bank", capacity=28), Circuit("bank")
-    run_block(colour, body, retry(QUICK, breaker=circuit, budget=budget))
+    run_block(colour, body, retry(QUICK, kind="read", breaker=circuit, budget=budget))
     assert seen == [1, 2, 3]
     assert budget.level == 1
     assert (circuit.stats().failed, circuit.stats().succeeded) == (2, 1)
@@ -291,8 +309,8 @@ def test_a_block_gives_up_and_an_error_that_stays_is_raised(colour):
     def wrong(attempt):
         raise ValueError("wrong")
 
-    with pytest.raises(GaveUp, match="fetch did not run: attempt 3"):
-        run_block(colour, refused, retry(QUICK, name="fetch"))
+    with pytest.raises(GaveUp, match="fetch failed: attempt 3"):
+        run_block(colour, refused, retry(QUICK, kind="read", name="fetch"))
     with pytest.raises(ValueError, match="wrong"):
         run_block(colour, wrong, retry(QUICK, kind="read"))
 

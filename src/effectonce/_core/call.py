@@ -28,7 +28,7 @@ from effectonce._core.classify import UNKNOWN, Certainty, Verdict
 from effectonce._core.codec import encode_error, printable
 from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, OutOfPatience, Rejection, Replay
 from effectonce._core.foreign import get
-from effectonce._core.gate import Action
+from effectonce._core.gate import SURE, Action
 from effectonce._core.ops import (
     Answer,
     Applied,
@@ -362,7 +362,7 @@ class GuardedCall:
             return (yield from self._rejected(error))
         repeatable = self.request.terms.resend_s > 0
         then = yield from self.patience.after(error, verdict, repeatable=repeatable, probe=self.plan.has_probe)
-        if verdict.certainty in (Certainty.NOT_SENT, Certainty.REJECTED):
+        if verdict.certainty in SURE:
             return (yield from self._had_no_effect(error, verdict, then))
         return (yield from self._ambiguous(error, verdict, then))
 

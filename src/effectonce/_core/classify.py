@@ -18,6 +18,7 @@ from effectonce._core.verdicts import UNKNOWN, Bucket, Certainty, Scope, Verdict
 
 __all__ = ["UNKNOWN", "Bucket", "Certainty", "Classifier", "Rule", "Rules", "Scope", "Verdict", "classifier", "classify"]
 
+OURS = "effectonce"  # what a verdict of our own errors matched
 Classifier = Callable[[BaseException], Verdict]
 
 
@@ -116,8 +117,8 @@ def classifier(
     def verdict_of(error: BaseException) -> Verdict:
         declared = get(error, "effectonce_verdict")
         if isinstance(declared, Verdict):
-            # Which of the tool's requests a breaker kept from being sent, it cannot know.
-            whole = one_request or declared.bucket is not Bucket.CIRCUIT_OPEN
+            # A breaker, and a retry that gave up, speak for one of the tool's requests; the tool itself speaks for the effect.
+            whole = one_request or declared.matched != OURS
             return declared if whole else _about_one_of_many(declared)
         verdict = classify(error, now=None if wall_clock is None else wall_clock(), rules=rules)
         if verdict.matched.startswith("rule: "):

@@ -8,6 +8,7 @@ attempt could go better.
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cache
 
 from msgspec import Struct
 
@@ -66,19 +67,20 @@ GATE: tuple[Row, ...] = (
     ),
     Row(Action.FAIL, "nothing says that another attempt would go better"),
 )
+SURE = frozenset({Certainty.NOT_SENT, Certainty.REJECTED})  # it had no effect
 GOES_ON = frozenset({Action.RETRY, Action.RESEND})
 
 
 def gate(verdict: Verdict, *, repeatable: bool, probe: bool = False) -> Row:
     """The first row that fits."""
-    facts = {
-        "certain": verdict.certainty in (Certainty.NOT_SENT, Certainty.REJECTED),
-        "repeatable": repeatable,
-        "probe": probe,
-        "worthwhile": verdict.retryable,
-        "delay": verdict.retry_after_s is not None,
-    }
-    return next(row for row in GATE if _fits(row, verdict.bucket, facts))
+    certain = verdict.certainty in SURE
+    return _first(verdict.bucket, certain, repeatable, probe, verdict.retryable, verdict.retry_after_s is not None)
+
+
+@cache  # a few hundred questions are all there are
+def _first(bucket: Bucket, certain: bool, repeatable: bool, probe: bool, worthwhile: bool, delay: bool) -> Row:  # noqa: FBT001
+    facts = {"certain": certain, "repeatable": repeatable, "probe": probe, "worthwhile": worthwhile, "delay": delay}
+    return next(row for row in GATE if _fits(row, bucket, facts))
 
 
 def _fits(row: Row, bucket: Bucket, facts: dict[str, bool]) -> bool:

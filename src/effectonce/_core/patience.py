@@ -14,7 +14,7 @@ from msgspec import Struct
 from effectonce._core.backoff import Jitter, delay
 from effectonce._core.budget import Purchase, Turn
 from effectonce._core.classify import Classifier
-from effectonce._core.gate import GOES_ON, Action, gate
+from effectonce._core.gate import GOES_ON, SURE, Action, gate
 from effectonce._core.ops import Flow
 from effectonce._core.verdicts import Bucket, Verdict
 
@@ -87,7 +87,7 @@ class Next(Struct, frozen=True):
 class Patience:
     """What is left of one call's attempts and time."""
 
-    __slots__ = ("attempt", "env", "give_up_at", "how", "previous_s", "step", "turn")
+    __slots__ = ("attempt", "env", "give_up_at", "how", "previous_s", "step", "turn", "unsure")
 
     def __init__(
         self,
@@ -102,6 +102,7 @@ class Patience:
         self.give_up_at = (env.now() if started_at is None else started_at) + how.deadline_s
         self.attempt = attempt
         self.previous_s = 0.0
+        self.unsure = False  # an attempt may have had an effect
 
     def begin(self) -> Flow[str]:
         """Take an attempt from the turn. Why not; "" if there is nothing against it."""
@@ -110,13 +111,15 @@ class Patience:
     def after(self, error: BaseException, verdict: Verdict, *, repeatable: bool, probe: bool = False) -> Flow[Next]:
         """What to do about this error. A retry is paid for when it is scheduled, not when it leaves."""
         row, how, now = gate(verdict, repeatable=repeatable, probe=probe), self.how, self.env.now()
+        self.unsure |= verdict.certainty not in SURE
         if row.action not in GOES_ON or not isinstance(error, Exception):
             return Next(row.action, row.why)
         if self.attempt >= how.attempts:
             return _enough(f"it was tried {how.attempts} times" if how.attempts > 1 else "it may be tried only once")
         base_s = how.throttled_base_s if verdict.bucket in THROTTLED else how.base_s
         delay_s = delay(how.jitter, self.attempt, self.previous_s, base_s, how.cap_s, self.env.rng)
-        delay_s = max(delay_s, verdict.retry_after_s or 0.0)
+        if verdict.retry_after_s is not None:  # spread, too: everybody who was told the same would come back together
+            delay_s = max(delay_s, verdict.retry_after_s + base_s * self.env.rng())
         if now + delay_s >= self.give_up_at:
             return _enough(f"the next attempt would be in {delay_s:.3g} s, which is too late")
         refusal = "" if self.turn is None else (yield from self._spend(verdict.bucket))

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from effectonce._core.endings import Ending, Fresh, NothingSent
+from msgspec import Struct
+
+from effectonce._core.endings import Fresh
 from effectonce._core.ops import Flow, Invoke, Ok, Sleep
 from effectonce._core.patience import Next, Patience
-from effectonce._core.verdicts import Verdict
+from effectonce._core.verdicts import Certainty, Verdict
 
 
-def plain_call(patience: Patience, error: BaseException, *, repeatable: bool) -> Flow[Ending]:
+class Over(Struct, frozen=True):
+    """There is no other attempt: this error is the end."""
+
+    error: BaseException
+    attempts: int
+    gave_up: Verdict | None = None  # what all attempts together say, if another could have gone better
+    why: str = ""
+
+
+def plain_call(patience: Patience, error: BaseException, *, repeatable: bool) -> Flow[Fresh | Over]:
     """Go on after the first attempt, which ended with *error*. Whoever made it has told the circuit."""
     how = patience.how
     while True:
@@ -19,7 +30,7 @@ def plain_call(patience: Patience, error: BaseException, *, repeatable: bool) ->
         yield from Sleep(then.delay_s)
         permit = None if how.circuit is None else how.circuit.try_admit()
         if isinstance(permit, Exception):
-            return NothingSent(permit, patience.attempt, exhausted=False)
+            return Over(permit, patience.attempt)
         patience.attempt += 1
         answer = yield from Invoke("", "", 0, patience.attempt, patience.give_up_at)
         if isinstance(answer, Ok):
@@ -33,7 +44,9 @@ def plain_call(patience: Patience, error: BaseException, *, repeatable: bool) ->
             permit.failed(how.classify(error))
 
 
-def over(patience: Patience, error: BaseException, verdict: Verdict, then: Next) -> NothingSent:
-    """There is no other attempt."""
-    exhausted = then.gave_up and patience.how.attempts > 1
-    return NothingSent(error, patience.attempt, exhausted=exhausted, retry_after_s=verdict.retry_after_s, why=then.why)
+def over(patience: Patience, error: BaseException, verdict: Verdict, then: Next) -> Over:
+    """What to tell the caller. If any attempt may have had an effect, that is what is known, whatever the last one said."""
+    if not (then.gave_up and patience.how.attempts > 1):
+        return Over(error, patience.attempt)
+    certainty = Certainty.AMBIGUOUS if patience.unsure else verdict.certainty
+    return Over(error, patience.attempt, verdict.but(certainty=certainty), then.why)

@@ -21,9 +21,8 @@ from effectonce import ContractViolation, Kind
 from effectonce._core.backoff import full_jitter
 from effectonce._core.classify import Classifier, Rules, as_rules, classifier
 from effectonce._core.gate import GOES_ON, gate
-from effectonce.policy import seconds
-
-REPEATABLE = frozenset({Kind.READ, Kind.IDEMPOTENT_WRITE})
+from effectonce.policy import kind_of, seconds
+from effectonce.retrying import REPEATABLE
 
 
 def retry_if_safe(kind: Kind | str = "read", *, rules: Rules = (), one_request: bool = False) -> Callable[[Any], bool]:
@@ -32,9 +31,7 @@ def retry_if_safe(kind: Kind | str = "read", *, rules: Rules = (), one_request: 
     What is final is never tried again. What may have happened is, if *kind* is `read` or `idempotent_write`. For other kinds an error must
     prove that nothing happened; what it says about its request counts only if the function makes no other: `one_request=True`.
     """
-    if kind not in tuple(Kind):
-        raise ContractViolation(f"kind={kind!r}: choose one of {', '.join(Kind)}")
-    repeatable, verdict_of = kind in REPEATABLE, _classifier(rules, one_request=one_request)
+    repeatable, verdict_of = kind_of(kind) in REPEATABLE, _classifier(rules, one_request=one_request)
 
     def safe(state: Any) -> bool:
         error = _error(state)
@@ -46,7 +43,7 @@ def retry_if_safe(kind: Kind | str = "read", *, rules: Rules = (), one_request: 
 def wait_full_jitter(
     base_s: float = 0.5, cap_s: float = 20.0, *, rules: Rules = (), rng: Callable[[], float] = random.random
 ) -> Callable[[Any], float]:
-    """Evenly over [0, ceiling], at the cap too, and at least as long as the downstream asks for: for `wait=`."""
+    """Evenly over [0, ceiling], at the cap too, and a little longer than the downstream asks for: for `wait=`."""
     if not 0 <= base_s <= cap_s:
         raise ContractViolation(f"base_s={base_s} and cap_s={cap_s}: need 0 <= base_s <= cap_s")
     verdict_of = _classifier(rules, one_request=True)
@@ -54,7 +51,8 @@ def wait_full_jitter(
     def delay_s(state: Any) -> float:
         error = _error(state)
         asked_s = None if error is None else verdict_of(error).retry_after_s
-        return max(full_jitter(state.attempt_number, base_s, cap_s, rng), asked_s or 0.0)
+        delay_s = full_jitter(state.attempt_number, base_s, cap_s, rng)
+        return delay_s if asked_s is None else max(delay_s, asked_s + base_s * rng())
 
     return delay_s
 

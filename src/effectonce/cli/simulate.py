@@ -1,0 +1,165 @@
+"""`effectonce simulate`: what retries do, seen in virtual time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from effectonce.cli._console import color_option, console
+
+F = TypeVar("F", bound=Callable[..., Any])
+FULL_DAY = 180_000
+
+
+@click.group()
+def simulate() -> None:
+    r"""See what retries do to a crowd, to a service that stumbled, to a day of turns.
+
+    Everything happens in virtual time and takes about a second. Delays, verdicts, budgets and breakers are the ones that guarded calls use;
+    what is assumed about the world is in the documentation, page "Simulations". One seed always gives the same figures.
+
+    \b
+    Examples:
+      effectonce simulate storm
+      effectonce simulate jitter --json | jq .policies
+      effectonce simulate turns --set headroom=1.1 --svg turns.svg
+    """
+
+
+def _common(command: F) -> F:
+    """What every simulation takes."""
+    for option in (
+        color_option,
+        click.option(
+            "--svg", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="Also draw it into this file."
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON and nothing else."),
+        click.option("--seed", default=7, show_default=True, help="Decides every throw of the dice."),
+    ):
+        command = option(command)
+    return command
+
+
+@simulate.command()
+@click.option("--clients", default=100, show_default=True, type=click.IntRange(2, 1000), help="How many want to write the row.")
+@click.option("--runs", default=30, show_default=True, type=click.IntRange(1, 1000), help="How often to repeat it.")
+@_common
+def jitter(*, clients: int, runs: int, seed: int, as_json: bool, svg: Path | None) -> None:
+    r"""What delays do to a crowd: Brooker's experiment.
+
+    Clients write one row, and who finds it changed waits and tries again. Printed are, for each way to wait, the writes that were tried
+    and the time until all were through.
+
+    \b
+    Examples:
+      effectonce simulate jitter
+      effectonce simulate jitter --clients 20 --json
+    """
+    from effectonce.cli import _charts
+    from effectonce.simulate import _svg
+    from effectonce.simulate import jitter as experiment
+
+    result = experiment.simulate(seed=seed, clients=clients, runs=runs)
+    _show(result, _charts.jitter, _svg.jitter_figure, as_json=as_json, svg=svg)
+
+
+@simulate.command()
+@click.option(
+    "--rate",
+    default=20.0,
+    show_default=True,
+    type=click.FloatRange(5, 1000),
+    help="What the last service can do in a second.",
+)
+@_common
+def storm(*, rate: float, seed: int, as_json: bool, svg: Path | None) -> None:
+    r"""The outage is over; who comes back?
+
+    Three services in a row, callers that retry, and ten seconds in which the last service can do a tenth of its work. Printed are, for each
+    policy, what was answered over time and long afterwards, how many requests the last service got for each one that a client made, and how
+    many effects happened twice.
+
+    \b
+    Examples:
+      effectonce simulate storm
+      effectonce simulate storm --json | jq '.policies[] | select(.recovered) | .policy'
+    """
+    from effectonce.cli import _charts
+    from effectonce.simulate import _svg
+    from effectonce.simulate import storm as experiment
+
+    _show(experiment.simulate(seed=seed, rate=rate), _charts.storm, _svg.storm_figure, as_json=as_json, svg=svg)
+
+
+def _changes(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
+    from effectonce.simulate._mix import changed
+
+    pairs = [text.partition("=") for text in given]
+    try:
+        changes = {name.strip(): float(value) for name, _, value in pairs}
+        changed(changes)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; write NAME=NUMBER") from None
+    return changes
+
+
+@simulate.command()
+@click.option(
+    "--turns", default=18_000, show_default=True, type=click.IntRange(1000, 1_000_000), help="Turns: fewer make a shorter day."
+)
+@click.option("--full", is_flag=True, help=f"The whole day, {FULL_DAY:,} turns: some seconds.")
+@click.option(
+    "--set", "changes", multiple=True, metavar="NAME=NUMBER", callback=_changes, help="Move an assumption. May be repeated."
+)
+@click.option("--assumptions", is_flag=True, help="Print what is assumed, as Markdown, and nothing else.")
+@_common
+def turns(
+    *, turns: int, full: bool, assumptions: bool, changes: dict[str, float], seed: int, as_json: bool, svg: Path | None
+) -> None:
+    r"""A day of agent turns over four vendors, with four policies.
+
+    180,000 turns a day, published rates of faults, and rate limits that 429s come from. Printed are, for each policy, how many turns end
+    in an error, how many of them by a 429, and how much longer turns take. Every assumption has a name, a source and a range in the
+    documentation, page "Simulations".
+
+    \b
+    Examples:
+      effectonce simulate turns
+      effectonce simulate turns --set incident_share=1 --set openai.share=0.7 --set google.share=0.05
+      effectonce simulate turns --full --json
+    """
+    from effectonce.cli import _charts
+    from effectonce.simulate import _mix, _svg
+    from effectonce.simulate import turns as experiment
+
+    if assumptions:
+        click.echo(_mix.markdown())
+        return
+    count = FULL_DAY if full else turns
+    if count > 50_000 and sys.stderr.isatty():
+        click.echo(f"{count:,} turns, four times; about {count // 15_000} seconds.", err=True)
+    try:
+        result = experiment.simulate(seed=seed, turns=count, changes=changes)
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from None
+    _show(result, _charts.turns, _svg.turns_figure, as_json=as_json, svg=svg)
+
+
+def _show(result: Any, chart: Callable[..., None], figure: Callable[..., str], *, as_json: bool, svg: Path | None) -> None:
+    if svg is not None:
+        try:
+            svg.write_text(figure(result), encoding="utf-8")
+        except OSError as error:
+            raise click.BadParameter(f"{svg} cannot be written: {error.strerror}", param_hint="--svg") from None
+    if as_json:
+        click.echo(msgspec.json.encode(result).decode())
+        return
+    screen = console()
+    chart(screen, result)
+    if svg is not None:
+        screen.print(f"\n[dim]Drawn into {svg}.[/]")

@@ -1,0 +1,93 @@
+"""What delays do to a crowd that wants the same thing: Brooker's experiment.
+
+Some clients want to write one row. Each reads its version, writes if that still stands, and otherwise waits and reads again, until every
+client has written once. Every message takes |Normal(10, 2)| ms. Counted are the writes that were tried, and the time until all are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import fmean
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from effectonce._core.backoff import decorrelated_jitter, equal_jitter, exponential, full_jitter
+from effectonce.simulate._world import World
+
+MESSAGE_MS, MESSAGE_SD_MS = 10.0, 2.0
+BASE_MS, CAP_MS = 5.0, 2000.0
+
+# From how many failures there were, the delay before, and a die, to the next delay. Brooker's first ceiling is twice the base.
+Delay: TypeAlias = Callable[[int, float, Callable[[], float]], float]
+DELAYS: dict[str, Delay] = {
+    "none": lambda _failures, _before_ms, _rng: 0.0,
+    "exponential": lambda failures, _, __: exponential(failures + 1, BASE_MS, CAP_MS),
+    "equal": lambda failures, _, rng: equal_jitter(failures + 1, BASE_MS, CAP_MS, rng),
+    "full": lambda failures, _, rng: full_jitter(failures + 1, BASE_MS, CAP_MS, rng),
+    "decorrelated": lambda _, before_ms, rng: decorrelated_jitter(before_ms, BASE_MS, CAP_MS, rng),
+}
+
+
+class Contention(Struct, frozen=True):
+    """What one way to wait came to, on average over the runs."""
+
+    policy: str
+    calls: float
+    completion_ms: float
+
+
+class JitterResult(Struct, frozen=True):
+    clients: int
+    runs: int
+    seed: int
+    policies: tuple[Contention, ...]
+
+
+class _Row:
+    """The row that everybody wants to write, and the clients that do."""
+
+    def __init__(self, world: World, delay: Delay) -> None:
+        self.world, self.delay, self.gauss = world, delay, world.rng.gauss
+        self.calls = 0
+        self.changed_at = -1.0
+        self.done_ms = 0.0
+
+    def message_ms(self) -> float:
+        return abs(self.gauss(MESSAGE_MS, MESSAGE_SD_MS))
+
+    def ask(self, wait_ms: float, failures: int, before_ms: float) -> None:
+        """After waiting, read the row and write it. Whether the version still stands can be told when the write arrives."""
+        read_in_ms = wait_ms + self.message_ms()
+        write_in_ms = read_in_ms + self.message_ms() + self.message_ms()
+        self.world.after(write_in_ms, self.write, self.world.now + read_in_ms, failures, before_ms)
+
+    def write(self, read_at: float, failures: int, before_ms: float) -> None:
+        self.calls += 1
+        answer_ms = self.message_ms()
+        if self.changed_at <= read_at:
+            self.changed_at = self.world.now
+            self.done_ms = max(self.done_ms, self.world.now + answer_ms)
+            return
+        delay_ms = self.delay(failures + 1, before_ms, self.world.rng.random)
+        self.ask(answer_ms + delay_ms, failures + 1, delay_ms)
+
+
+def _run(policy: str, clients: int, seed: str) -> tuple[int, float]:
+    world = World(seed)
+    row = _Row(world, DELAYS[policy])
+    for _ in range(clients):
+        row.ask(0.0, 0, BASE_MS)
+    world.run()
+    return row.calls, row.done_ms
+
+
+def simulate(*, seed: int = 7, clients: int = 100, runs: int = 30) -> JitterResult:
+    """Let *clients* fight over one row, with every way to wait, *runs* times."""
+    policies = []
+    for policy in DELAYS:
+        ran = [_run(policy, clients, f"{seed} {policy} {run}") for run in range(runs)]
+        policies.append(
+            Contention(policy, round(fmean(calls for calls, _ in ran), 1), round(fmean(done for _, done in ran), 1))
+        )
+    return JitterResult(clients, runs, seed, tuple(policies))

@@ -1,0 +1,68 @@
+"""After the outage: who comes back, how much is sent, what happens twice."""
+
+import pytest
+
+from effectonce._core.budget import TokenBucket
+from effectonce.simulate import storm
+
+SEEDS = (7, 1, 2)
+
+
+@pytest.fixture(scope="module", params=SEEDS)
+def storms(request):
+    return {one.policy: one for one in storm.simulate(seed=request.param).policies}
+
+
+def test_everybody_is_well_before_the_outage(storms):
+    assert all(one.goodput_before >= 0.97 for one in storms.values())
+
+
+@pytest.mark.parametrize("policy", ["naive", "naive + keys", "jitter", "one layer"])
+def test_retries_keep_the_outage_alive(storms, policy):
+    assert storms[policy].goodput <= 0.05
+    assert not storms[policy].recovered
+
+
+@pytest.mark.parametrize("policy", ["no retries", "budget", "breaker", "whole"])
+def test_who_stops_asking_comes_back(storms, policy):
+    assert storms[policy].goodput >= 0.95
+    assert storms[policy].recovered
+
+
+def test_the_whole_policy_comes_back_and_sends_little(storms):
+    whole = storms["whole"]
+
+    assert whole.goodput >= 0.99
+    assert whole.amplification <= 1.2
+    assert whole.worst <= 1.5
+
+
+def test_layers_multiply(storms):
+    assert storms["naive"].amplification > 3
+    assert storms["naive"].amplification > 2 * storms["one layer"].amplification
+
+
+def test_keys_keep_effects_apart_and_change_nothing_else(storms):
+    assert storms["naive"].duplicates > 100
+    assert storms["naive + keys"].duplicates == 0
+    assert storms["naive + keys"].answered == storms["naive"].answered
+    assert storms["whole"].duplicates == 0
+
+
+def test_retries_are_of_use_on_a_good_day(storms):
+    assert storms["whole"].goodput > storms["no retries"].goodput
+
+
+def test_a_seed_is_a_history():
+    assert storm.simulate(seed=3, rate=10) == storm.simulate(seed=3, rate=10)
+    assert storm.simulate(seed=3, rate=10) != storm.simulate(seed=4, rate=10)
+
+
+def test_the_budget_and_the_breaker_are_the_shipped_ones(monkeypatch):
+    """With a budget that pays for everything and a breaker that never opens, nobody comes back."""
+    monkeypatch.setattr(TokenBucket, "charge", lambda self, cost: True)
+    monkeypatch.setattr(storm.Machine, "failed", lambda self, *told: None)
+
+    storms = {one.policy: one for one in storm.simulate(seed=7).policies}
+
+    assert [storms[name].recovered for name in ("budget", "breaker", "whole")] == [False, False, False]
