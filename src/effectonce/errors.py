@@ -148,7 +148,7 @@ class GaveUp(EffectOnceError):
     def __init__(self, message: str, *, verdict: Verdict | None = None, **data: Any) -> None:
         super().__init__(f"{message.rstrip()} {self.marker}", **data)
         # Whoever gave up has retried enough: no layer around it does it again.
-        given = Verdict(Bucket.UNKNOWN, Certainty.NOT_SENT) if verdict is None else verdict
+        given = Verdict(Bucket.UNKNOWN, Certainty.AMBIGUOUS) if verdict is None else verdict
         self.effectonce_verdict = given.but(
             retry=False, why="a layer inside has given up", retry_after_s=self.retry_after_s, matched=OURS
         )

@@ -90,7 +90,8 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
                 f"{effect} may have run: {last_of(attempts, error)}. {sentence(why)}"
                 f"Calling again is safe: the same request goes out under the same key."
             )
-            raise GaveUp(message, verdict=classify(error), effect=effect, retry_after_s=retry_after_s) from error
+            verdict = classify(error).but(certainty=Certainty.AMBIGUOUS)  # of all attempts, whatever the last one proves
+            raise GaveUp(message, verdict=verdict, effect=effect, retry_after_s=retry_after_s) from error
         case OutOfPatience(why):
             raise GaveUp(f"{effect} was not run: {why}. Nothing was sent by this call.", effect=effect)
         case _:

@@ -24,7 +24,7 @@ from effectonce._core.endings import Fresh
 from effectonce._core.gate import Action, gate
 from effectonce._core.ops import Flow
 from effectonce._core.patience import Env, Next, Patience, Permit, Retrying
-from effectonce._core.plain import Over, over, plain_call
+from effectonce._core.plain import Over, kept_back, over, plain_call
 from effectonce._core.terms import Capability, Kind
 from effectonce._drive import AsyncPlain, Plain, adrive, drive
 from effectonce._signature import is_async
@@ -170,6 +170,10 @@ class Attempt:
         self.delay_s: float | None = None  # until the next one; None: this was the last
 
     @property
+    def _name(self) -> str:
+        return self._retrier.name or "a block"
+
+    @property
     def number(self) -> int:
         """Which attempt it is, counted from 1."""
         return self._patience.attempt
@@ -183,7 +187,7 @@ class Attempt:
         circuit = self._retrier.how.circuit
         asked = None if circuit is None else circuit.try_admit()
         if isinstance(asked, Exception):
-            raise asked
+            _end(kept_back(self._patience, asked), self._name)
         self._permit = asked
         self._patience.attempt += 1
         return self
@@ -227,7 +231,7 @@ class Attempt:
             return True
         ended = over(self._patience, error, verdict, then)
         if ended.gave_up is not None:
-            concluded(ended, self._retrier.name or "a block")
+            _end(ended, self._name)
         return False
 
 
@@ -252,12 +256,15 @@ def _raised(error: Exception) -> NoReturn:
 
 def concluded(ended: Fresh | Over, name: str) -> Any:
     """The value, or the error raised."""
-    if isinstance(ended, Fresh):
-        return ended.value
+    return ended.value if isinstance(ended, Fresh) else _end(ended, name)
+
+
+def _end(ended: Over, name: str) -> NoReturn:
     if ended.gave_up is None:
         raise ended.error
     message = f"{name} failed: {last_of(ended.attempts, ended.error)}. {sentence(ended.why)}"
-    raise GaveUp(message, verdict=ended.gave_up, retry_after_s=ended.gave_up.retry_after_s) from ended.error
+    verdict, action = ended.gave_up, "Call it again later."  # there is no key that it could go on under
+    raise GaveUp(message, verdict=verdict, retry_after_s=verdict.retry_after_s, corrective_action=action) from ended.error
 
 
 class Advice(Struct, frozen=True):

@@ -84,3 +84,101 @@ def test_an_inner_call_that_gave_up_does_not_take_the_outer_effect_back(colour):
         with pytest.raises(InDoubt):
             shop.charge()
     assert shop.charged == 1
+
+
+# ---------------------------------------------------------------- plain retries inside a guarded call
+
+
+def test_a_plain_retry_that_gave_up_without_an_answer_leaves_the_outer_effect_in_doubt(colour):
+    request = raising(colour, TimeoutError())
+    shop = Shop(colour, Guard("memory://"), retry(QUICK, kind="idempotent_write")(request), one_request=True)
+    for _ in range(2):
+        with pytest.raises(InDoubt):
+            shop.charge()
+    assert shop.charged == 1
+    assert shop.guard.counts() == {State.IN_DOUBT: 1}
+
+
+def test_a_plain_retry_that_gave_up_speaks_only_for_its_own_request(colour):
+    """Nothing was sent by the second request of the tool; the first is another matter."""
+    shop = Shop(colour, Guard("memory://"), retry(QUICK, one_request=True)(raising(colour, REFUSED)))
+    for _ in range(2):
+        with pytest.raises(InDoubt):
+            shop.charge()
+    assert shop.charged == 1
+
+
+def test_a_plain_retry_speaks_for_a_tool_that_makes_one_request(colour):
+    shop = Shop(colour, Guard("memory://"), retry(QUICK, one_request=True)(raising(colour, REFUSED)), one_request=True)
+    with pytest.raises(GaveUp, match="failed: attempt 3"):
+        shop.charge()
+    assert shop.guard.counts() == {State.CLAIMED: 1}
+
+
+def test_a_breaker_that_opens_after_an_unanswered_request_does_not_say_that_nothing_was_sent(colour):
+    circuit = Circuit("bank", Breaker(failures=1))
+    request = retry(QUICK, kind="idempotent_write", breaker=circuit)(raising(colour, TimeoutError()))
+    shop = Shop(colour, Guard("memory://"), request, one_request=True)
+    with pytest.raises(InDoubt) as caught:
+        shop.charge()
+    assert isinstance(caught.value.__cause__, GaveUp)
+    assert caught.value.__cause__.retry_after_s > 0
+    assert shop.guard.counts() == {State.IN_DOUBT: 1}
+
+
+def test_giving_up_inside_a_tool_proves_nothing_by_itself(colour):
+    shop = Shop(colour, Guard("memory://"), raising(colour, GaveUp("enough")), one_request=True)
+    with pytest.raises(InDoubt):
+        shop.charge()
+
+
+# ---------------------------------------------------------------- what GaveUp says
+
+
+def test_what_may_have_run_is_ambiguous_whatever_the_last_error_proves_about_its_own_request(colour):
+    guard = Guard("memory://")
+    shop = Shop(colour, guard, raising(colour, REFUSED), downstream="key")
+    with pytest.raises(GaveUp, match="may have run") as caught:
+        shop.charge()
+    assert caught.value.effectonce_verdict.certainty is Certainty.AMBIGUOUS
+
+
+def run_block(colour, body, retrier):
+    async def main():
+        async for attempt in retrier:
+            async with attempt:
+                body()
+
+    if colour == "async":
+        return asyncio.run(main())
+    for attempt in retrier:
+        with attempt:
+            body()
+    return None
+
+
+def test_a_plain_function_that_nobody_answered_for_proves_nothing(colour):
+    call = retry(QUICK, kind="read")(raising(colour, TimeoutError()))
+    with pytest.raises(GaveUp, match="attempt 3 ended with TimeoutError") as caught:
+        asyncio.run(call()) if colour == "async" else call()
+    assert caught.value.effectonce_verdict.certainty is Certainty.AMBIGUOUS
+    assert "key" not in f"{caught.value} {caught.value.corrective_action}"
+
+
+def test_a_block_that_nobody_answered_for_proves_nothing(colour):
+    errors = [REFUSED, TimeoutError(), REFUSED]
+
+    def body():
+        raise errors.pop(0)
+
+    with pytest.raises(GaveUp, match="fetch failed: attempt 3 ended with ConnectionRefusedError") as caught:
+        run_block(colour, body, retry(QUICK, kind="read", name="fetch"))
+    assert caught.value.effectonce_verdict.certainty is Certainty.AMBIGUOUS
+
+
+def test_a_block_whose_breaker_opens_after_an_unanswered_request_gives_up(colour):
+    circuit = Circuit("bank", Breaker(failures=1))
+    with pytest.raises(GaveUp, match=r"attempt 1 ended with TimeoutError\. Its breaker is open now"):
+        run_block(colour, raising("sync", TimeoutError()), retry(QUICK, kind="read", breaker=circuit))
+    with pytest.raises(CircuitOpen):
+        run_block(colour, pytest.fail, retry(QUICK, kind="read", breaker=circuit))

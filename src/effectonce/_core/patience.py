@@ -87,7 +87,7 @@ class Next(Struct, frozen=True):
 class Patience:
     """What is left of one call's attempts and time."""
 
-    __slots__ = ("attempt", "env", "give_up_at", "how", "previous_s", "step", "turn", "unsure")
+    __slots__ = ("attempt", "env", "give_up_at", "how", "previous_s", "step", "turn", "unanswered")
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Patience:
         self.give_up_at = (env.now() if started_at is None else started_at) + how.deadline_s
         self.attempt = attempt
         self.previous_s = 0.0
-        self.unsure = False  # an attempt may have had an effect
+        self.unanswered: BaseException | None = None  # how the last attempt ended that may have had an effect
 
     def begin(self) -> Flow[str]:
         """Take an attempt from the turn. Why not; "" if there is nothing against it."""
@@ -111,7 +111,8 @@ class Patience:
     def after(self, error: BaseException, verdict: Verdict, *, repeatable: bool, probe: bool = False) -> Flow[Next]:
         """What to do about this error. A retry is paid for when it is scheduled, not when it leaves."""
         row, how, now = gate(verdict, repeatable=repeatable, probe=probe), self.how, self.env.now()
-        self.unsure |= verdict.certainty not in SURE
+        if verdict.certainty not in SURE:
+            self.unanswered = error
         if row.action not in GOES_ON or not isinstance(error, Exception):
             return Next(row.action, row.why)
         if self.attempt >= how.attempts:

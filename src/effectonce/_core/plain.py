@@ -30,7 +30,7 @@ def plain_call(patience: Patience, error: BaseException, *, repeatable: bool) ->
         yield from Sleep(then.delay_s)
         permit = None if how.circuit is None else how.circuit.try_admit()
         if isinstance(permit, Exception):
-            return Over(permit, patience.attempt)
+            return kept_back(patience, permit)
         patience.attempt += 1
         answer = yield from Invoke("", "", 0, patience.attempt, patience.give_up_at)
         if isinstance(answer, Ok):
@@ -48,5 +48,13 @@ def over(patience: Patience, error: BaseException, verdict: Verdict, then: Next)
     """What to tell the caller. If any attempt may have had an effect, that is what is known, whatever the last one said."""
     if not (then.gave_up and patience.how.attempts > 1):
         return Over(error, patience.attempt)
-    certainty = Certainty.AMBIGUOUS if patience.unsure else verdict.certainty
+    certainty = verdict.certainty if patience.unanswered is None else Certainty.AMBIGUOUS
     return Over(error, patience.attempt, verdict.but(certainty=certainty), then.why)
+
+
+def kept_back(patience: Patience, refusal: Exception) -> Over:
+    """A breaker keeps the next attempt back. What it says of that one, it does not say of those before."""
+    if patience.unanswered is None:
+        return Over(refusal, patience.attempt)
+    verdict = patience.how.classify(refusal).but(certainty=Certainty.AMBIGUOUS)
+    return Over(patience.unanswered, patience.attempt, verdict, "its breaker is open now")
