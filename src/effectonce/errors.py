@@ -20,6 +20,7 @@ NotSent, Rejected          raised by tools to say what is certain; they are the 
 
 from __future__ import annotations
 
+import copyreg
 from typing import Any, ClassVar
 
 from effectonce._core.classify import OURS, Bucket, Certainty, Verdict
@@ -51,6 +52,10 @@ class EffectOnceError(Exception):
             self.corrective_action = corrective_action
         if retriable is not None:
             self.retriable = retriable
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as it is: to make it anew would need all its arguments, and say some things twice."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     def as_model_error(self) -> dict[str, Any]:
         """What a model may see: enough to branch on, and never the key."""
