@@ -15,6 +15,7 @@ from effectonce import (
     InDoubt,
     Retry,
     State,
+    current_effect,
     retry,
 )
 
@@ -182,3 +183,24 @@ def test_a_block_whose_breaker_opens_after_an_unanswered_request_gives_up(colour
         run_block(colour, raising("sync", TimeoutError()), retry(QUICK, kind="read", breaker=circuit))
     with pytest.raises(CircuitOpen):
         run_block(colour, pytest.fail, retry(QUICK, kind="read", breaker=circuit))
+
+
+def test_what_a_model_sees_of_an_inner_effect_does_not_contain_the_outer_key(colour):
+    guard, keys = Guard("memory://"), []
+    inner = guard.tool(kind="write", name="mail")(raising(colour, TimeoutError()))
+
+    def plain():
+        keys.append(current_effect().key)
+        return inner()
+
+    async def coroutine():
+        keys.append(current_effect().key)
+        return await inner()
+
+    shop = Shop(colour, guard, coroutine if colour == "async" else plain)
+    with pytest.raises(InDoubt) as caught:
+        shop.charge()
+    told = caught.value.__cause__.as_model_error()
+    assert f"inside eff_{keys[0][-12:]}" in told["message"]
+    assert keys[0] not in str(told)
+    assert keys[0] not in str(caught.value.as_model_error())
