@@ -101,6 +101,8 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
 def last_of(attempts: int, error: BaseException) -> str:
     """How the last attempt ended."""
     said = str(error).rstrip(".")
+    if attempts == 0:
+        return f"an earlier send has no answer, and nothing is sent now: {said}"
     return f"attempt {attempts} ended with {type(error).__name__}" + (f": {said}" if said else "")
 
 

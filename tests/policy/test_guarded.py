@@ -8,6 +8,7 @@ from effectonce import (
     Breaker,
     Bucket,
     Budget,
+    CannotTell,
     Circuit,
     CircuitOpen,
     ContractViolation,
@@ -18,6 +19,7 @@ from effectonce import (
     Retry,
     RetryBudget,
     State,
+    StoreUnavailable,
     current_effect,
     retry,
 )
@@ -102,8 +104,9 @@ def test_a_circuit_that_opens_after_an_unanswered_send_does_not_say_that_nothing
     circuit = Circuit("bank", Breaker(failures=1))
     bank = Bank(colour, breaker=circuit)
     bank.errors = [TimeoutError()]
-    with pytest.raises(GaveUp, match="may have run"):
+    with pytest.raises(GaveUp, match="may have run: attempt 1 ended with TimeoutError") as caught:
         bank.pay()
+    assert caught.value.retry_after_s > 0
     assert bank.sent == 1
 
 
@@ -402,4 +405,117 @@ def test_an_inner_refusal_of_a_breaker_is_not_retried(colour):
         bank.pay()
     assert bank.sent == 1
     bank.errors = [NotSent("not yet")]
+    assert bank.pay() == 3
+
+
+# ---------------------------------------------------------------- what an earlier call has left
+
+
+class Abandoned(BaseException):
+    """The process is gone: nothing more is written."""
+
+
+def crashed(bank):
+    """A call whose owner vanishes while the request is under way; its lease ends."""
+    clock = bank.guard.store._clock = FakeClock()
+    apply, aapply = bank.guard.store.apply, bank.guard.store.aapply
+
+    def gone(op):
+        if type(op).__name__ in ("Claim", "ReadCell", "WriteCell"):
+            return apply(op)
+        raise Abandoned
+
+    async def agone(op):
+        return gone(op)
+
+    bank.errors = [TimeoutError()]
+    bank.guard.store.apply, bank.guard.store.aapply = gone, agone
+    with pytest.raises(Abandoned):
+        bank.pay()
+    bank.guard.store.apply, bank.guard.store.aapply = apply, aapply
+    clock.advance(3600)
+    return clock
+
+
+def test_an_open_circuit_does_not_hide_a_doubt(colour):
+    circuit = Circuit("bank")
+    bank = Bank(colour, breaker=circuit, downstream="none")
+    bank.errors = [TimeoutError()]
+    for _ in range(2):
+        with pytest.raises(InDoubt):
+            bank.pay()
+        circuit.open()
+    assert bank.sent == 1
+
+
+def test_an_open_circuit_does_not_hide_that_a_vanished_owner_may_have_sent_it(colour):
+    circuit = Circuit("bank")
+    bank = Bank(colour, breaker=circuit, downstream="none")
+    crashed(bank)
+    circuit.open()
+    with pytest.raises(InDoubt):
+        bank.pay()
+    assert bank.states() == {State.IN_DOUBT: 1}
+
+
+def test_behind_an_open_circuit_an_unanswered_send_stays_one_and_costs_the_turn_nothing(colour):
+    circuit = Circuit("bank")
+    bank = Bank(colour, breaker=circuit)
+    crashed(bank)
+    circuit.open(for_s=30)
+    with bank.guard.turn("chat", "turn-7", budget=Budget(attempts=1)):
+        with pytest.raises(GaveUp, match="may have run: an earlier send has no answer") as caught:
+            bank.pay()
+        assert 0 < caught.value.retry_after_s <= 30
+        assert bank.sent == 1
+        circuit.close()
+        assert bank.pay() == 2  # at once: the claim was let go
+
+
+def test_an_open_circuit_keeps_the_probe_back_too(colour):
+    circuit = Circuit("bank")
+    bank = Bank(colour, breaker=circuit, downstream="probe")
+    asked = []
+
+    def plain():
+        asked.append(1)
+        return CannotTell("not yet")
+
+    async def coroutine():
+        return plain()
+
+    bank._tool.probe(coroutine if colour == "async" else plain)
+    bank.errors = [TimeoutError()]
+    with pytest.raises(InDoubt):
+        bank.pay()
+    circuit.open()
+    with pytest.raises(InDoubt):
+        bank.pay()
+    assert len(asked) == 1
+
+
+def test_behind_an_open_circuit_a_store_that_is_gone_cannot_tell_what_was_sent(colour):
+    circuit = Circuit("bank")
+    bank = Bank(colour, breaker=circuit)
+    circuit.open()
+
+    def gone(op):
+        raise StoreUnavailable("gone")
+
+    async def agone(op):
+        raise StoreUnavailable("gone")
+
+    bank.guard.store.apply, bank.guard.store.aapply = gone, agone
+    with pytest.raises(StoreUnavailable):
+        bank.pay()
+
+
+def test_a_turn_that_refuses_leaves_an_unanswered_send_for_the_next_one(colour):
+    bank = Bank(colour)
+    crashed(bank)
+    with bank.guard.turn("chat", "turn-7", budget=Budget(steps=1)):
+        assert bank.pay("other") == 2
+        with pytest.raises(GaveUp, match="has taken its 1 steps"):
+            bank.pay()
+    assert bank.guard.store._records[next(iter(bank.guard.store._records))].sends == 1
     assert bank.pay() == 3
