@@ -12,10 +12,13 @@ from effectonce import (
     Circuit,
     CircuitOpen,
     ContractViolation,
+    Downstream,
     GaveUp,
     Guard,
     InDoubt,
+    NotFound,
     NotSent,
+    Rejected,
     Retry,
     RetryBudget,
     State,
@@ -519,3 +522,53 @@ def test_a_turn_that_refuses_leaves_an_unanswered_send_for_the_next_one(colour):
             bank.pay()
     assert bank.guard.store._records[next(iter(bank.guard.store._records))].sends == 1
     assert bank.pay() == 3
+
+
+# ---------------------------------------------------------------- a probe finds nothing, and the tool runs again
+
+
+class Probed(Bank):
+    """A tool that outlives its lease, so that its probe is believed when it finds nothing."""
+
+    def __init__(self, colour, **contract):
+        super().__init__(colour, downstream=Downstream.probe(delay=0), **contract)
+        self.clock = self.guard.store._clock = FakeClock()
+
+        async def coroutine():
+            return NotFound()
+
+        self._tool.probe(coroutine if colour == "async" else NotFound)
+
+    def _plain(self):
+        self.clock.advance(60)
+        return super()._plain()
+
+
+def test_a_run_after_a_negative_probe_is_refused_for_good_and_says_so(colour):
+    bank = Probed(colour)
+    bank.errors = [TimeoutError(), Rejected("declined")]
+    with pytest.raises(Rejected, match="declined"):
+        bank.pay()
+    assert bank.states() == {State.FAILED: 1}
+
+
+def test_a_run_after_a_negative_probe_that_is_interrupted_is_an_interruption(colour):
+    bank = Probed(colour)
+    bank.errors = [TimeoutError(), KeyboardInterrupt()]
+    with pytest.raises(KeyboardInterrupt):
+        bank.pay()
+    assert bank.states() == {State.IN_DOUBT: 1}
+
+
+def test_a_run_after_a_negative_probe_that_the_turn_refuses_did_not_run(colour):
+    bank = Probed(colour)
+    bank.errors = [TimeoutError()]
+    with (
+        bank.guard.turn("chat", "turn-7", budget=Budget(attempts=1)),
+        pytest.raises(
+            GaveUp, match=r"did not run: attempt 1 ended with TimeoutError\. This step of turn turn-7 was tried 1 times"
+        ),
+    ):
+        bank.pay()
+    assert bank.states() == {State.CLAIMED: 1}
+    assert bank.pay() == 2

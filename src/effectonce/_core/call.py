@@ -437,7 +437,9 @@ class GuardedCall:
         reply = yield from self._persist(Doubt(self.key, self.token, self.epoch, reason))
         if self.plan.has_probe and isinstance(error, Exception) and isinstance(reply, Applied):
             ending = yield from self._reconcile(Doubtful(0.0, reason))
-            return ending if isinstance(ending, Fresh) else Lost(error, reason)
+            if isinstance(ending, OutOfPatience):  # the probe found nothing, and the turn lets nothing run instead
+                return NothingSent(error, self.patience.attempt, exhausted=True, why=ending.why)
+            return Lost(error, reason) if isinstance(ending, Doubtful | Unavailable | _Again) else ending
         return Lost(error, reason)
 
     # ------------------------------------------------------------ reconcile
