@@ -572,3 +572,18 @@ def test_a_run_after_a_negative_probe_that_the_turn_refuses_did_not_run(colour):
         bank.pay()
     assert bank.states() == {State.CLAIMED: 1}
     assert bank.pay() == 2
+
+
+def test_the_fallback_of_a_read_does_not_hide_a_mistake(colour):
+    bank = Bank(colour, kind="read", downstream="none")
+    bank.errors = [ContractViolation("called outside a step")]
+
+    def plain(error):
+        return "never mind"
+
+    async def coroutine(error):
+        return plain(error)
+
+    bank._tool.fallback(coroutine if colour == "async" else plain)
+    with pytest.raises(ContractViolation, match="outside a step"):
+        bank.call()
