@@ -13,7 +13,7 @@ import functools
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from types import TracebackType
+from types import CoroutineType, TracebackType
 from typing import Any, NoReturn, ParamSpec, Self, TypeVar, cast, overload
 
 from msgspec import Struct
@@ -54,6 +54,8 @@ class Retrier:
 
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
         """Try this function again where that makes sense and does no harm."""
+        if not callable(function):
+            raise TypeError(f"{function!r} cannot be called, so it cannot be tried again. @classmethod goes above @retry.")
         wrapper = self.around_async(function) if is_async(function) else self.around(function)
         return cast("Callable[P, R]", functools.wraps(function)(wrapper))
 
@@ -69,6 +71,9 @@ class Retrier:
                 return _raised(permit) if rescue is None else rescue(permit, args, kwargs)
             try:
                 value = function(*args, **kwargs)
+                if type(value) is CoroutineType:
+                    value.close()
+                    raise TypeError(f"{name} returned a coroutine, so nobody can tell how it ends; retry the async def")
             except BaseException as error:  # the function's own: told to the breaker, and raised or tried again
                 if permit is not None:
                     permit.failed(how.classify(error))
@@ -124,7 +129,9 @@ class Retrier:
         return call
 
     def _named(self, function: Callable[..., Any]) -> str:
-        return self.name or str(getattr(function, "__qualname__", function))
+        while isinstance(function, functools.partial):
+            function = function.func
+        return self.name or str(getattr(function, "__qualname__", type(function).__qualname__))
 
     def _again(self, first: Exception, name: str, started_at: float) -> tuple[Flow[Fresh | Over], Store | None]:
         patience, store = self.patience(name, started_at, attempt=1)
