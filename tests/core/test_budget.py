@@ -113,12 +113,22 @@ def test_whoever_was_faster_is_seen():
     assert budget.level == 0
 
 
-def test_a_cell_that_changes_all_the_time_holds_nobody_up():
+def test_what_others_spend_all_the_time_is_not_spent_once_more():
     budget = RetryBudget("stripe", capacity=28, shared=True)
     busy = Cell(0.0, b"", 1)
-    assert answered(budget.charge(DOWN), *[busy] * 21)[0] is True
-    turn = Turn("turn", Budget().limits, "turn 7")
-    assert answered(turn.spend(Purchase("a")), *[Cell(0.0)] * 21)[0] == ""
+    assert answered(budget.charge(DOWN), *[busy] * 21)[0] is False
+    turn = Turn("turn", Budget(steps=8, attempts=3, repairs=1).limits, "turn 7")
+    refusal, asked = answered(turn.spend(Purchase("a")), *[Cell(0.0)] * 27)
+    assert refusal == "turn 7 is being spent by others"
+    assert len(asked) == 1 + 26  # as often as others can have bought something, and once more
+
+
+def test_a_budget_that_stays_as_it_is_is_not_written():
+    budget = RetryBudget("stripe", capacity=28, shared=True)
+    empty = Cell(0.0, b"\xcb\x00\x00\x00\x00\x00\x00\x00\x00", 2)
+    charged, asked = answered(budget.charge(DOWN), empty)
+    assert charged is False
+    assert [type(op) for op in asked] == [ReadCell]
 
 
 # ---------------------------------------------------------------- turns

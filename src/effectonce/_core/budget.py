@@ -1,7 +1,7 @@
 """What retries may cost: the tokens of one dependency, and the patience of one turn. Pure.
 
 A budget stops storms, it does not keep effects apart: the record does that. So where a store cannot be asked, a call goes on with what
-this process knows.
+this process knows. Where it can, nothing is spent twice, however many ask at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from effectonce._core.ops import Cell, Flow, ReadCell, Unavailable, WriteCell
 from effectonce._core.terms import DAY_S
 from effectonce._core.verdicts import Bucket, Verdict
 
-TRIES = 20  # how often somebody else may be faster before this process goes on with what it knows
+TRIES = 20  # how often somebody else may be faster: where so many retry at once, one less is no loss
 
 
 # ---------------------------------------------------------------- the tokens of a dependency
@@ -60,10 +60,12 @@ def charge_shared(name: str, cost: float, bucket: TokenBucket, earned: int, keep
         bucket.level = min(bucket.capacity, _level(cell, bucket.capacity))
         bucket.succeeded(earned)
         charged = bucket.charge(cost)
+        if not (charged or earned):
+            return False
         cell = yield WriteCell(name, cell.revision, _encode(bucket.level), keep_s)
         if cell is None:
             return charged
-    return None
+    return False
 
 
 def _level(cell: Cell, capacity: float) -> float:
@@ -114,7 +116,7 @@ class Turn:
     def spend(self, purchase: Purchase) -> Flow[str]:
         """Why not; "" if it is paid."""
         cell: Any = yield ReadCell(self.name)
-        for _ in range(TRIES):
+        for _ in range(self._purchases + 1):  # whoever is faster has bought something, which ends when all is bought
             if isinstance(cell, Unavailable):
                 return ""
             spent = _decode(cell.value) if cell.value else Spent(cell.now, {}, {})
@@ -124,8 +126,13 @@ class Turn:
                 return refusal
             cell = yield WriteCell(self.name, cell.revision, _encode(after), self.limits.wall_s + DAY_S)
             if cell is None:
-                break
-        return ""
+                return ""
+        return f"{self.shown} is being spent by others"
+
+    @property
+    def _purchases(self) -> int:
+        """How many there can be in all."""
+        return self.limits.steps * self.limits.attempts + self.limits.repairs
 
     def _buy(self, spent: Spent, purchase: Purchase) -> tuple[Spent, str]:
         limits, shown, step, after = self.limits, self.shown, purchase.step, purchase.after
