@@ -140,10 +140,13 @@ class Retrier:
     def patience(self, name: str, started_at: float, attempt: int) -> tuple[Patience, Store | None]:
         """What is left of a call, and where its budgets are kept: those of the turn that it happens in, if there is one."""
         scope, effect = turn_here.get(), running.get()
+        store = self.store or (None if scope is None else scope.store)
+        if effect is not None and effect.connection is not None:
+            store = None  # inside a transaction of the store it would wait for that one to end
         if scope is None:
-            return Patience(self.how, self.env, None, "", started_at, attempt), self.store
+            return Patience(self.how, self.env, None, "", started_at, attempt), store
         step = name if effect is None else step_of(effect.ref)
-        return Patience(self.how, self.env, scope.turn, step, started_at, attempt), self.store or scope.store
+        return Patience(self.how, self.env, scope.turn, step, started_at, attempt), store
 
     # ------------------------------------------------------------ as an iterable
 

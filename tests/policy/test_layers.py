@@ -14,10 +14,12 @@ from effectonce import (
     Guard,
     InDoubt,
     Retry,
+    RetryBudget,
     State,
     current_effect,
     retry,
 )
+from effectonce.effect import running
 
 QUICK = Retry(base_s=0, cap_s=0)
 REFUSED = ConnectionRefusedError(111, "Connection refused")
@@ -204,3 +206,35 @@ def test_what_a_model_sees_of_an_inner_effect_does_not_contain_the_outer_key(col
     assert f"inside eff_{keys[0][-12:]}" in told["message"]
     assert keys[0] not in str(told)
     assert keys[0] not in str(caught.value.as_model_error())
+
+
+def test_nothing_inside_a_transaction_waits_for_a_budget_in_the_same_database(colour, tmp_path):
+    """SQLite has one writer, and this transaction is it: to ask the store would be to wait for oneself."""
+    guard, asked, errors = Guard(f"sqlite:///{tmp_path}/effects.db"), [], [TimeoutError()]
+    tokens, apply = RetryBudget("bank", shared=True), guard.store.apply
+
+    def asking(op):
+        asked.append((type(op).__name__, running.get() is not None))
+        return apply(op)
+
+    async def aasking(op):
+        return asking(op)
+
+    guard.store.apply, guard.store.aapply = asking, aasking
+
+    def plain():
+        if errors:
+            raise errors.pop()
+        return "fetched"
+
+    async def coroutine():
+        return plain()
+
+    fetch = retry(QUICK, kind="read", budget=tokens, store=guard.store)(coroutine if colour == "async" else plain)
+    shop = Shop(colour, guard, fetch, downstream="transaction")
+    with guard.turn("chat", "turn-7"):
+        assert shop.charge() == "fetched"
+    assert ("WriteCell", False) in asked  # the attempt itself was paid for, before its transaction began
+    assert [op for op, inside in asked if inside] == []
+    assert tokens.level == 500 - 14 + 1
+    guard.close()
