@@ -13,7 +13,7 @@ import functools
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from types import TracebackType
+from types import CoroutineType, TracebackType
 from typing import Any, NoReturn, ParamSpec, Self, TypeVar, cast, overload
 
 from msgspec import Struct
@@ -72,6 +72,9 @@ class Retrier:
                 permit = asked
             try:
                 value = function(*args, **kwargs)
+                if type(value) is CoroutineType:
+                    value.close()
+                    raise TypeError(f"{name} returned a coroutine, so nobody can tell how it ends; decorate the async def")
             except BaseException as error:  # the function's own: told to the breaker, and raised or tried again
                 if permit is not None:
                     permit.failed(how.classify(error))
