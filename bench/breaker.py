@@ -8,13 +8,12 @@ that. For the pair of calls that an engine makes, it is the bare function.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from _paired import Goal, Row, averaged, machine, options, report, take_turns
+from _paired import Goal, Row, machine, options, report
+from _wrapped import abare, acall_s, atrivial, bare, call_s, over, trivial
 from circuitbreaker import CircuitBreaker
-from decorator import abare, atrivial, awaiting, bare, over, trivial
 from purgatory import AsyncCircuitBreakerFactory, SyncCircuitBreakerFactory
 from pybreaker import CircuitBreaker as PyBreaker
 
@@ -64,12 +63,9 @@ def main() -> None:
     ours = {name: Circuit("bank", policy) for name, policy in POLICIES.items()}
     sync = {"bare": bare, "trivial": trivial(bare), "pair": by_hand(Circuit("bank"))}
     sync |= {name: circuit(bare) for name, circuit in (ours | PEERS).items()}
-    seconds = take_turns(
-        {n: lambda f=f: averaged(lambda: f("ord_17", 4200, currency="usd"), ops) for n, f in sync.items()}, slices
-    )
+    seconds = call_s(sync, slices, ops)
     coloured = {"trivial": atrivial(abare)} | {name: circuit(abare) for name, circuit in (ours | APEERS).items()}
-    with asyncio.Runner() as runner:
-        aseconds = take_turns({n: lambda f=f: awaiting(runner, f, ops) for n, f in coloured.items()}, slices)
+    aseconds = acall_s(coloured, slices, ops)
     report(
         [
             over("try_admit and succeeded, by hand", seconds["pair"], seconds["bare"], Goal("<=", 400)),

@@ -129,6 +129,12 @@ def test_importing_effectonce_imports_no_driver_and_no_optional_library():
     assert _printed(code) == "[]"
 
 
+def test_importing_effectonce_leaves_what_few_need_for_later():
+    heavy = {"pathlib", "urllib.parse", "http", "tempfile", "statistics", "sqlite3"}
+    code = f"import asyncio, sys; before = set(sys.modules); import effectonce; print((set(sys.modules) - before) & {heavy!r})"
+    assert _printed(code) == "set()"
+
+
 @pytest.mark.parametrize("path", sorted((SOURCE / "integrations").glob("[a-z]*.py")), ids=lambda p: p.name)
 def test_an_integration_imports_no_optional_library(path):
     code = f"import effectonce.integrations.{path.stem}, sys; print(sorted(set(sys.modules) & {OPTIONAL!r}))"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from math import inf
 from types import TracebackType
@@ -9,7 +10,7 @@ from typing import Self
 
 from msgspec import Struct
 
-from effectonce._core.breaker import Phase, Sign
+from effectonce._core.breaker import FREE, Phase, Sign
 
 WELL, NOTHING = Sign.SUCCESS, Sign.NEUTRAL
 
@@ -44,36 +45,21 @@ class Change(Struct, frozen=True):
 
 OnChange = Callable[[Phase, Phase, CircuitStats], object]
 
-Settle = Callable[["Permit", object, float], None]
+Settle = Callable[["Permit | Everybodys", object, float], None]
 
 
 class Permit:
     """The right to make one call. Say once how it ended, or let a `with` block say it."""
 
-    __slots__ = ("_count", "_settle", "_shared", "counts_until", "generation", "number", "started_at")
+    __slots__ = ("_settle", "generation", "number", "started_at")
 
-    def __init__(
-        self,
-        settle: Settle,
-        count: Callable[[], object],
-        generation: int,
-        number: int,
-        started_at: float,
-        *,
-        shared: bool = False,
-    ) -> None:
+    def __init__(self, settle: Settle, generation: int, number: int, started_at: float) -> None:
         self._settle: Settle | None = settle  # None: it has been said
-        self._count = count
         self.generation, self.number, self.started_at = generation, number, started_at
-        self._shared = shared  # a closed circuit's, for everybody who calls
-        self.counts_until = -inf  # a success before this moment is just counted
 
     def succeeded(self) -> None:
         """The dependency answered well."""
-        if self.counts_until == inf:
-            self._count()
-        else:
-            self._end(WELL)
+        self._end(WELL)
 
     def failed(self, error: object) -> None:
         """It ended with this error, response or `Verdict`. What that means decides whether it counts against the dependency."""
@@ -84,10 +70,8 @@ class Permit:
         self._end(NOTHING)
 
     def _end(self, ended: object) -> None:
-        settle = self._settle
+        settle, self._settle = self._settle, None
         if settle is not None:
-            if not self._shared:
-                self._settle = None
             settle(self, ended, self.started_at)
 
     def __enter__(self) -> Self:
@@ -103,3 +87,26 @@ class Permit:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end(WELL if error is None else error)
+
+
+class Everybodys:
+    """The permit of a closed circuit, the same for all who call: each of them says once how it ended."""
+
+    __slots__ = ("_count", "_settle", "_told", "counts_until", "generation", "succeeded")
+    number = FREE
+
+    def __init__(self, settle: Settle, count: Callable[[], object], generation: int) -> None:
+        self._settle, self._count, self.generation = settle, count, generation
+        self._told = functools.partial(settle, self, WELL, 0.0)
+        self.count_until(-inf)
+
+    def count_until(self, until: float) -> None:
+        """A success before this moment is just counted. If that is for good, to say it is to call the counter, and nothing else."""
+        self.counts_until = until
+        self.succeeded: Callable[[], object] = self._count if until == inf else self._told
+
+    def failed(self, error: object) -> None:
+        self._settle(self, error, 0.0)
+
+    def released(self) -> None:
+        self._settle(self, NOTHING, 0.0)

@@ -60,8 +60,8 @@ class Settled(Struct, frozen=True):
 class Spool:
     """A folder of writes that one store could not be told."""
 
-    def __init__(self, folder: Path, store: Store, keyring: Keyring | None = None) -> None:
-        self.folder, self._store, self._keyring = folder, store, keyring
+    def __init__(self, folder: str | os.PathLike[str], store: Store, keyring: Keyring | None = None) -> None:
+        self.folder, self._store, self._keyring = Path(folder), store, keyring
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         if self.waiting():
@@ -157,11 +157,6 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def no_spool(op: Complete | Fail) -> None:
-    """Where no folder was named."""
-    LOG.warning("the store could not be told the outcome of %s, and this guard keeps no spool (Guard(spool=...))", op.key)
 
 
 def _only_ours(path: str, flags: int) -> int:

@@ -7,6 +7,7 @@ request and drive the same flow.
 from __future__ import annotations
 
 import functools
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
@@ -61,6 +62,7 @@ from effectonce.retrying import Retrier, retrying
 from effectonce.stores.base import Finding, LocalStore, Store
 
 P = ParamSpec("P")
+LOG = logging.getLogger("effectonce")
 _pack = msgspec.msgpack.Encoder().encode
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 ASKED_MAX, ASKED_BYTES_MAX = 1024, 4096  # calls whose request is remembered, and how large they may be
@@ -100,6 +102,11 @@ class House(Struct, frozen=True):
     heart: Heart
     cache: ReplayCache
     keep: Callable[[Complete | Fail], None]  # what the store could not be told
+
+
+def not_kept(op: Complete | Fail) -> None:
+    """Where no folder was named."""
+    LOG.warning("the store could not be told the outcome of %s, and this guard keeps no spool (Guard(spool=...))", op.key)
 
 
 class GuardedTool:

@@ -21,7 +21,7 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 from effectonce._core.breaker import FREE, UNASKED, Machine, Phase, Sign, sign_of
 from effectonce._core.classify import Bucket, Certainty, Rules, Verdict, as_rules, classifier
 from effectonce._core.votes import Standing, carried
-from effectonce._permit import NOTHING, WELL, Change, CircuitStats, OnChange, Permit
+from effectonce._permit import NOTHING, WELL, Change, CircuitStats, Everybodys, OnChange, Permit
 from effectonce._sharing import Sharing
 from effectonce._signature import is_async
 from effectonce.errors import CircuitOpen, ContractViolation
@@ -67,7 +67,8 @@ class Circuit:
         self._last_failure = ""
         self._warned = False
         self._sharing = None if shared is None else self._shared(shared, node)
-        self._everybodys: Permit | None = None
+        self._everybodys: Everybodys | None = None
+        self.free: Everybodys | None = None  # the same, where it does not matter when a call began: for those in a hurry
         self._share_out(clock())
 
     # ------------------------------------------------------------ asking
@@ -80,16 +81,16 @@ class Circuit:
             raise permit
         return permit
 
-    def try_admit(self) -> Permit | CircuitOpen:
-        """The same for those in a hurry: a refusal is a value, and the permit may be everybody's. Say exactly once how the call ended."""
-        free = self._everybodys
-        if free is None:
-            return self._ask()
-        return self._like(free) if self._measures else free
+    def try_admit(self) -> Permit | Everybodys | CircuitOpen:
+        """The same, but a refusal is a value, and the permit may be everybody's. Say exactly once how the call ended."""
+        permit, free = self.free, self._everybodys
+        if permit is not None:
+            return permit
+        return self._ask() if free is None else self._like(free)
 
-    def _like(self, free: Permit) -> Permit:
+    def _like(self, free: Everybodys) -> Permit:
         """A permit of one's own, where everybody has one."""
-        return Permit(self._settle, self._count, free.generation, FREE, self._clock() if self._measures else 0.0)
+        return Permit(self._settle, free.generation, FREE, self._clock() if self._measures else 0.0)
 
     def refusal(self) -> CircuitOpen | None:
         """Would a call be refused now? Nothing is taken: whoever is about to prepare a call may save the work."""
@@ -113,8 +114,8 @@ class Circuit:
         if refusal is not None:
             return refusal
         if number is None:  # in shadow mode
-            return Permit(self._settle, self._count, UNASKED, FREE, now)
-        return Permit(self._settle, self._count, generation, number, now)
+            return Permit(self._settle, UNASKED, FREE, now)
+        return Permit(self._settle, generation, number, now)
 
     def _refusal(self, now: float) -> CircuitOpen:
         machine, name = self._machine, self.name
@@ -129,9 +130,9 @@ class Circuit:
 
     # ------------------------------------------------------------ telling
 
-    def _settle(self, permit: Permit, ended: object, started_at: float) -> None:
-        machine, free, now = self._machine, self._everybodys, self._clock()
-        slow = int(now - started_at >= self._slow_s)
+    def _settle(self, permit: Permit | Everybodys, ended: object, started_at: float) -> None:
+        free, now = self._everybodys, self._clock()
+        slow = now - started_at >= self._slow_s
         if ended is not WELL:
             sign, retry_after_s = self._judge(ended)
         elif free is not None and free.generation == permit.generation and now < free.counts_until and not slow:
@@ -139,14 +140,15 @@ class Circuit:
             return
         else:
             sign, retry_after_s = WELL, None
+        machine = self._machine
         with self._lock:
             self._fold()
             if sign is WELL:
-                machine.succeeded(permit.generation, permit.number, now, slow)
+                machine.succeeded(permit.generation, permit.number, now, int(slow))
             elif sign is NOTHING:
                 machine.released(permit.generation, permit.number)
             else:
-                machine.failed(permit.generation, permit.number, now, slow, retry_after_s)
+                machine.failed(permit.generation, permit.number, now, int(slow), retry_after_s)
             change = None if machine.moved is None else self._change(now)
             self._share_out(now)
         self._follow_up(now, change)
@@ -226,8 +228,8 @@ class Circuit:
         old, machine.moved = machine.moved, None
         assert old is not None
         if self._everybodys is not None:
-            self._everybodys.counts_until = -inf  # whoever still has it is late
-            self._everybodys = None
+            self._everybodys.count_until(-inf)  # whoever still has it is late
+            self._everybodys = self.free = None
         self._share_out(now)
         return Change(old, machine.phase, self._stats(now))
 
@@ -237,8 +239,9 @@ class Circuit:
         if machine.phase is not Phase.CLOSED and machine.phase is not Phase.DISABLED:
             return
         if self._everybodys is None:
-            self._everybodys = Permit(self._settle, self._count, machine.generation, FREE, 0.0, shared=True)
-        self._everybodys.counts_until = self._counts_until(now)
+            self._everybodys = Everybodys(self._settle, self._count, machine.generation)
+            self.free = None if self._measures else self._everybodys
+        self._everybodys.count_until(self._counts_until(now))
 
     def _counts_until(self, now: float) -> float:
         counts_until = self._machine.counts_until(now)
@@ -335,12 +338,12 @@ class Circuit:
         return wrapper
 
     def _around(self, function: Callable[..., Any], fallback: Callable[..., Any] | None) -> Callable[..., Any]:
-        measures, clock, count, settle = self._measures, self._clock, self._count, self._settle
+        measures, clock, settle = self._measures, self._clock, self._settle
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             started_at = clock() if measures else 0.0
-            permit = self._everybodys
+            permit: Permit | Everybodys | None = self._everybodys
             if permit is None:
                 asked = self._ask()
                 if isinstance(asked, CircuitOpen):
@@ -358,21 +361,21 @@ class Circuit:
             except BaseException as error:  # the function's own: it is judged, and raised as it is
                 settle(permit, error, started_at)
                 raise
-            if measures or permit.counts_until != inf:
+            if measures:
                 settle(permit, WELL, started_at)
             else:
-                count()
+                permit.succeeded()
             return value
 
         return call
 
     def _around_async(self, function: Callable[..., Any], fallback: Callable[..., Any] | None) -> Callable[..., Any]:
-        measures, clock, count, settle = self._measures, self._clock, self._count, self._settle
+        measures, clock, settle = self._measures, self._clock, self._settle
 
         @functools.wraps(function)
         async def call(*args: Any, **kwargs: Any) -> Any:
             started_at = clock() if measures else 0.0
-            permit = self._everybodys
+            permit: Permit | Everybodys | None = self._everybodys
             if permit is None:
                 asked = self._ask()
                 if isinstance(asked, CircuitOpen):
@@ -385,10 +388,10 @@ class Circuit:
             except BaseException as error:  # the function's own, cancellation included
                 settle(permit, error, started_at)
                 raise
-            if measures or permit.counts_until != inf:
+            if measures:
                 settle(permit, WELL, started_at)
             else:
-                count()
+                permit.succeeded()
             return value
 
         return call

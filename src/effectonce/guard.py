@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from math import inf
-from pathlib import Path
 from types import CellType
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -27,9 +26,8 @@ from effectonce._core.patience import Env
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
 from effectonce._drive import Heart
-from effectonce._spool import Spool, default_folder, no_spool
 from effectonce._sweeper import Sweeper
-from effectonce._tool import GuardedTool, House, Tool, wrap
+from effectonce._tool import GuardedTool, House, Tool, not_kept, wrap
 from effectonce._turns import TurnBudget
 from effectonce.circuit import Circuit
 from effectonce.errors import ContractViolation, Rejected
@@ -41,6 +39,9 @@ from effectonce.stores import Capabilities, Store, open_store
 from effectonce.stores._keyring import Keyring
 from effectonce.stores._sealed import Sealed
 from effectonce.stores.base import Finding
+
+if TYPE_CHECKING:
+    from effectonce._spool import Spool
 
 P = ParamSpec("P")
 LOG = logging.getLogger("effectonce")
@@ -78,9 +79,7 @@ class Guard:
     ) -> None:
         self.keyring = keyring
         self.store: Store = _sealed(open_store(store) if isinstance(store, str) else store, keyring, secret)
-        if spool is None and isinstance(store, str) and not store.startswith("memory:"):
-            spool = default_folder(store, os.environ)
-        self.spool = None if spool is None else Spool(Path(spool), self.store, keyring)
+        self.spool = _spool(store if isinstance(store, str) else "memory:", self.store, spool, keyring)
         env = Env(now=time.monotonic, new_token=_new_token, rng=random.random)
         self._house = House(
             store=self.store,
@@ -89,7 +88,7 @@ class Guard:
             env=env,
             heart=Heart(self.store),
             cache=ReplayCache(cache, time.monotonic),
-            keep=no_spool if self.spool is None else self.spool.keep,
+            keep=not_kept if self.spool is None else self.spool.keep,
         )
         self._tools: dict[str, GuardedTool] = {}
 
@@ -390,7 +389,7 @@ def _amplified(contract: Contract, clients: Sequence[Any]) -> Finding | None:
     """What its clients' own retries make of a tool's attempts."""
     if not clients:
         return None
-    from effectonce.clients import amplification  # noqa: PLC0415  # few tools name their clients
+    from effectonce.clients import amplification  # few tools name their clients
 
     found = amplification(contract.retry.attempts, *clients)
     if found is None:
@@ -402,6 +401,15 @@ def _amplified(contract: Contract, clients: Sequence[Any]) -> Finding | None:
 async def _acall(guarded: GuardedTool, arguments: Mapping[str, Any], key: tuple[Part, ...] | None) -> Outcome[Any]:
     """Prepared when it is awaited: what is keyed is what is sent."""
     return await guarded.acall(guarded.prepare((), arguments, key))
+
+
+def _spool(url: str, store: Store, folder: str | os.PathLike[str] | None, keyring: Keyring | None) -> Spool | None:
+    """Where a folder was named, or belongs to the URL. Only then are files worked with, and what that takes is imported."""
+    if folder is None and url.startswith("memory:"):
+        return None
+    from effectonce._spool import Spool, default_folder
+
+    return Spool(default_folder(url, os.environ) if folder is None else folder, store, keyring)
 
 
 def _sealed(store: Store, keyring: Keyring | None, secret: bytes) -> Store:

@@ -66,14 +66,17 @@ class Retrier:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             started_at = now()
-            permit = None if circuit is None else circuit.try_admit()
-            if isinstance(permit, Exception):
-                return _raised(permit) if rescue is None else rescue(permit, args, kwargs)
+            permit = None if circuit is None else circuit.free
+            if permit is None and circuit is not None:
+                asked = circuit.try_admit()
+                if isinstance(asked, Exception):
+                    return _raised(asked) if rescue is None else rescue(asked, args, kwargs)
+                permit = asked
             try:
                 value = function(*args, **kwargs)
                 if type(value) is CoroutineType:
                     value.close()
-                    raise TypeError(f"{name} returned a coroutine, so nobody can tell how it ends; retry the async def")
+                    raise TypeError(f"{name} returned a coroutine, so nobody can tell how it ends; decorate the async def")
             except BaseException as error:  # the function's own: told to the breaker, and raised or tried again
                 if permit is not None:
                     permit.failed(how.classify(error))
@@ -102,9 +105,12 @@ class Retrier:
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             started_at = now()
-            permit = None if circuit is None else circuit.try_admit()
-            if isinstance(permit, Exception):
-                return _raised(permit) if rescue is None else await rescue(permit, args, kwargs)
+            permit = None if circuit is None else circuit.free
+            if permit is None and circuit is not None:
+                asked = circuit.try_admit()
+                if isinstance(asked, Exception):
+                    return _raised(asked) if rescue is None else await rescue(asked, args, kwargs)
+                permit = asked
             try:
                 value = await function(*args, **kwargs)
             except BaseException as error:  # the function's own, cancellation included

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -90,3 +91,36 @@ def test_a_benchmark_runs_and_prints_every_figure(script):
     assert all(row["reached"] >= 0 or row["of"] == "ns over" for row in rows)
     counted = [row for row in rows if row["unit"] == ""]  # round trips: the same on every machine
     assert all(row["met"] for row in counted), counted
+
+
+POLICY = (
+    "a trivial *args wrapper",
+    "retry",
+    "breaker",
+    "breaker, by rate",
+    "retry + breaker + budget",
+    "retry + breaker + budget, by rate",
+    "retry + breaker + budget, a tool",
+    "our whole beside circuitbreaker's breaker",
+    "our whole beside purgatory's breaker",
+)
+
+
+@pytest.mark.timeout(600)
+def test_the_benchmark_of_policies_leaves_out_what_is_not_installed_and_says_so(tmp_path):
+    for package in ("tenacity", "stamina", "backoff", "aiobreaker", "pyresilience"):
+        (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError(name={package!r})")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, BENCH / "policy.py", "--quick", "--json"]
+
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path})
+
+    assert run.returncode == 0, run.stderr
+    told = json.loads(run.stdout)
+    assert {row["what"] for row in told["rows"]} == {
+        *(f"{what}, {colour}" for what in POLICY for colour in ("sync", "async")),
+        "our whole beside pybreaker's breaker, sync",
+        "import effectonce, CPU",
+    }
+    assert told["notes"]["left out, not installed"] == "tenacity, stamina, backoff, aiobreaker, pyresilience"
+    assert told["notes"]["peers"].startswith("circuitbreaker ")

@@ -250,6 +250,26 @@ def test_everybodys_permit_goes_on_telling_after_a_failure():
     assert subject.phase is Phase.OPEN
 
 
+def test_everybodys_permit_can_end_without_a_word_about_the_dependency():
+    subject, _ = circuit()
+
+    subject.try_admit().released()
+
+    assert (subject.stats().neutral, subject.stats().succeeded) == (1, 0)
+
+
+@pytest.mark.parametrize(("policy", "reads"), [({}, 0), ({"rate": 0.5, "window_calls": 10}, 0), ({"rate": 0.5}, 1)])
+def test_a_success_looks_at_the_clock_only_where_the_time_matters(policy, reads):
+    looks = []
+    subject, _ = circuit(clock=lambda: looks.append("looked") or 0.0, **policy)
+    permit = subject.try_admit()
+    looks.clear()
+
+    permit.succeeded()
+
+    assert len(looks) == reads
+
+
 def test_what_the_engine_gets_from_a_circuit_that_measures_time_is_its_own():
     subject, clock = circuit(failures=None, slow_rate=1.0, slow_s=2.0, minimum=2)
 

@@ -18,6 +18,7 @@ from effectonce import (
     InDoubt,
     NotFound,
     NotSent,
+    PartialSuccess,
     Rejected,
     Retry,
     RetryBudget,
@@ -136,6 +137,41 @@ def test_a_permit_that_was_not_needed_is_given_back(colour):
     assert circuit.stats().probes_out == 0
     assert bank.pay("new") == 2
     assert circuit.phase == "closed"
+
+
+def test_a_probe_that_somebody_else_took_meanwhile_is_not_sent(colour):
+    """Another call is let through between the look at the circuit and the claim."""
+    clock = FakeClock()
+    circuit = Circuit("bank", Breaker(failures=1, open_s=10), clock=clock)
+    bank = Bank(colour, breaker=circuit)
+    circuit.admit().failed(REFUSED)
+    clock.advance(60)
+    looked = [None, None]  # before the claim, and before the call: the probe is free
+    circuit.refusal = looked.pop
+    theirs = circuit.admit()
+
+    with pytest.raises(CircuitOpen, match="being tried"):
+        bank.pay()
+
+    assert bank.sent == 0
+    assert bank.states() == {State.CLAIMED: 1}
+    assert looked == []
+    theirs.succeeded()
+    assert circuit.phase == "closed"
+
+
+def test_a_partial_success_says_nothing_about_the_dependency_and_keeps_no_permit(colour):
+    clock = FakeClock()
+    circuit = Circuit("bank", Breaker(failures=1, open_s=10), clock=clock)
+    bank = Bank(colour, breaker=circuit)
+    circuit.admit().failed(REFUSED)
+    clock.advance(60)
+    bank.errors = [PartialSuccess("half of it", corrective_action="do the rest")]
+
+    with pytest.raises(PartialSuccess):
+        bank.pay()
+
+    assert (circuit.stats().probes_out, circuit.stats().neutral) == (0, 1)
 
 
 def test_a_read_and_a_fallback_behind_an_open_circuit(colour):

@@ -340,6 +340,14 @@ def test_the_bare_decorator_and_settings_by_name():
     assert (once.__name__, once.__doc__) == ("once", "Say it once.")
 
 
+def test_a_coroutine_that_nobody_awaits_is_no_success():
+    async def fetch():
+        pytest.fail("it is not awaited")
+
+    with pytest.raises(TypeError, match="decorate the async def"):
+        retry(kind="read")(lambda: fetch())()
+
+
 def test_what_makes_no_sense_is_refused():
     with pytest.raises(ContractViolation, match="choose one of"):
         retry(kind="sometimes")

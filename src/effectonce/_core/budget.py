@@ -95,7 +95,6 @@ class Spent(Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Spent).decode
 
 
 class Purchase(Struct, frozen=True):
@@ -119,7 +118,7 @@ class Turn:
         for _ in range(self._purchases + 1):  # whoever is faster has bought something, which ends when all is bought
             if isinstance(cell, Unavailable):
                 return ""
-            spent = _decode(cell.value) if cell.value else Spent(cell.now, {}, {})
+            spent = msgspec.msgpack.decode(cell.value, type=Spent) if cell.value else Spent(cell.now, {}, {})
             self.left_s = spent.started_at + self.limits.wall_s - cell.now
             after, refusal = self._buy(spent, purchase)
             if refusal:

@@ -33,7 +33,8 @@ class Tokens(Protocol):
 class Permit(Protocol):
     """The right to make one call; say once how it ended."""
 
-    def succeeded(self) -> None: ...
+    @property
+    def succeeded(self) -> Callable[[], object]: ...
 
     def failed(self, error: object, /) -> None: ...
 
@@ -42,6 +43,10 @@ class Permit(Protocol):
 
 class Circuit(Protocol):
     """The breaker of a dependency."""
+
+    @property
+    def free(self) -> Permit | None:
+        """The permit of everybody who calls now; None: ask for one."""
 
     def refusal(self) -> Exception | None: ...
 

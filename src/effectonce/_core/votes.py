@@ -35,7 +35,6 @@ class Standing(Struct, frozen=True):
         return f"{self.against} of {self.nodes} processes have found it unhealthy"
 
 
-_decode = msgspec.json.Decoder(dict[str, Vote]).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -70,6 +69,6 @@ def carried(standing: Standing, quorum: float) -> bool:
 
 def _read(cell: Cell) -> dict[str, Vote]:
     try:
-        return _decode(cell.value) if cell.value else {}
+        return msgspec.json.decode(cell.value, type=dict[str, Vote]) if cell.value else {}
     except msgspec.MsgspecError:  # not ours, or of another version: it is written anew
         return {}
