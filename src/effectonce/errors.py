@@ -140,6 +140,8 @@ class InDoubt(EffectOnceError):
 
     code = "OUTCOME_UNKNOWN"
     corrective_action = "Do not call again or try another way. Look the effect up downstream, or ask a person to settle it."
+    # Whatever its cause says about one request.
+    effectonce_verdict: ClassVar[Verdict] = Verdict(Bucket.UNKNOWN, Certainty.AMBIGUOUS, "it is in doubt", retry=False)
 
 
 class GaveUp(EffectOnceError):
@@ -175,6 +177,7 @@ class PartialSuccess(EffectOnceError):
     """Some of it happened. A tool raises this with what is done and what would put it right."""
 
     code = "PARTIAL_SUCCESS"
+    effectonce_verdict: ClassVar[Verdict] = Verdict(Bucket.UNKNOWN, Certainty.ACTED, "some of it happened", retry=False)
 
     def __init__(self, message: str, *, corrective_action: str, done: Any = None, **data: Any) -> None:
         super().__init__(message, corrective_action=corrective_action, **data)

@@ -13,6 +13,7 @@ from effectonce import (
     GaveUp,
     Guard,
     InDoubt,
+    PartialSuccess,
     Retry,
     RetryBudget,
     State,
@@ -238,3 +239,29 @@ def test_nothing_inside_a_transaction_waits_for_a_budget_in_the_same_database(co
     assert [op for op, inside in asked if inside] == []
     assert tokens.level == 500 - 14 + 1
     guard.close()
+
+
+# ---------------------------------------------------------------- a retry around a guarded call
+
+
+@pytest.mark.parametrize("kind", ["write", "read"])
+def test_a_doubt_is_never_retried_nor_given_up_as_something_else(colour, kind):
+    """Its cause is a refused connection, which alone would be worth another attempt; what is in doubt is not."""
+    shop, budget = Shop(colour, Guard("memory://"), raising(colour, REFUSED)), RetryBudget("bank", capacity=14)
+    with pytest.raises(InDoubt):
+        retry(QUICK, kind=kind, one_request=True, budget=budget)(shop.charge)()
+    assert shop.charged == 1
+    assert budget.level == 14
+
+
+def test_what_was_partly_done_is_not_done_again():
+    sent = []
+
+    @retry(QUICK, one_request=True)
+    def pay():
+        sent.append(1)
+        raise PartialSuccess("one of two", corrective_action="refund it") from REFUSED
+
+    with pytest.raises(PartialSuccess):
+        pay()
+    assert len(sent) == 1
