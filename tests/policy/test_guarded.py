@@ -27,6 +27,7 @@ from effectonce import (
     current_effect,
     retry,
 )
+from effectonce._core.ops import WriteCell
 from effectonce.testing.clock import FakeClock
 
 QUICK = Retry(base_s=0, cap_s=0)
@@ -623,3 +624,18 @@ def test_the_fallback_of_a_read_does_not_hide_a_mistake(colour):
     bank._tool.fallback(coroutine if colour == "async" else plain)
     with pytest.raises(ContractViolation, match="outside a step"):
         bank.call()
+
+
+@pytest.mark.parametrize("value", [b"not ours", b"\x90", b"\x94\xa1x\x80\x80\x00"])
+def test_a_budget_that_cannot_be_read_begins_anew_and_breaks_no_call(colour, value):
+    """It was written by another version, or by somebody else; by now the record says that the request may have left."""
+    bank = Bank(colour, one_request=True, budget=RetryBudget("bank", capacity=14, shared=True))
+    turn = bank.guard.turn("chat", "turn-7", budget=Budget(attempts=2))
+    for cell in (turn.turn.name, "retry-budget/bank"):
+        bank.guard.store.apply(WriteCell(cell, 0, value, 1e6))
+    bank.errors = [REFUSED]
+    with turn:
+        assert bank.pay() == 2
+        bank.errors = [REFUSED]
+        with pytest.raises(GaveUp, match="budget is empty"):
+            bank.pay("another")

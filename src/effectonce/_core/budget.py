@@ -6,7 +6,7 @@ this process knows. Where it can, nothing is spent twice, however many ask at on
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +16,7 @@ from effectonce._core.terms import DAY_S
 from effectonce._core.verdicts import Bucket, Verdict
 
 TRIES = 20  # how often somebody else may be faster: where so many retry at once, one less is no loss
+T = TypeVar("T")
 
 
 # ---------------------------------------------------------------- the tokens of a dependency
@@ -57,7 +58,7 @@ def charge_shared(name: str, cost: float, bucket: TokenBucket, earned: int, keep
     for _ in range(TRIES):
         if isinstance(cell, Unavailable):
             return None
-        bucket.level = min(bucket.capacity, _level(cell, bucket.capacity))
+        bucket.level = min(bucket.capacity, _read(cell, float(bucket.capacity)))
         bucket.succeeded(earned)
         charged = bucket.charge(cost)
         if not (charged or earned):
@@ -68,8 +69,12 @@ def charge_shared(name: str, cost: float, bucket: TokenBucket, earned: int, keep
     return False
 
 
-def _level(cell: Cell, capacity: float) -> float:
-    return msgspec.msgpack.decode(cell.value, type=float) if cell.value else capacity
+def _read(cell: Cell, anew: T) -> T:
+    """What the cell says; or what it begins with, if it says nothing, is not ours, or of another version."""
+    try:
+        return msgspec.msgpack.decode(cell.value, type=type(anew)) if cell.value else anew
+    except msgspec.MsgspecError:
+        return anew
 
 
 # ---------------------------------------------------------------- the patience of a turn
@@ -118,7 +123,7 @@ class Turn:
         for _ in range(self._purchases + 1):  # whoever is faster has bought something, which ends when all is bought
             if isinstance(cell, Unavailable):
                 return ""
-            spent = msgspec.msgpack.decode(cell.value, type=Spent) if cell.value else Spent(cell.now, {}, {})
+            spent = _read(cell, Spent(cell.now, {}, {}))
             self.left_s = spent.started_at + self.limits.wall_s - cell.now
             after, refusal = self._buy(spent, purchase)
             if refusal:
