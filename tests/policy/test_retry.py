@@ -433,3 +433,10 @@ def test_a_function_that_returns_a_coroutine_is_refused_not_left_alone():
 def test_what_cannot_be_called_cannot_be_retried(thing):
     with pytest.raises(TypeError, match="cannot be called"):
         retry(thing)
+
+
+@pytest.mark.parametrize("jitter", Jitter)
+def test_no_jitter_exceeds_the_cap_even_if_the_base_does(jitter):
+    """As with `throttled_base_s`, which nobody has to lower together with `cap_s`."""
+    drawn = [delay(jitter, 3, previous_s, 1.0, 0.25, rng) for previous_s in (0.0, 9.0) for rng in (lambda: 0.0, lambda: 0.99)]
+    assert max(drawn) <= 0.25
