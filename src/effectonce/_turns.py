@@ -40,7 +40,8 @@ class TurnBudget:
 
     def _taken(self, refusal: str) -> None:
         if refusal:
-            raise GaveUp(f"No repair prompt: {refusal}.")
+            action = "Do not correct the answer again in this turn: use what there is, or end it."
+            raise GaveUp(f"No repair prompt: {refusal}.", retriable=False, corrective_action=action)
 
     def __enter__(self) -> Self:
         if self._token is not None:

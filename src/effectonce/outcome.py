@@ -93,7 +93,9 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
             verdict = classify(error).but(certainty=Certainty.AMBIGUOUS)  # of all attempts, whatever the last one proves
             raise GaveUp(message, verdict=verdict, effect=effect, retry_after_s=retry_after_s) from error
         case OutOfPatience(why):
-            raise GaveUp(f"{effect} was not run: {why}. Nothing was sent by this call.", effect=effect)
+            message = f"{effect} was not run: {why}. Nothing was sent by this call."
+            action = "End this turn. In another turn the same call goes on under the same key."
+            raise GaveUp(message, effect=effect, retriable=False, corrective_action=action)
         case _:
             return _refuse(ending, effect)
 

@@ -639,3 +639,17 @@ def test_a_budget_that_cannot_be_read_begins_anew_and_breaks_no_call(colour, val
         bank.errors = [REFUSED]
         with pytest.raises(GaveUp, match="budget is empty"):
             bank.pay("another")
+
+
+def test_what_a_turn_refuses_is_not_worth_repeating_in_it():
+    bank = Bank("sync")
+    with bank.guard.turn("chat", "turn-7", budget=Budget(steps=1, repairs=0)) as turn:
+        bank.pay("a")
+        with pytest.raises(GaveUp) as refused:
+            bank.pay("b")
+        with pytest.raises(GaveUp) as uncorrected:
+            turn.repair()
+    assert refused.value.as_model_error()["retriable"] is False
+    assert "In another turn" in refused.value.corrective_action
+    assert uncorrected.value.as_model_error()["retriable"] is False
+    assert "key" not in uncorrected.value.corrective_action
