@@ -81,6 +81,17 @@ def test_a_shared_budget_is_one_for_all_processes():
     assert not charge(ours, store=store)
 
 
+def test_to_look_at_a_shared_budget_changes_nothing():
+    """A metric that is read every few seconds would otherwise keep the successes from all other processes."""
+    budget = RetryBudget("stripe", capacity=14, shared=True)
+    empty = Cell(0.0, b"\xcb\x00\x00\x00\x00\x00\x00\x00\x00", 2)
+    assert answered(budget.charge(DOWN), empty)[0] is False
+    for _ in range(14):
+        budget.succeeded()
+    assert [budget.level, budget.level] == [14, 14]
+    assert answered(budget.charge(DOWN), empty, None)[0] is True
+
+
 def test_a_shared_budget_without_its_store_counts_for_itself():
     class Away(MemoryStore):
         def apply(self, op):
