@@ -9,6 +9,7 @@ request: `one_request=True`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import random
 import time
@@ -248,6 +249,7 @@ class Attempt:
         ended = over(self._patience, error, verdict, then)
         if ended.gave_up is not None:
             _end(ended, self._name)
+        _mark(ended)
         return False
 
 
@@ -277,10 +279,18 @@ def concluded(ended: Fresh | Over, name: str) -> Any:
 
 def _end(ended: Over, name: str) -> NoReturn:
     if ended.gave_up is None:
+        _mark(ended)
         raise ended.error
     message = f"{name} failed: {last_of(ended.attempts, ended.error)}. {sentence(ended.why)}"
     verdict, action = ended.gave_up, "Call it again later."  # there is no key that it could go on under
     raise GaveUp(message, verdict=verdict, retry_after_s=verdict.retry_after_s, corrective_action=action) from ended.error
+
+
+def _mark(ended: Over) -> None:
+    """Inside a guarded tool: what this error says about the last request, it does not say about those before."""
+    if ended.but is not None and running.get() is not None:
+        with contextlib.suppress(AttributeError):  # an exception class with slots
+            ended.error.effectonce_verdict = ended.but  # type: ignore[attr-defined]
 
 
 class Advice(Struct, frozen=True):

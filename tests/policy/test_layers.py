@@ -6,6 +6,7 @@ import pytest
 
 from effectonce import (
     Breaker,
+    Bucket,
     Budget,
     Certainty,
     Circuit,
@@ -17,6 +18,7 @@ from effectonce import (
     Retry,
     RetryBudget,
     State,
+    Verdict,
     current_effect,
     retry,
 )
@@ -265,3 +267,48 @@ def test_what_was_partly_done_is_not_done_again():
     with pytest.raises(PartialSuccess):
         pay()
     assert len(sent) == 1
+
+
+def test_a_refusal_after_an_unanswered_attempt_is_no_failure_of_the_outer_effect(colour):
+    """The second attempt of the inner retry was refused; the first may have landed."""
+    errors = [TimeoutError(), PermissionError("forbidden")]
+
+    def plain():
+        raise errors.pop(0)
+
+    async def coroutine():
+        plain()
+
+    rules = {PermissionError: Verdict(Bucket.SCHEMA, Certainty.REJECTED)}
+    inner = retry(QUICK, kind="idempotent_write", rules=rules)(coroutine if colour == "async" else plain)
+    shop = Shop(colour, Guard("memory://"), inner, rejected=[PermissionError])
+    with pytest.raises(InDoubt) as caught:
+        shop.charge()
+    assert isinstance(caught.value.__cause__, PermissionError)
+    assert shop.guard.counts() == {State.IN_DOUBT: 1}
+
+
+def test_a_block_that_is_refused_after_an_unanswered_attempt_is_no_failure_either():
+    errors = [TimeoutError(), PermissionError("forbidden")]
+    rules = {PermissionError: Verdict(Bucket.SCHEMA, Certainty.REJECTED)}
+
+    def block():
+        for attempt in retry(QUICK, kind="idempotent_write", rules=rules):
+            with attempt:
+                raise errors.pop(0)
+
+    shop = Shop("sync", Guard("memory://"), block, rejected=[PermissionError])
+    with pytest.raises(InDoubt):
+        shop.charge()
+
+
+def test_an_error_outside_a_guarded_tool_is_left_as_it_is():
+    errors = [TimeoutError(), PermissionError("forbidden")]
+
+    @retry(QUICK, kind="read")
+    def fetch():
+        raise errors.pop(0)
+
+    with pytest.raises(PermissionError) as caught:
+        fetch()
+    assert not hasattr(caught.value, "effectonce_verdict")

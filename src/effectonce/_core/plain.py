@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from effectonce._core.endings import Fresh
+from effectonce._core.gate import SURE
 from effectonce._core.ops import Flow, Invoke, Ok, Sleep
 from effectonce._core.patience import Next, Patience
 from effectonce._core.verdicts import Certainty, Verdict
@@ -17,6 +18,7 @@ class Over(Struct, frozen=True):
     attempts: int
     gave_up: Verdict | None = None  # what all attempts together say, if another could have gone better
     why: str = ""
+    but: Verdict | None = None  # what all attempts together say, if that is less than the error says
 
 
 def plain_call(patience: Patience, error: BaseException, *, repeatable: bool) -> Flow[Fresh | Over]:
@@ -46,10 +48,15 @@ def plain_call(patience: Patience, error: BaseException, *, repeatable: bool) ->
 
 def over(patience: Patience, error: BaseException, verdict: Verdict, then: Next) -> Over:
     """What to tell the caller. If any attempt may have had an effect, that is what is known, whatever the last one said."""
+    unsure = patience.unanswered is not None and verdict.certainty in SURE
+    known = (
+        verdict.but(certainty=Certainty.AMBIGUOUS, why=f"{verdict.why}: an earlier attempt may have landed")
+        if unsure
+        else verdict
+    )
     if not (then.gave_up and patience.how.attempts > 1):
-        return Over(error, patience.attempt)
-    certainty = verdict.certainty if patience.unanswered is None else Certainty.AMBIGUOUS
-    return Over(error, patience.attempt, verdict.but(certainty=certainty), then.why)
+        return Over(error, patience.attempt, but=known if unsure else None)
+    return Over(error, patience.attempt, known, then.why)
 
 
 def kept_back(patience: Patience, refusal: Exception) -> Over:
