@@ -151,19 +151,28 @@ class Spending:
         self.store = MemoryStore(clock=self.clock) if store is None else store
         self.budget = Budget(**limits)
 
-    def spend(self, step="a", after=None, *, repair=False):
+    def spend(self, step="a", after=None, *, again=False, repair=False):
         turn = Turn("turn", self.budget.limits, "turn 7")  # each time another process
-        refusal = drive(turn.spend(Purchase(step, after, repair)), Plain(self.store))
+        refusal = drive(turn.spend(Purchase(step, again, after, repair)), Plain(self.store))
         self.left_s = turn.left_s
         return refusal
 
 
 def test_a_step_has_so_many_attempts_and_a_turn_so_many_steps():
     turn = Spending(attempts=2, steps=2)
-    assert [turn.spend("a"), turn.spend("a"), turn.spend("b")] == ["", "", ""]
-    assert turn.spend("a") == "this step of turn 7 was tried 2 times"
+    assert [turn.spend("a"), turn.spend("a", again=True), turn.spend("b")] == ["", "", ""]
+    assert turn.spend("a", again=True) == "this step of turn 7 has had its 2 attempt(s)"
     assert turn.spend("c") == "turn 7 has taken its 2 steps"
-    assert turn.spend("b") == ""
+    assert turn.spend("b", again=True) == ""
+
+
+def test_what_a_step_does_for_the_first_time_is_no_other_attempt_and_writes_nothing():
+    turn = Spending(attempts=1, steps=1)
+    assert [turn.spend("a") for _ in range(5)] == [""] * 5
+    asked = []
+    turn.store.apply, applied = (lambda op: asked.append(op) or applied(op)), turn.store.apply
+    assert turn.spend("a") == ""
+    assert [type(op) for op in asked] == [ReadCell]
 
 
 def test_a_turn_has_so_much_time_by_the_stores_clock():
@@ -193,7 +202,7 @@ def test_a_turn_retries_one_kind_of_error_so_often():
 def test_what_is_refused_is_not_spent():
     turn = Spending(attempts=1, steps=2)
     assert turn.spend("a") == ""
-    assert turn.spend("a") != ""
+    assert turn.spend("c", again=True) != ""
     assert turn.spend("b") == ""
 
 

@@ -232,7 +232,7 @@ def test_a_step_that_was_tried_often_enough_is_not_tried_again_in_its_turn(colou
         with bank.guard.turn("chat", "turn-7"), pytest.raises(GaveUp) as caught:
             bank.pay()
         assert bank.sent == expected
-    assert "this step of turn turn-7 was tried 3 times" in str(caught.value)
+    assert "this step of turn turn-7 has had its 3 attempt(s)" in str(caught.value)
     assert "Nothing was sent by this call" in str(caught.value)
     assert bank.states() == {State.CLAIMED: 1}
     bank.errors = []
@@ -244,6 +244,19 @@ def test_a_replay_spends_nothing(colour):
     bank = Bank(colour)
     with bank.guard.turn("chat", "turn-7", budget=Budget(attempts=1)):
         assert [bank.pay() for _ in range(5)] == [1] * 5
+
+
+def test_different_calls_of_one_step_are_no_attempts_of_each_other():
+    guard, paid = Guard("memory://"), []
+
+    @guard.tool(kind="write", downstream="key", retry=QUICK)
+    def pay(order: int):
+        paid.append(order)
+
+    with guard.turn("chat", "turn-7", budget=Budget(attempts=1, steps=1)), guard.step("chat", "pay everybody"):
+        for order in range(5):
+            pay(order)
+    assert paid == [0, 1, 2, 3, 4]
 
 
 def test_a_turn_has_so_many_steps(colour):
@@ -363,7 +376,7 @@ def test_plain_retries_in_a_turn_without_an_effect_are_counted_by_name():
         calls.append(1)
         raise REFUSED
 
-    with guard.turn("chat", "turn-7", budget=Budget(attempts=1)):
+    with guard.turn("chat", "turn-7", budget=Budget(attempts=2)):
         for _ in range(2):
             with pytest.raises(GaveUp):
                 fetch()
@@ -503,7 +516,7 @@ def test_behind_an_open_circuit_an_unanswered_send_stays_one_and_costs_the_turn_
     bank = Bank(colour, breaker=circuit)
     crashed(bank)
     circuit.open(for_s=30)
-    with bank.guard.turn("chat", "turn-7", budget=Budget(attempts=1)):
+    with bank.guard.turn("chat", "turn-7", budget=Budget(attempts=2)):  # another attempt, after the one that crashed
         with pytest.raises(GaveUp, match="may have run: an earlier send has no answer") as caught:
             bank.pay()
         assert 0 < caught.value.retry_after_s <= 30
@@ -603,7 +616,7 @@ def test_a_run_after_a_negative_probe_that_the_turn_refuses_did_not_run(colour):
     with (
         bank.guard.turn("chat", "turn-7", budget=Budget(attempts=1)),
         pytest.raises(
-            GaveUp, match=r"did not run: attempt 1 ended with TimeoutError\. This step of turn turn-7 was tried 1 times"
+            GaveUp, match=r"did not run: attempt 1 ended with TimeoutError\. This step of turn turn-7 has had its 1 attempt"
         ),
     ):
         bank.pay()

@@ -94,7 +94,7 @@ class Spent(Struct, frozen=True, array_like=True):
     """What a turn has spent so far, in all processes that worked on it."""
 
     started_at: float  # by the store's clock
-    steps: dict[str, int]  # how often each was tried
+    steps: dict[str, int]  # how often something was tried again in each
     retries: dict[str, int]  # by bucket
     repairs: int = 0
 
@@ -103,9 +103,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Purchase(Struct, frozen=True):
-    """One attempt of a step, and after which kind of error; or one repair prompt."""
+    """One attempt in a step: is it another one of the same effect, and after which kind of error? Or one repair prompt."""
 
     step: str = ""
+    again: bool = False
     after: Bucket | None = None
     repair: bool = False
 
@@ -126,7 +127,7 @@ class Turn:
             spent = _read(cell, Spent(cell.now, {}, {}))
             self.left_s = spent.started_at + self.limits.wall_s - cell.now
             after, refusal = self._buy(spent, purchase)
-            if refusal:
+            if refusal or after == spent:
                 return refusal
             cell = yield WriteCell(self.name, cell.revision, _encode(after), self.limits.wall_s + DAY_S)
             if cell is None:
@@ -148,11 +149,11 @@ class Turn:
             if repairs > limits.repairs:
                 return spent, f"{shown} has had its {limits.repairs} repair prompt(s)"
         else:
-            steps[step] = steps.get(step, 0) + 1
+            steps[step] = steps.get(step, 0) + purchase.again
             if len(steps) > limits.steps:
                 return spent, f"{shown} has taken its {limits.steps} steps"
-            if steps[step] > limits.attempts:
-                return spent, f"this step of {shown} was tried {limits.attempts} times"
+            if steps[step] >= limits.attempts:
+                return spent, f"this step of {shown} has had its {limits.attempts} attempt(s)"
         if after is not None:
             retries[after] = retries.get(after, 0) + 1
             if retries[after] > limits.by_bucket.get(after, retries[after]):

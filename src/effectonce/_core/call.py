@@ -193,7 +193,8 @@ class GuardedCall:
     def _own(self, *, dispatched: bool) -> Flow[Ending | _Again]:
         """Run the tool until its outcome is known, or known to be unknown."""
         patience, closed = self.patience, self._closed()
-        refusal = "" if closed is not None or patience.turn is None else (yield from patience.begin())
+        again = patience.attempt > 0 or self.epoch > 1
+        refusal = "" if closed is not None or patience.turn is None else (yield from patience.begin(again=again))
         if refusal:
             yield from self._let_go(dispatched=dispatched)
             return OutOfPatience(refusal)
