@@ -10,13 +10,15 @@ from collections.abc import Iterable, Mapping
 from contextvars import ContextVar, Token
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from msgspec import Struct
 
 from effectonce._core.keys import Part, UnstableKey, check_stable
-from effectonce.effect import EffectRef
+from effectonce.effect import INSIDE, EffectRef
 from effectonce.errors import ContractViolation
+
+T = TypeVar("T")
 
 
 class Delivered(Struct, frozen=True):
@@ -61,29 +63,31 @@ def inside(effect: EffectRef) -> Boundary:
     return Boundary(
         tenant=effect.tenant,
         scope=effect.tool if outer is None else outer.scope,
-        step=f"inside {effect.key}",
+        step=f"{INSIDE}{effect.key}",
         permissions=frozenset() if outer is None else outer.permissions,
     )
 
 
-class Within:
-    """`with` or `async with`: everything called inside belongs to this boundary."""
+class Entered(Generic[T]):
+    """`with` or `async with`: everything called inside sees this value."""
 
-    __slots__ = ("_boundary", "_token")
+    __slots__ = ("_token", "_value")
+    variable: ClassVar[ContextVar[Any]]
+    what: ClassVar[str]
 
-    def __init__(self, boundary: Boundary) -> None:
-        self._boundary = boundary
-        self._token: Token[Boundary | None] | None = None
+    def __init__(self, value: T) -> None:
+        self._value = value
+        self._token: Token[T | None] | None = None
 
     def __enter__(self) -> Self:
         if self._token is not None:
-            raise RuntimeError("this step is already entered; make another with guard.step()")
-        self._token = here.set(self._boundary)
+            raise RuntimeError(f"this {self.what} is already entered; make another with guard.{self.what}()")
+        self._token = self.variable.set(self._value)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._token is not None:
-            here.reset(self._token)
+            self.variable.reset(self._token)
             self._token = None
 
     async def __aenter__(self) -> Self:
@@ -93,6 +97,14 @@ class Within:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.__exit__(kind, error, trace)
+
+
+class Within(Entered[Boundary]):
+    """Everything called inside belongs to this boundary."""
+
+    __slots__ = ()
+    variable = here
+    what = "step"
 
 
 def stable(parts: Iterable[Part], where: str) -> tuple[str, ...]:

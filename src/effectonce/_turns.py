@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from hashlib import sha256
-from types import TracebackType
-from typing import Self
 
+from effectonce._boundary import Entered
 from effectonce._core.budget import Purchase, Turn
 from effectonce._drive import AsyncPlain, Plain, adrive, drive
 from effectonce.effect import EffectRef
@@ -17,13 +16,16 @@ from effectonce.stores.base import Store
 turn_here: ContextVar[TurnBudget | None] = ContextVar("effectonce_turn", default=None)
 
 
-class TurnBudget:
+class TurnBudget(Entered["TurnBudget"]):
     """`with guard.turn(conversation, turn) as turn:` every call inside spends from one budget, also after a crash."""
 
+    variable = turn_here
+    what = "turn"
+
     def __init__(self, store: Store, tenant: str, scope: str, turn: str, budget: Budget) -> None:
+        super().__init__(self)
         self.store = store
         self.turn = Turn(f"turn/{_hashed(tenant, scope, turn)}", budget.limits, f"turn {turn}")
-        self._token: Token[TurnBudget | None] | None = None
 
     @property
     def remaining_s(self) -> float:
@@ -40,26 +42,8 @@ class TurnBudget:
 
     def _taken(self, refusal: str) -> None:
         if refusal:
-            raise GaveUp(f"No repair prompt: {refusal}.")
-
-    def __enter__(self) -> Self:
-        if self._token is not None:
-            raise RuntimeError("this turn is already entered; make another with guard.turn()")
-        self._token = turn_here.set(self)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._token is not None:
-            turn_here.reset(self._token)
-            self._token = None
-
-    async def __aenter__(self) -> Self:
-        return self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, trace)
+            action = "Do not correct the answer again in this turn: use what there is, or end it."
+            raise GaveUp(f"No repair prompt: {refusal}.", retriable=False, corrective_action=action)
 
 
 def step_of(effect: EffectRef) -> str:

@@ -9,29 +9,31 @@ request: `one_request=True`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from types import TracebackType
+from types import CoroutineType, TracebackType
 from typing import Any, NoReturn, ParamSpec, Self, TypeVar, cast, overload
 
 from msgspec import Struct
 
 from effectonce._core.backoff import Jitter
-from effectonce._core.classify import Certainty, Classifier, Rules, Verdict, as_rules, classifier
+from effectonce._core.classify import Classifier, Rules, Verdict, as_rules, classifier
 from effectonce._core.endings import Fresh
 from effectonce._core.gate import Action, gate
 from effectonce._core.ops import Flow
 from effectonce._core.patience import Env, Next, Patience, Permit, Retrying
-from effectonce._core.plain import Over, over, plain_call
+from effectonce._core.plain import Over, kept_back, over, plain_call
 from effectonce._core.terms import Capability, Kind
+from effectonce._core.verdicts import Tried
 from effectonce._drive import AsyncPlain, Plain, adrive, drive
 from effectonce._signature import is_async
 from effectonce._turns import step_of, turn_here
 from effectonce.circuit import Circuit
 from effectonce.effect import running
-from effectonce.errors import CircuitOpen, ContractViolation, EffectOnceError, GaveUp
+from effectonce.errors import ContractViolation, EffectOnceError, GaveUp
 from effectonce.outcome import last_of, sentence
 from effectonce.policy import Downstream, Retry, kind_of
 from effectonce.retry_budget import RetryBudget
@@ -54,6 +56,8 @@ class Retrier:
 
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
         """Try this function again where that makes sense and does no harm."""
+        if not callable(function):
+            raise TypeError(f"{function!r} cannot be called, so it cannot be tried again. @classmethod goes above @retry.")
         wrapper = self.around_async(function) if is_async(function) else self.around(function)
         return cast("Callable[P, R]", functools.wraps(function)(wrapper))
 
@@ -72,6 +76,9 @@ class Retrier:
                 permit = asked
             try:
                 value = function(*args, **kwargs)
+                if type(value) is CoroutineType:
+                    value.close()
+                    raise TypeError(f"{name} returned a coroutine, so nobody can tell how it ends; decorate the async def")
             except BaseException as error:  # the function's own: told to the breaker, and raised or tried again
                 if permit is not None:
                     permit.failed(how.classify(error))
@@ -130,7 +137,9 @@ class Retrier:
         return call
 
     def _named(self, function: Callable[..., Any]) -> str:
-        return self.name or str(getattr(function, "__qualname__", function))
+        while isinstance(function, functools.partial):
+            function = function.func
+        return self.name or str(getattr(function, "__qualname__", type(function).__qualname__))
 
     def _again(self, first: Exception, name: str, started_at: float) -> tuple[Flow[Fresh | Over], Store | None]:
         patience, store = self.patience(name, started_at, attempt=1)
@@ -139,10 +148,13 @@ class Retrier:
     def patience(self, name: str, started_at: float, attempt: int) -> tuple[Patience, Store | None]:
         """What is left of a call, and where its budgets are kept: those of the turn that it happens in, if there is one."""
         scope, effect = turn_here.get(), running.get()
+        store = self.store or (None if scope is None else scope.store)
+        if effect is not None and effect.connection is not None:
+            store = None  # inside a transaction of the store it would wait for that one to end
         if scope is None:
-            return Patience(self.how, self.env, None, "", started_at, attempt), self.store
+            return Patience(self.how, self.env, None, "", started_at, attempt), store
         step = name if effect is None else step_of(effect.ref)
-        return Patience(self.how, self.env, scope.turn, step, started_at, attempt), self.store or scope.store
+        return Patience(self.how, self.env, scope.turn, step, started_at, attempt), store
 
     # ------------------------------------------------------------ as an iterable
 
@@ -176,6 +188,10 @@ class Attempt:
         self.delay_s: float | None = None  # until the next one; None: this was the last
 
     @property
+    def _name(self) -> str:
+        return self._retrier.name or "a block"
+
+    @property
     def number(self) -> int:
         """Which attempt it is, counted from 1."""
         return self._patience.attempt
@@ -189,7 +205,7 @@ class Attempt:
         circuit = self._retrier.how.circuit
         asked = None if circuit is None else circuit.try_admit()
         if isinstance(asked, Exception):
-            raise asked
+            _end(kept_back(self._patience, asked), self._name)
         self._permit = asked
         self._patience.attempt += 1
         return self
@@ -233,7 +249,8 @@ class Attempt:
             return True
         ended = over(self._patience, error, verdict, then)
         if ended.gave_up is not None:
-            concluded(ended, self._retrier.name or "a block")
+            _end(ended, self._name)
+        _mark(ended)
         return False
 
 
@@ -256,22 +273,30 @@ def _raised(error: Exception) -> NoReturn:
     raise error
 
 
-def still_unsure(ended: Over) -> BaseException:
-    """The error of the last attempt. A breaker that refused it does not speak for those that were let through before."""
-    error = ended.error
-    if ended.unsure and isinstance(error, CircuitOpen):
-        error.effectonce_verdict = error.effectonce_verdict.but(certainty=Certainty.AMBIGUOUS)
-    return error
-
-
 def concluded(ended: Fresh | Over, name: str) -> Any:
     """The value, or the error raised."""
-    if isinstance(ended, Fresh):
-        return ended.value
+    return ended.value if isinstance(ended, Fresh) else _end(ended, name)
+
+
+def _end(ended: Over, name: str) -> NoReturn:
     if ended.gave_up is None:
-        raise still_unsure(ended)
+        _mark(ended)
+        raise ended.error
     message = f"{name} failed: {last_of(ended.attempts, ended.error)}. {sentence(ended.why)}"
-    raise GaveUp(message, verdict=ended.gave_up, retry_after_s=ended.gave_up.retry_after_s) from ended.error
+    verdict, action = ended.gave_up, "Call it again later."  # there is no key that it could go on under
+    raise GaveUp(message, verdict=verdict, retry_after_s=verdict.retry_after_s, corrective_action=action) from ended.error
+
+
+def _mark(ended: Over) -> None:
+    """What this error says about the last attempt, it does not say about those before."""
+    if ended.but is not None:
+        tell(ended.error, Tried(ended.but, ended.attempts, gave_up=False))
+
+
+def tell(error: BaseException, tried: Tried) -> None:
+    """Leave on the error what all attempts together say, for whoever classifies it next."""
+    with contextlib.suppress(AttributeError):  # an exception class with slots
+        error.effectonce_tried = tried  # type: ignore[attr-defined]
 
 
 class Advice(Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from effectonce import Breaker, Bucket, Certainty, Circuit, CircuitOpen, GaveUp, Scope, Verdict, classify, retry
+from effectonce import Bucket, Certainty, GaveUp, Scope, Verdict, classify, retry
 from effectonce._core.classify import classifier
 from effectonce._core.endings import Fresh
 from effectonce._core.ops import Invoke, Ok, Raised
@@ -102,20 +102,6 @@ def test_what_a_tool_declares_about_its_errors_holds_for_one_attempt(declared):
     assert judge(OSError()).certainty is sure
     assert judge(told(OSError(), REFUSED, gave_up=False)).certainty is sure
     assert judge(told(OSError(), LOST, gave_up=False)).certainty is Certainty.AMBIGUOUS
-
-
-def test_a_breaker_that_opens_between_two_attempts_does_not_speak_for_the_first():
-    @retry(kind="read", base_s=0.0, breaker=Circuit("bank", Breaker(failures=1)))
-    def ask():
-        raise TimeoutError
-
-    with pytest.raises(CircuitOpen) as caught:
-        ask()
-    assert caught.value.effectonce_verdict.certainty is Certainty.AMBIGUOUS
-
-    with pytest.raises(CircuitOpen) as caught:
-        ask()
-    assert caught.value.effectonce_verdict.certainty is Certainty.NOT_SENT
 
 
 @pytest.mark.parametrize(("answers", "attempts"), [([Ok(7)], 1), ([Raised(TimeoutError()), Ok(7)], 2)])

@@ -1,18 +1,10 @@
 import pytest
 
-from tests.vendors.conftest import Wire
-
-
-@pytest.fixture(scope="session")
-def server():
-    wire = Wire()
-    yield wire
-    wire.server.shutdown()
-    wire.server.server_close()
+from tests.vendors.conftest import server  # noqa: F401  # a fixture
 
 
 @pytest.fixture
-def wire(server):
+def wire(server):  # noqa: F811
     server.says(200, {})
     server.requests, server.keys = 0, set()
     return server

@@ -26,11 +26,11 @@ from effectonce._core.ops import Flow
 from effectonce._core.patience import Env
 from effectonce._core.plain import Over, whole_call
 from effectonce._core.terms import Capability
-from effectonce._core.verdicts import SURE, TRIED_HEADER, Bucket, Certainty, Tried, Verdict
+from effectonce._core.verdicts import TRIED_HEADER, Bucket, Certainty, Tried, Verdict
 from effectonce._drive import AsyncPlain, Plain, adrive, drive
 from effectonce.effect import Effect, running
 from effectonce.http._keys import EVERYWHERE, REPEATABLE_METHODS, KeyHeader, Keys, Slot, by_host, take
-from effectonce.retrying import ENV, REPEATABLE, Retrier, retrying, still_unsure
+from effectonce.retrying import ENV, REPEATABLE, Retrier, retrying, tell
 from effectonce.stores.base import Store
 
 HELD_MAX = 1 << 20  # an answer up to this size is read within the attempt
@@ -185,18 +185,16 @@ class Exchange:
         if isinstance(ended, Fresh):
             self._well = True
             return ended.value.response
-        error, tried = still_unsure(ended), self._tried(ended)
+        error, tried = ended.error, self._tried(ended)
         if isinstance(error, Refusal):
             if tried.mark:
                 error.answered.mark(TRIED_HEADER, tried.mark)
             return error.answered.response
-        error.effectonce_tried = tried  # type: ignore[attr-defined]
+        tell(error, tried)
         raise error
 
     def _tried(self, ended: Over) -> Tried:
-        verdict = self._wire.judge(ended.error) if ended.gave_up is None else ended.gave_up
-        if ended.unsure and verdict.certainty in SURE:
-            verdict = verdict.but(certainty=Certainty.AMBIGUOUS)
+        verdict = ended.gave_up or ended.but or self._wire.judge(ended.error)
         return Tried(verdict, ended.attempts, ended.gave_up is not None)
 
 

@@ -7,15 +7,16 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from effectonce._core.backoff import Jitter, full_jitter
+from effectonce._core.backoff import full_jitter
 from effectonce._core.breaker import FREE, Machine, Phase, Sign, sign_of
 from effectonce._core.classify import classify
 from effectonce._core.gate import Action
 from effectonce._core.ops import Flow
-from effectonce._core.patience import Env, Next, Patience, Retrying
+from effectonce._core.patience import Env, Next, Patience
 from effectonce._core.verdicts import Bucket
 from effectonce.policy import Breaker, Budget, Retry
 from effectonce.retry_budget import RetryBudget
+from effectonce.retrying import retrying
 from effectonce.simulate._mix import Mix
 from effectonce.simulate._vendors import Prompt, Vendor
 from effectonce.simulate._world import World
@@ -86,7 +87,7 @@ class Whole:
             cap_s=mix["cap_s"],
             deadline_s=mix["deadline_s"],
         )
-        self.how = retrying(retry, self.tokens)
+        self.how = retrying(retry, classify, None, self.tokens)
         self.repairs = Budget().repairs
         breaker = Breaker(failures=None, rate=mix["breaker_rate"], minimum=int(mix["breaker_minimum"]))
         self.circuit = Machine(breaker.limits, self.rng, 0.0)
@@ -119,20 +120,6 @@ class Whole:
             turn.shortened, turn.prompt = True, Prompt()
             return 0.0
         return found.delay_s
-
-
-def retrying(retry: Retry, tokens: RetryBudget | None) -> Retrying:
-    """The policy as the core takes it. Verdicts are given here, so nothing is left to classify."""
-    return Retrying(
-        attempts=retry.attempts,
-        deadline_s=retry.deadline_s,
-        base_s=retry.base_s,
-        throttled_base_s=retry.throttled_base_s,
-        cap_s=retry.cap_s,
-        jitter=Jitter(retry.jitter),
-        classify=classify,
-        tokens=tokens,
-    )
 
 
 def settled(flow: Flow[Next]) -> Next:

@@ -14,11 +14,13 @@ from dataclasses import replace
 from msgspec import Struct
 
 from effectonce._core.breaker import FREE, Machine
+from effectonce._core.classify import classify
 from effectonce._core.patience import Env, Patience
 from effectonce._core.verdicts import Bucket, Certainty, Verdict
 from effectonce.policy import Breaker, Retry
 from effectonce.retry_budget import RetryBudget
-from effectonce.simulate._callers import FAILED, retrying, settled
+from effectonce.retrying import retrying
+from effectonce.simulate._callers import FAILED, settled
 from effectonce.simulate._world import World
 
 TIME_OUTS_S = (4.0, 2.0, 1.0)  # of the client, of `front` and of `middle`: who is further out waits longer
@@ -113,7 +115,7 @@ class _Hop:
         retry = replace(RETRY, attempts=attempts) if policy.jitter else replace(AT_ONCE, attempts=attempts)
         self.tokens = RetryBudget("next") if policy.budget else None
         self.circuit = Machine(Breaker().limits, world.rng.random, 0.0) if policy.breaker else None
-        self.how = retrying(retry, self.tokens)
+        self.how = retrying(retry, classify, None, self.tokens)
         self.env = Env(now=lambda: world.now, new_token=str, rng=world.rng.random)
         self.sent: list[float] = []
 
