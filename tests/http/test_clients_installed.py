@@ -242,6 +242,16 @@ def test_httpx_has_no_more_time_than_there_is(shop):
         protect(client, retry=Retry(deadline_s=0.2)).get(shop.url)
 
 
+def test_aiohttp_has_no_more_time_than_there_is(shop):
+    async def main():
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
+            await protect(session, retry=Retry(deadline_s=0.2)).get(shop.url)
+
+    shop.faults = ["hang"]
+    with pytest.raises(TimeoutError):
+        asyncio.run(main())
+
+
 def test_a_cancelled_request_is_cancelled_and_its_number_is_free_again(shop):
     guard = Guard("memory://")
     shop.faults = ["hang"]

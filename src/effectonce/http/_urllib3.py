@@ -11,7 +11,7 @@ from effectonce.http._wire import Answered, Asked, Wire, exchange
 
 
 def install(manager: Any, wire: Wire) -> Any:
-    make = manager._new_pool
+    make = manager._new_pool  # pools that were made before have other retries, so they are not asked any more
 
     def new_pool(*args: Any, **settings: Any) -> Any:
         pool = make(*args, **settings)
@@ -20,7 +20,6 @@ def install(manager: Any, wire: Wire) -> Any:
 
     manager._new_pool = new_pool
     manager.effectonce_wire = wire
-    manager.clear()  # pools that were made before would send without us
     return manager
 
 
