@@ -22,7 +22,7 @@ LAYERS = (
     ("_tool",),
     ("guard",),
     ("__init__",),
-    ("testing", "integrations", "simulate"),
+    ("testing", "http", "integrations", "simulate"),
     ("cli",),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}

@@ -1,0 +1,1 @@
+"""Both ends of HTTP, one file each. Nothing inside effectonce imports them."""
