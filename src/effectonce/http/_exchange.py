@@ -88,7 +88,7 @@ class Exchange:
         if status >= 500 and (self._in_transaction or not self._profile.stores_5xx):
             raise Unstored(status, Certainty.AMBIGUOUS)
         body = None if self._tape is None else bytes(self._tape)
-        return stored(status, self._start.get("headers", ()), body, self._keeping.headers)
+        return stored(status, self._start["headers"], body, self._keeping.headers)
 
     async def _call(self) -> None:
         await self._app(self._scope, self._receive, self._send)
@@ -122,8 +122,9 @@ class Exchange:
     async def _send(self, message: Message) -> None:
         match message["type"]:
             case "http.response.start":
-                self._start = message
-                lengths = [value for name, value in message.get("headers", ()) if name.lower() == b"content-length"]
+                # A copy of its own: a middleware outside may write into the list that it gets, and that is not what the app said.
+                self._start = dict(message, headers=[(name, value) for name, value in message.get("headers", ())])
+                lengths = [value for name, value in self._start["headers"] if name.lower() == b"content-length"]
                 self._length_left = int(lengths[0]) if lengths else None
             case "http.response.body" if self._start is None:
                 raise RuntimeError("the app sent a body before it started its response")
@@ -154,7 +155,7 @@ class Exchange:
         if not self.left:
             assert self._start is not None
             self.left = True
-            await self._tell(self._start)
+            await self._tell(dict(self._start, headers=list(self._start["headers"])))
         sent, last = 0, False
         while not last:
             piece, last = await held.piece(sent)

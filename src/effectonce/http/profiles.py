@@ -55,7 +55,7 @@ STATUS: Mapping[Trouble, int] = MappingProxyType(
         Trouble.STORE_UNAVAILABLE: 503,
     }
 )
-# Whoever answers with one of these has done nothing: the key is as good as new, and the next request runs.
+# Whoever answers with one of these has done nothing: the same request under the same key runs again.
 NOT_STORED = frozenset({401, 403, 404, 405, 413, 415, 422, 429})
 
 
