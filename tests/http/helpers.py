@@ -84,7 +84,7 @@ class Shop:
     """An app that counts its effects and answers by a script: a status, an exception, or a function of (scope, receive, send)."""
 
     def __init__(self, *script):
-        self.effects, self.script, self.bodies = 0, list(script), []
+        self.effects, self.script, self.bodies, self.started = 0, list(script), [], asyncio.Event()
 
     async def __call__(self, scope, receive, send):
         body = b""
@@ -92,6 +92,7 @@ class Shop:
             body += message["body"]
         self.bodies.append(body + message["body"])
         self.effects += 1
+        self.started.set()
         step = self.script.pop(0) if self.script else 201
         if isinstance(step, BaseException):
             raise step

@@ -4,13 +4,13 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.http.helpers import KEY, Shop, answer, ask, guarded, run, tenant_of
 
 from effectonce import ContractViolation, Guard, State, StoreUnavailable, current_effect
 from effectonce.http.asgi import IdempotencyMiddleware, Route
 from effectonce.http.profiles import IETF, STRIPE_V1, STRIPE_V2, Profile
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
+from tests.http.helpers import KEY, Shop, a_scope, answer, ask, guarded, run, tenant_of
 
 OTHER = "5c0f3a52-54b2-4d6e-9a0f-6f3b7b0f2e11"
 
@@ -626,8 +626,7 @@ def test_an_owner_that_vanished_leaves_a_doubt_or_a_request_to_run_again(profile
         clock, shop = FakeClock(), Shop(hang)
         app = guarded(shop, Guard(MemoryStore(clock=clock), cache=0), profile=profile)
         vanished = asyncio.create_task(ask(app))
-        while not shop.effects:
-            await asyncio.sleep(0)
+        await shop.started.wait()
         clock.advance(31)
         seen = await ask(app)
         vanished.cancel()
@@ -721,8 +720,7 @@ def test_a_cancelled_request_stops_the_app_and_is_in_doubt():
 
         shop = Shop(endless)
         task = asyncio.create_task(ask(guarded(shop, guard)))
-        while not shop.effects:
-            await asyncio.sleep(0)
+        await shop.started.wait()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         return ended, guard.counts()
@@ -862,8 +860,6 @@ def test_the_app_is_not_offered_what_would_go_past_the_record():
         await answer(send, 200, b"{}")
 
     async def main():
-        from tests.http.helpers import a_scope
-
         app, scope = guarded(Shop(looking)), a_scope(headers={"accept-encoding": "gzip"})
         scope["extensions"] = {"http.response.pathsend": {}, "tls": {}}
         messages = [{"type": "http.request", "body": b""}]

@@ -1,6 +1,7 @@
 """Inside Starlette and FastAPI: their middleware around us and inside us, their streams, files and background tasks."""
 
 import asyncio
+from typing import Annotated
 
 import fastapi
 import httpx
@@ -12,11 +13,11 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route as Path
-from tests.http.helpers import KEY, tenant_of
 
 from effectonce import Guard, current_effect
 from effectonce.http.asgi import IdempotencyMiddleware
 from effectonce.stores.memory import MemoryStore
+from tests.http.helpers import KEY, tenant_of
 
 HEADERS = {"idempotency-key": f'"{KEY}"', "x-tenant": "alice"}
 
@@ -160,7 +161,7 @@ def fastapi_app(guard):
     app.effects = []
 
     @app.post("/pay", status_code=201)
-    def pay(amount: int = fastapi.Body(embed=True)):  # in a thread of its own
+    def pay(amount: Annotated[int, fastapi.Body(embed=True)]):  # in a thread of its own
         app.effects.append(current_effect().downstream_key)
         return {"effect": len(app.effects), "amount": amount}
 

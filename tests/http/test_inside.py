@@ -4,7 +4,6 @@ import asyncio
 import sqlite3
 
 import pytest
-from tests.http.helpers import Shop, answer, ask, guarded, run
 
 from effectonce import Guard, StoreUnavailable, current_effect
 from effectonce.http.asgi import Route
@@ -13,6 +12,7 @@ from effectonce.stores.base import RolledBack
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.sqlite import SqliteStore
+from tests.http.helpers import Shop, answer, ask, guarded, run
 
 # ---------------------------------------------------------------- recovery points
 

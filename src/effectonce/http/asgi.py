@@ -221,7 +221,7 @@ class IdempotencyMiddleware:
     async def _fingerprint(self, served: _Served, scope: Scope, body: Spooled) -> str:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         asked = Asked(
-            scope["path"],
+            _exactly(scope["path"]),
             scope["query_string"].decode("latin-1"),
             headers.get(b"content-type", ""),
             headers.get(b"content-encoding", ""),
@@ -273,12 +273,18 @@ class IdempotencyMiddleware:
 
 
 def _prepared(served: _Served, scope: Scope, tenant: str, key: str, fingerprint: str, exchange: Exchange) -> Prepared:
-    tool, method, path = served.tool, scope["method"], scope["path"]
-    route = path if served.route.path.endswith("*") else served.route.path
+    tool, method = served.tool, scope["method"]
+    route = _exactly(scope["path"]) if served.route.path.endswith("*") else served.route.path
     identity = effect_key(tenant, "", tool.contract.name, b"", ByName((method, route, key)), tool.house.secret)
-    where = f"{method} {path}".encode("utf-8", "replace").decode()
+    path = scope["path"].encode("utf-8", "replace").decode()
+    where = f"{method} {path}"
     request = Request(identity, fingerprint, tool.terms, tenant, where, "", encode({"method": method, "path": path}))
     return Prepared(request, EffectRef(tool.contract.name, identity, tenant, where), (exchange,), {})
+
+
+def _exactly(path: str) -> str:
+    """A path as text that everything can carry. Two paths are never one, not even those that no UTF-8 is behind."""
+    return path.encode("utf-8", "surrogatepass").decode("latin-1")
 
 
 def _plain(scope: Scope) -> Scope:
