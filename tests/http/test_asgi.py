@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from effectonce import ContractViolation, Guard, State, StoreUnavailable, current_effect
+from effectonce._core.ops import Browse
 from effectonce.http.asgi import IdempotencyMiddleware, Route
 from effectonce.http.profiles import IETF, STRIPE_V1, STRIPE_V2, Profile
 from effectonce.stores.memory import MemoryStore
@@ -200,6 +201,23 @@ def test_the_tenant_is_asked_again_before_a_replay():
 
     assert (refused.status, refused.json["code"]) == (401, "NOT_AUTHENTICATED")
     assert b"effect" not in refused.body.replace(b"NOT_", b"")
+
+
+def test_whoever_may_not_any_more_is_refused_before_a_replay():
+    shop, may = Shop(), [True]
+
+    def tenant(scope):
+        if not may[0]:
+            raise PermissionError("suspended, for reasons that are nobody's business")
+        return tenant_of(scope)
+
+    app = guarded(shop, tenant=tenant)
+    asked(app, {})
+    may[0] = False
+    (refused,) = asked(app, {})
+
+    assert (refused.status, refused.json["code"]) == (403, "NOT_ALLOWED")
+    assert b"suspended" not in refused.body
 
 
 def test_a_tenant_resolver_may_be_async():
@@ -929,6 +947,15 @@ def test_the_record_names_the_request_and_neither_key_nor_body():
     assert record.request.arguments == b'v1 ok {"method":"POST","path":"/pay"}'
     assert KEY not in repr(record)
     assert "4242" not in repr(record)
+
+
+def test_a_stored_response_is_text_that_a_person_can_read():
+    store = MemoryStore()
+    asked(guarded(Shop(), Guard(store, cache=0)), {})
+
+    (record,) = store.apply(Browse(State.COMPLETED))
+
+    assert record.outcome == b'v1 ok {"status":201,"headers":[["content-type","application/json"]],"body":"{\\"effect\\":1}"}'
 
 
 def test_an_irreversible_route_needs_a_store_that_does_not_forget():

@@ -122,6 +122,7 @@ SAID: dict[Trouble, tuple[str, str]] = {
     ),
     Trouble.KEY_MALFORMED: ("Idempotency-Key cannot be used", "Nothing was done. Correct the key and send the request again."),
     Trouble.NOT_AUTHENTICATED: ("Not authenticated", "It is not known whose request this is. Nothing was done."),
+    Trouble.NOT_ALLOWED: ("Not allowed", "Nothing was done."),
     Trouble.BODY_TOO_LARGE: ("The request is too large", "Nothing was done."),
     Trouble.CONFLICT: (
         "Idempotency-Key is already used",

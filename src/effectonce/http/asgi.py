@@ -75,10 +75,10 @@ class IdempotencyMiddleware:
     """Answer a request that is repeated under its `Idempotency-Key` with the response that it had, and run the app once.
 
     *tenant* is asked on every request, before anything is looked up: it gets the ASGI scope and says whose request this is, or None if that
-    is not known, which is answered with 401. *routes* are the requests that are effects; without them, everything with one of *methods*.
-    *profile* is `ietf`, `stripe_v1`, `stripe_v2` or a `Profile`. Requests of more than *body_max* bytes are refused, and of a response up to
-    *response_max* bytes are kept, and those of its headers that are usual or in *headers*. At most *memory_max* bytes of each are in memory.
-    *docs* is where your clients can read about it. *name* keeps apart two apps that share a guard.
+    is not known, which is answered with 401; a PermissionError is answered with 403. *routes* are the requests that are effects; without
+    them, everything with one of *methods*. *profile* is `ietf`, `stripe_v1`, `stripe_v2` or a `Profile`. Requests of more than *body_max*
+    bytes are refused; of a response up to *response_max* bytes are kept, and those of its headers that are usual or in *headers*. At most
+    *memory_max* bytes of each are in memory. *docs* is where your clients can read about it. *name* keeps apart two apps that share a guard.
     """
 
     def __init__(
@@ -161,9 +161,12 @@ class IdempotencyMiddleware:
         return None
 
     async def _tenant(self, scope: Scope) -> str:
-        tenant = self.tenant(scope)
-        if inspect.isawaitable(tenant):
-            tenant = await tenant
+        try:
+            tenant = self.tenant(scope)
+            if inspect.isawaitable(tenant):
+                tenant = await tenant
+        except PermissionError:
+            raise _Refused(Trouble.NOT_ALLOWED) from None
         if tenant is None:
             raise _Refused(Trouble.NOT_AUTHENTICATED)
         return named(tenant, "tenant")

@@ -23,6 +23,7 @@ class Trouble(StrEnum):
     KEY_MISSING = "KEY_MISSING"
     KEY_MALFORMED = "KEY_MALFORMED"
     NOT_AUTHENTICATED = "NOT_AUTHENTICATED"
+    NOT_ALLOWED = "NOT_ALLOWED"
     BODY_TOO_LARGE = "BODY_TOO_LARGE"
     CONFLICT = Conflict.code
     IN_FLIGHT = InFlight.code
@@ -45,6 +46,7 @@ STATUS: Mapping[Trouble, int] = MappingProxyType(
         Trouble.KEY_MISSING: 400,
         Trouble.KEY_MALFORMED: 400,
         Trouble.NOT_AUTHENTICATED: 401,
+        Trouble.NOT_ALLOWED: 403,
         Trouble.BODY_TOO_LARGE: 413,
         Trouble.CONFLICT: 422,
         Trouble.IN_FLIGHT: 409,
