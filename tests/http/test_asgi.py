@@ -334,7 +334,7 @@ def test_another_path_or_method_is_another_scope():
 
     seen = asked(guarded(shop), {}, {"path": "/refund"}, {"method": "PATCH"})
 
-    assert [s.replayed for s in seen] == [False] * 3
+    assert [(s.status, s.replayed) for s in seen] == [(201, False)] * 3
 
 
 def test_another_resource_of_the_same_route_is_a_conflict():

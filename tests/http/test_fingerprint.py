@@ -139,6 +139,8 @@ def test_everything_else_of_a_form_does():
         form(b"x", PART + b"2"),
         form(b"x", PART.replace(b"name", b"filename")),
         form(b"x"),
+        form(b"x", b"a\r\nb"),
+        form(b"x", b"a", b"b"),
         form(b"x", PART, end=b"--\r\nepilogue"),
         form(b"x", PART, end=b""),
         b"no form at all",

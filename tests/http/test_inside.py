@@ -215,5 +215,30 @@ def test_a_commit_that_fails_is_told_as_nothing_done_and_the_app_does_not_go_on(
     first, second = booked(store, handler, handler)
     store.close()
 
-    assert (first.status, first.json["code"]) == (503, StoreUnavailable.code)
+    assert (first.status, first.json["code"], first.raised) == (503, StoreUnavailable.code, None)
     assert (second.status, background) == (201, ["mail"])
+
+
+def test_a_cancelled_request_ends_its_handler_before_its_transaction(ledger):
+    store, count = ledger
+
+    async def main():
+        ended = []
+
+        async def slow(_scope, _receive, _send):
+            connection = current_effect().connection
+            try:
+                await asyncio.Event().wait()
+            finally:
+                done = connection.execute("INSERT INTO bookings VALUES (1)")
+                ended.append(await done if asyncio.iscoroutine(done) else done)
+
+        shop = Shop(slow)
+        task = asyncio.create_task(ask(guarded(shop, Guard(store, cache=0), routes=TRANSACTION)))
+        await shop.started.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return len(ended)
+
+    assert run(main) == 1
+    assert count() == 0
