@@ -80,9 +80,8 @@ def _media(content_type: str) -> tuple[str, str]:
 def _canonical_json(body: bytes, fields: Fields) -> bytes | None:
     """None: this is not JSON that everybody reads alike."""
     try:
-        document = json.loads(body, object_pairs_hook=_object, parse_float=_number, parse_constant=_constant)
-        return canonical(_chosen(document, fields))
-    except (ValueError, RecursionError, NotCanonical):
+        return canonical(_chosen(_read(body.decode()), fields))
+    except (ValueError, ArithmeticError, RecursionError, NotCanonical):  # some exponents are beyond any Decimal
         return None
 
 
@@ -101,6 +100,9 @@ def _number(text: str) -> float | Decimal:
 
 def _constant(text: str) -> float:
     raise ValueError(f"{text} is not JSON")
+
+
+_read = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_constant).decode
 
 
 def _chosen(document: Any, fields: Fields) -> Any:
