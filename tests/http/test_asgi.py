@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from effectonce import ContractViolation, Guard, State, StoreUnavailable, current_effect
+from effectonce import ContractViolation, Guard, Keyring, State, StoreUnavailable, current_effect
 from effectonce._core.ops import Browse
 from effectonce.http.asgi import IdempotencyMiddleware, Route
 from effectonce.http.profiles import IETF, STRIPE_V1, STRIPE_V2, Profile
@@ -253,6 +253,15 @@ def test_two_apps_with_names_of_their_own_share_a_guard_and_no_keys():
     asked(guarded(two, guard, name="mail"), {})
 
     assert (one.effects, two.effects) == (1, 1)
+
+
+def test_a_middleware_inside_another_one_leaves_the_request_to_it():
+    guard, shop = Guard("memory://", cache=0), Shop()
+
+    first, again = asked(guarded(guarded(shop, guard), guard), {}, {})
+
+    assert [(s.status, s.replayed) for s in (first, again)] == [(201, False), (201, True)]
+    assert shop.effects == 1
 
 
 # ---------------------------------------------------------------- the key
@@ -956,6 +965,17 @@ def test_a_stored_response_is_text_that_a_person_can_read():
     (record,) = store.apply(Browse(State.COMPLETED))
 
     assert record.outcome == b'v1 ok {"status":201,"headers":[["content-type","application/json"]],"body":"{\\"effect\\":1}"}'
+
+
+def test_with_a_keyring_nobody_who_reads_the_store_can_read_a_response():
+    store, shop = MemoryStore(), Shop()
+    guard = Guard(store, keyring=Keyring({"2026-11": b"n" * 32}), secret=b"s" * 32, cache=0)
+
+    first, again = asked(guarded(shop, guard), {}, {})
+    (record,) = store.apply(Browse(State.COMPLETED))
+
+    assert b"effect" not in record.outcome
+    assert (again.body, again.replayed) == (first.body, True)
 
 
 def test_an_irreversible_route_needs_a_store_that_does_not_forget():
