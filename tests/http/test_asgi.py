@@ -1,6 +1,7 @@
 """The middleware over raw ASGI: what is asked, what is stored, what is replayed, what leaves when."""
 
 import asyncio
+import contextlib
 from dataclasses import replace
 
 import pytest
@@ -854,6 +855,18 @@ def test_background_work_that_fails_changes_nothing_about_the_response():
 
     assert (first.status, first.complete, str(first.raised)) == (201, True, "the mail server is away")
     assert (again.status, again.replayed) == (201, True)
+
+
+def test_an_app_that_does_not_wait_for_the_end_of_its_response_is_recorded_all_the_same():
+    async def impatient(_scope, _receive, send):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                await answer(send, 201, b"{}")
+
+    first, again = asked(guarded(Shop(impatient)), {}, {})
+
+    assert [(s.status, s.complete, s.raised) for s in (first, again)] == [(201, True, None)] * 2
+    assert again.replayed
 
 
 def test_a_response_that_is_too_large_to_keep_reaches_the_first_client_and_is_never_made_again():

@@ -242,3 +242,31 @@ def test_a_cancelled_request_ends_its_handler_before_its_transaction(ledger):
 
     assert run(main) == 1
     assert count() == 0
+
+
+def test_a_commit_that_nobody_can_confirm_is_not_told_as_done(tmp_path, monkeypatch):
+    class Leaving(SqliteStore):
+        away = False
+
+        async def aapply(self, op):
+            if self.away:
+                raise StoreUnavailable("away")
+            return await super().aapply(op)
+
+    store, told = Leaving(tmp_path / "shop.db"), []
+
+    async def lost(self):
+        store.away = True
+        raise StoreUnavailable("the answer to COMMIT was lost")
+
+    async def handler(_scope, _receive, send):
+        await answer(send, 201, b"booked")
+        told.append("gone on")
+
+    monkeypatch.setattr(sqlite._AsyncTransaction, "commit", lost)
+
+    (seen,) = booked(store, handler, times=1)
+    store.close()
+
+    assert (seen.status, seen.headers["retry-after"], seen.raised, told) == (503, "1", None, [])
+    assert b"booked" not in seen.body
