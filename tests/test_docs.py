@@ -1,7 +1,9 @@
 """Every Python block in the README and the docs runs, and every transcript is replayed."""
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import fields
@@ -72,12 +74,21 @@ def test_every_transcript_is_what_happens(page, tmp_path):
         "NO_COLOR": "1",
         "COLUMNS": "100",
     }
+    try:
+        _replay(page, tmp_path, environment)
+    finally:
+        for left in tmp_path.glob("*.pid"):  # a server that a page starts, and did not come to end
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(left.read_text()), signal.SIGKILL)
+
+
+def _replay(page, folder, environment):
     for line, block in blocks(page, "console"):
         for command, expected in re.findall(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE):
             if command.startswith(NOT_REPLAYED):
                 continue
             done = subprocess.run(
-                ["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+                ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=False
             )
             shown = done.stdout + ("Killed\n" if done.returncode in (-9, 137) else done.stderr)
             pattern = ".*".join(re.escape(part) for part in expected.split("…"))

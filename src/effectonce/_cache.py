@@ -13,6 +13,8 @@ from collections.abc import Callable
 from effectonce._core.ops import Recorded
 from effectonce._core.records import State
 
+OUTCOME_BYTES_MAX = 16_384  # a larger one is asked for again: the memory is bounded by its size as well as by its number
+
 
 class ReplayCache:
     """The outcomes that this process has seen most recently."""
@@ -32,7 +34,7 @@ class ReplayCache:
 
     def put(self, key: str, fingerprint: str, recorded: Recorded) -> None:
         """Remember an outcome that the store has just told."""
-        if self.size == 0:
+        if self.size == 0 or len(recorded.outcome) > OUTCOME_BYTES_MAX:
             return
         with self._lock:
             now = self._clock()

@@ -165,6 +165,13 @@ class Guard:
 
         return decorate
 
+    def _host(self, contract: Contract, function: Callable[..., Any]) -> GuardedTool:
+        """The door for rooms above that make requests of their own, such as HTTP: what *function* does is an effect like any other."""
+        self._check_store(contract)
+        tool = GuardedTool(self._house, contract, function, ())
+        self._register(tool)
+        return tool
+
     def _check_store(self, contract: Contract) -> None:
         """Can this store keep what this contract promises? Asked only where it matters: a store may have to ask its server."""
         capability = contract.downstream.capability

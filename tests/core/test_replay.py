@@ -297,3 +297,12 @@ def test_a_remembered_failure_says_how_long_ago_it_was():
 
     recorded = cache.get("k", "f")
     assert (recorded.age_s, recorded.remaining_s) == (32.0, 70.0)
+
+
+def test_what_is_large_is_not_remembered_so_memory_is_bounded():
+    cache = ReplayCache(8, FakeClock())
+    for size in (16_000, 17_000):
+        cache.put(f"k{size}", "f", ops.Recorded(State.COMPLETED, b"x" * size, 0.0, 100.0))
+
+    assert cache.get("k16000", "f") is not None
+    assert cache.get("k17000", "f") is None

@@ -1,3 +1,4 @@
+import gc
 import socket
 
 import pytest
@@ -25,3 +26,10 @@ def nobody():
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
     return f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture
+def collected():
+    """What the clients leave open is closed where their warnings are ignored, and not in the next test."""
+    yield
+    gc.collect()

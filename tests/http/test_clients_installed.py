@@ -17,7 +17,7 @@ from effectonce.http.clients import ROWS, KeyHeader, protect
 from effectonce.stores.memory import MemoryStore
 from tests.http.callers import CALLERS, SOON
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("collected")]  # theirs
 each_client = pytest.mark.parametrize("caller", CALLERS.values(), ids=CALLERS)
 
 

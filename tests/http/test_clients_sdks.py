@@ -15,7 +15,7 @@ from effectonce.clients import inner_attempts
 from effectonce.http.clients import protect
 from tests.http.callers import SOON
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("collected")]  # theirs
 MESSAGES = [{"role": "user", "content": "hello"}]
 SOON_AGAIN = {"retry-after": "0"}
 

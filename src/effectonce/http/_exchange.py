@@ -1,0 +1,206 @@
+"""One request as an effect, and the app as its tool.
+
+Theory of operation. The app runs in a task of its own; what it sends is taped. With the last message of the response the outcome is known,
+and the engine writes it down; only then does the end of the response leave, and only then does the app go on, to its background tasks.
+
+ 1. No client ever holds a complete response that is not in the record (or in the spool, if the store could not be told in time). What is
+    streamed may begin to leave before that, and never ends: a broken stream is repeated, and the repeat is told the truth.
+ 2. In a transaction nothing leaves before COMMIT: the response may be about something that is rolled back.
+ 3. A client that is gone changes nothing. The app is not told, the response is taped to its end, and whoever repeats the request gets it.
+ 4. Whatever becomes of the record, the first client gets the app's own response, except where it would not be true: rolled back, or
+    overtaken by another owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from msgspec import Struct
+
+from effectonce._core.verdicts import Bucket, Certainty, Verdict
+from effectonce.http._answers import Answer, App, Message, Scope, Send, stored
+from effectonce.http._spooled import Spooled
+from effectonce.http.profiles import Profile
+
+INTERNAL = Answer(500, ((b"content-type", b"text/plain; charset=utf-8"),), b"Internal Server Error")
+
+
+class Unstored(Exception):  # it never leaves this package: the response itself is what the client gets
+    """The app answered with a status that is no outcome: nothing was done, or nobody knows."""
+
+    def __init__(self, status: int, certainty: Certainty) -> None:
+        super().__init__(f"the app answered {status}")
+        bucket = Bucket.SCHEMA if certainty is Certainty.NOT_SENT else Bucket.SERVER_ERROR
+        self.effectonce_verdict = Verdict(bucket, certainty, f"the app answered {status}", retry=False)
+
+
+class Undone(Exception):  # raised into the app, where it awaits the end of its response
+    """What the app did was rolled back, or belongs to another owner: its response was not delivered."""
+
+
+class Keeping(Struct, frozen=True):
+    """What is kept of responses, and in how much memory."""
+
+    headers: frozenset[str]
+    response_max: int
+    memory_max: int
+
+
+class Exchange:
+    """One request, from the moment that the app may see it."""
+
+    def __init__(
+        self, app: App, scope: Scope, body: Spooled, send: Send, profile: Profile, keeping: Keeping, *, in_transaction: bool
+    ) -> None:
+        self._app, self._scope, self._client, self._profile, self._keeping = app, scope, send, profile, keeping
+        self._body, self._read, self._read_all = body, 0, False
+        self._in_transaction = in_transaction
+        loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = loop.create_future()  # the response is complete, or the app has ended without
+        self._delivered: asyncio.Future[None] = loop.create_future()
+        self._task: asyncio.Task[None] | None = None
+        self._start: Message | None = None
+        self._tape: bytearray | None = bytearray()  # None: it was more than we keep
+        self._held = Spooled(keeping.memory_max)
+        self._length_left: int | None = None  # None: the app did not say how long its response is
+        self._complete = self._gone = False
+        self.left = False  # some of the response has left
+
+    # ------------------------------------------------------------ the tool
+
+    async def run(self) -> dict[str, Any]:
+        """Run the app until its response is complete. What is returned is stored; what is raised is judged by the engine."""
+        self._task = asyncio.create_task(self._call())
+        self._task.add_done_callback(self._at_the_end)
+        try:
+            await self._ended
+        except asyncio.CancelledError:
+            await self._stop()
+            raise
+        if not self._complete:
+            return await self._not_answered(self._task)
+        assert self._start is not None
+        status = self._start["status"]
+        if status in self._profile.not_stored:
+            raise Unstored(status, Certainty.NOT_SENT)
+        if status >= 500 and (self._in_transaction or not self._profile.stores_5xx):
+            raise Unstored(status, Certainty.AMBIGUOUS)
+        body = None if self._tape is None else bytes(self._tape)
+        return stored(status, self._start["headers"], body, self._keeping.headers)
+
+    async def _call(self) -> None:
+        await self._app(self._scope, self._receive, self._send)
+
+    def _at_the_end(self, task: asyncio.Task[None]) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    async def _not_answered(self, task: asyncio.Task[None]) -> dict[str, Any]:
+        """The app has ended and its response has not. Its own error, if it raised one, still goes to the server: see `rest`."""
+        error = task.exception() if not task.cancelled() else asyncio.CancelledError()
+        if not self._profile.stores_5xx or self._in_transaction or isinstance(error, asyncio.CancelledError):
+            raise error or RuntimeError("the app returned without completing its response")
+        if not self.left:
+            self._start = {"type": "http.response.start", "status": INTERNAL.status, "headers": list(INTERNAL.headers)}
+            self._held, self._complete = Spooled(self._keeping.memory_max), True
+            await self._held.add(INTERNAL.body)
+        return stored(INTERNAL.status, INTERNAL.headers, INTERNAL.body, self._keeping.headers)
+
+    # ------------------------------------------------------------ what the app sees
+
+    async def _receive(self) -> Message:
+        """The body that was read before; after it, nothing until the response is out."""
+        if not self._read_all:
+            piece, self._read_all = await self._body.piece(self._read)
+            self._read += len(piece)
+            return {"type": "http.request", "body": piece, "more_body": not self._read_all}
+        await asyncio.wait([self._delivered])
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        match message["type"]:
+            case "http.response.start":
+                # A copy of its own: a middleware outside may write into the list that it gets, and that is not what the app said.
+                self._start = dict(message, headers=[(name, value) for name, value in message.get("headers", ())])
+                lengths = [value for name, value in self._start["headers"] if name.lower() == b"content-length"]
+                self._length_left = int(lengths[0]) if lengths else None
+            case "http.response.body" if self._start is None:
+                raise RuntimeError("the app sent a body before it started its response")
+            case "http.response.body" if not self._complete:
+                await self._take(message.get("body", b""), more=message.get("more_body", False))
+            case _:
+                pass  # trailers, pushes, hints: we did not offer them
+
+    async def _take(self, piece: bytes, *, more: bool) -> None:
+        if self._tape is not None:
+            self._tape += piece
+            if len(self._tape) > self._keeping.response_max:
+                self._tape = None
+        await self._held.add(piece)
+        if self._length_left is not None:
+            self._length_left -= len(piece)
+        if not more:
+            self._complete = True
+            self._ended.set_result(None)
+            await self._delivered
+        elif not self._in_transaction and (self._length_left is None or self._length_left > 0):
+            await self._let_go(more=True)
+
+    # ------------------------------------------------------------ what the client gets
+
+    async def _let_go(self, *, more: bool) -> None:
+        held, self._held = self._held, Spooled(self._keeping.memory_max)
+        if not self.left:
+            assert self._start is not None
+            self.left = True
+            await self._tell(dict(self._start, headers=list(self._start["headers"])))
+        sent, last = 0, False
+        while not last:
+            piece, last = await held.piece(sent)
+            sent += len(piece)
+            await self._tell({"type": "http.response.body", "body": piece, "more_body": more or not last})
+        held.close()
+
+    async def _tell(self, message: Message) -> None:
+        if not self._gone:
+            try:
+                await self._client(message)
+            except OSError:  # the client is gone: the outcome is the same
+                self._gone = True
+
+    async def deliver(self) -> None:
+        """The outcome is written down: the rest of the response may leave, and the app may go on."""
+        if self._complete:
+            await self._let_go(more=False)
+        if not self._delivered.done():
+            self._delivered.set_result(None)
+
+    def withhold(self) -> None:
+        """The response is not true any more: the app is told so where it awaits its end."""
+        if self._complete and not self._delivered.done():
+            self._delivered.set_exception(Undone("its response was not delivered: what it says did not become the outcome"))
+
+    def raised(self, error: BaseException) -> bool:
+        """Is this the app's own error? Then `rest` raises it, where the server expects it."""
+        task = self._task
+        return task is not None and task.done() and not task.cancelled() and task.exception() is error
+
+    async def rest(self) -> None:
+        """Whatever the app does after its response: background tasks, and its errors."""
+        if self._task is not None:
+            with contextlib.suppress(Undone):
+                await self._task
+
+    async def _stop(self) -> None:
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def close(self) -> None:
+        """Nothing of it stays: neither the task nor a file."""
+        if not self._delivered.done():
+            self._delivered.cancel()
+        await self._stop()
+        self._held.close()

@@ -1,0 +1,150 @@
+"""What a request asks for: two requests that ask for the same have the same fingerprint, however they were written down.
+
+    JSON            its canonical form: spaces, the order of members and 1.0 for 1 do not matter; null and absent are two things
+    multipart       the parts, byte for byte; the boundary, which is drawn anew for each attempt, does not matter
+    anything else   the bytes; so is JSON that does not fit into memory, unless members of it were chosen
+
+What looks like JSON and is none, or has a member twice, or numbers that no canonical form has, is compared byte for byte: a difference that
+does not matter is then a conflict, which is told; two requests are never taken for one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import re
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+from msgspec import Struct
+
+from effectonce._core.canonical import NotCanonical, canonical, fingerprint
+from effectonce.http._spooled import PIECE
+
+_JSON = re.compile(r"application/(?:[^;]*\+)?json")
+_BOUNDARY = re.compile(r'boundary=(?:"([^"]+)"|([^";\s]+))', re.IGNORECASE)
+
+
+class Fields(Struct, frozen=True):
+    """Which members of a JSON object count. A path such as `payment.amount` leads through objects."""
+
+    include: tuple[str, ...] = ()  # none: all of them
+    exclude: tuple[str, ...] = ()
+
+    @property
+    def chosen(self) -> bool:
+        return bool(self.include or self.exclude)
+
+
+class Asked(Struct, frozen=True):
+    """The part of a request that says what it wants, without its body."""
+
+    path: str
+    query: str
+    content_type: str
+    content_encoding: str
+
+
+def fingerprint_of(asked: Asked, body: bytes | mmap.mmap, fields: Fields, secret: bytes) -> str:
+    """The digest of everything that must match when a key comes again."""
+    form, content_type, digest = _digest(asked, body, fields)
+    document = [asked.path, asked.query, content_type, asked.content_encoding, form, digest]
+    return fingerprint(canonical(document), secret)
+
+
+def _digest(asked: Asked, body: bytes | mmap.mmap, fields: Fields) -> tuple[str, str, str]:
+    """How the body was read, its type as far as it matters, and its digest."""
+    media, parameters = _media(asked.content_type)
+    if _JSON.fullmatch(media) and (isinstance(body, bytes) or fields.chosen):
+        written = _canonical_json(body[:], fields)
+        if written is not None:
+            return "json", media, hashlib.sha256(written).hexdigest()
+    boundary = _BOUNDARY.search(parameters)
+    if media.startswith("multipart/") and boundary is not None:
+        digest = _parts(body, (boundary[1] or boundary[2]).encode("latin-1", "replace"))
+        if digest is not None:
+            return "parts", media + _BOUNDARY.sub("", parameters), digest
+    return "bytes", asked.content_type, hashlib.sha256(body).hexdigest()
+
+
+def _media(content_type: str) -> tuple[str, str]:
+    media, _, parameters = content_type.partition(";")
+    return media.strip().lower(), parameters.strip()
+
+
+# ---------------------------------------------------------------- JSON
+
+
+def _canonical_json(body: bytes, fields: Fields) -> bytes | None:
+    """None: this is not JSON that everybody reads alike."""
+    try:
+        return canonical(_chosen(_read(body.decode()), fields))
+    except (ValueError, ArithmeticError, RecursionError, NotCanonical):  # some exponents are beyond any Decimal
+        return None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("a member comes twice, and readers disagree about which one counts")
+    return made
+
+
+def _number(text: str) -> float | Decimal:
+    """A float, unless digits would be lost: whoever reads decimals tells those apart."""
+    value = float(text)
+    return value if Decimal(repr(value)) == Decimal(text) else Decimal(text)
+
+
+def _constant(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
+
+
+_read = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_constant).decode
+
+
+def _chosen(document: Any, fields: Fields) -> Any:
+    if not fields.chosen or not isinstance(document, dict):
+        return document
+    if fields.include:
+        document = {path: found for path in fields.include for found in _at(document, path.split("."))}
+    for path in fields.exclude:
+        document = _without(document, path.split("."))
+    return document
+
+
+def _at(document: Any, path: list[str]) -> Iterable[Any]:
+    """What stands there, if something does: null is something."""
+    for name in path:
+        if not isinstance(document, Mapping) or name not in document:
+            return
+        document = document[name]
+    yield document
+
+
+def _without(document: Any, path: list[str]) -> Any:
+    if not isinstance(document, Mapping) or path[0] not in document:
+        return document
+    rest = {name: value for name, value in document.items() if name != path[0]}
+    return rest if len(path) == 1 else {**rest, path[0]: _without(document[path[0]], path[1:])}
+
+
+# ---------------------------------------------------------------- multipart
+
+
+def _parts(body: bytes | mmap.mmap, boundary: bytes) -> str | None:
+    """Digest what stands between the boundaries, each piece behind its length. None: this is not multipart."""
+    delimiter, opening, digest = b"\r\n--" + boundary, b"--" + boundary, hashlib.sha256()
+    if body[: len(opening)] != opening:
+        return None
+    start = len(opening)
+    while (end := body.find(delimiter, start)) >= 0:
+        digest.update(b"%d:" % (end - start))
+        for at in range(start, end, PIECE):
+            digest.update(body[at : min(end, at + PIECE)])
+        start = end + len(delimiter)
+    digest.update(b"end:")
+    digest.update(body[start:])
+    return digest.hexdigest()

@@ -1,0 +1,306 @@
+"""An API that is safe to retry: `Idempotency-Key` for any ASGI app.
+
+A request with a key is an effect, and the app is its tool: claimed, run, recorded and replayed by the same engine and in the same store as
+any other. What is asked, in this order, and what the answer may already cost:
+
+    is this an effect?      method and route; everything else goes to the app untouched
+    whose is it?            the tenant resolver, on every request: a replay is authorised like a first request
+    under which key?        400 if it is missing or malformed; nothing was read
+    what does it ask for?   the body is read to its end, within its limit; nothing is claimed, so a slow upload holds up nobody
+    run it, once            see `_exchange.py` for what leaves when
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NoReturn, assert_never
+
+from msgspec import Struct
+
+from effectonce._boundary import named
+from effectonce._core.codec import encode
+from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, OutOfPatience, Rejection, Replay
+from effectonce._core.keys import ByName, effect_key
+from effectonce._core.ops import Busy, Doubtful, Early, Expired, Latched, Mismatch, Request, Unavailable
+from effectonce._core.terms import Capability
+from effectonce._drive import Prepared
+from effectonce._tool import GuardedTool
+from effectonce.effect import EffectRef
+from effectonce.errors import ContractViolation, LeaseLost, StoreUnavailable
+from effectonce.guard import Guard
+from effectonce.http._answers import Answer, App, Receive, Scope, Send, kept_headers, refusal, replay
+from effectonce.http._exchange import Exchange, Keeping, Unstored
+from effectonce.http._fields import Malformed, bits, key_of
+from effectonce.http._fingerprint import Asked, Fields, fingerprint_of
+from effectonce.http._routes import METHODS, Route
+from effectonce.http._spooled import Spooled
+from effectonce.http.profiles import IETF, Profile, Trouble, profile_of
+from effectonce.policy import Contract, Downstream, Retry, kind_of, seconds
+
+__all__ = ["IdempotencyMiddleware", "Route"]
+
+HEADER = b"idempotency-key"
+SEEN = "effectonce.seen"  # in a scope that is an effect already: a middleware inside another one would wait for itself
+MEBIBYTE = 1 << 20
+Tenant = Callable[[Scope], "str | Awaitable[str | None] | None"]
+
+
+class _Refused(Exception):  # answered at once, by us
+    def __init__(self, trouble: Trouble, detail: str = "") -> None:
+        self.trouble, self.detail = trouble, detail
+
+
+class _Gone(Exception):
+    """The client left before it had said what it wants."""
+
+
+class _Served(Struct, frozen=True):
+    """A route, ready to be matched."""
+
+    route: Route
+    pattern: re.Pattern[str]
+    methods: frozenset[str]
+    required: bool
+    fields: Fields
+    tool: GuardedTool
+
+
+async def _run(exchange: Exchange) -> dict[str, Any]:
+    return await exchange.run()
+
+
+class IdempotencyMiddleware:
+    """Answer a request that is repeated under its `Idempotency-Key` with the response that it had, and run the app once.
+
+    *tenant* is asked on every request, before anything is looked up: it gets the ASGI scope and says whose request this is, or None if that
+    is not known, which is answered with 401; a PermissionError is answered with 403. *routes* are the requests that are effects; without
+    them, everything with one of *methods*. *profile* is `ietf`, `stripe_v1`, `stripe_v2` or a `Profile`. Requests of more than *body_max*
+    bytes are refused; of a response up to *response_max* bytes are kept, and those of its headers that are usual or in *headers*. At most
+    *memory_max* bytes of each are in memory. *docs* is where your clients can read about it. *name* keeps apart two apps that share a guard.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        guard: Guard,
+        *,
+        tenant: Tenant,
+        routes: Sequence[Route] | None = None,
+        methods: Sequence[str] = METHODS,
+        profile: str | Profile = IETF,
+        name: str = "http",
+        headers: Sequence[str] = (),
+        body_max: int = 10 * MEBIBYTE,
+        response_max: int = MEBIBYTE,
+        memory_max: int = MEBIBYTE // 4,
+        lease_s: float = 30.0,
+        deadline_s: float = 90.0,
+        docs: str = "",
+    ) -> None:
+        if not callable(tenant):
+            raise ContractViolation(
+                f"tenant={tenant!r}: give a function of the ASGI scope that says whose request it is. "
+                f"Without it, two customers could be shown each other's responses."
+            )
+        self.app, self.guard, self.tenant, self.profile = app, guard, tenant, profile_of(profile)
+        self._name, self._docs, self._body_max = named(name, "name"), docs, body_max
+        self._keeping = Keeping(kept_headers(headers), response_max, memory_max)
+        self._lease_s, self._deadline_s = lease_s, deadline_s
+        self._served = [self._serve(route) for route in (routes if routes is not None else (Route("*", methods),))]
+
+    def _serve(self, route: Route) -> _Served:
+        profile = self.profile
+        contract = Contract(
+            name=self._name if route.path == "*" else f"{self._name} {route.path}",
+            kind=kind_of(route.kind),
+            downstream=profile.downstream if route.downstream is None else Downstream.of(route.downstream),
+            window_s=profile.window_s if route.window is None else seconds(route.window),
+            tombstone_s=profile.tombstone_s,
+            lease_s=self._lease_s,
+            wait_s=profile.wait_s,
+            retry=Retry(attempts=1, deadline_s=self._deadline_s),
+        )
+        return _Served(
+            route,
+            route.pattern(),
+            frozenset(method.upper() for method in route.methods),
+            profile.required if route.required is None else route.required,
+            Fields(tuple(route.include), tuple(route.exclude)),
+            self.guard._host(contract, _run),  # noqa: SLF001  # the door for rooms that make their own requests
+        )
+
+    # ------------------------------------------------------------ a request
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        served = self._match(scope) if scope["type"] == "http" and SEEN not in scope else None
+        if served is None:
+            return await self.app(scope, receive, send)
+        lines = [value for name, value in scope["headers"] if name == HEADER]
+        if not lines and not served.required:
+            return await self.app(scope, receive, send)
+        body = Spooled(self._keeping.memory_max)
+        try:
+            tenant = await self._tenant(scope)
+            key = self._key(lines)
+            await self._read(scope, receive, body)
+            await self._once(served, scope, tenant, key, body, send)
+        except _Refused as refused:
+            await refusal(self.profile, refused.trouble, refused.detail, self._docs).deliver(send)
+        except _Gone:
+            pass
+        finally:
+            body.close()
+        return None
+
+    def _match(self, scope: Scope) -> _Served | None:
+        for served in self._served:
+            if scope["method"] in served.methods and served.pattern.fullmatch(scope["path"]) is not None:
+                return served
+        return None
+
+    async def _tenant(self, scope: Scope) -> str:
+        try:
+            tenant = self.tenant(scope)
+            if inspect.isawaitable(tenant):
+                tenant = await tenant
+        except PermissionError:
+            raise _Refused(Trouble.NOT_ALLOWED) from None
+        if tenant is None:
+            raise _Refused(Trouble.NOT_AUTHENTICATED)
+        return named(tenant, "tenant")
+
+    def _key(self, lines: Sequence[bytes]) -> str:
+        if not lines:
+            raise _Refused(Trouble.KEY_MISSING)
+        profile = self.profile
+        try:
+            key = key_of(lines, strict=profile.strict)
+        except Malformed as error:
+            raise _Refused(Trouble.KEY_MALFORMED, f"{_sentence(str(error))}") from None
+        if not profile.length_min <= len(key) <= profile.length_max:
+            detail = f"It has {len(key)} characters; {profile.length_min} to {profile.length_max} are allowed."
+            raise _Refused(Trouble.KEY_MALFORMED, detail)
+        if bits(key) < profile.bits_min:
+            raise _Refused(Trouble.KEY_MALFORMED, "It is too easy to guess: use a random one, such as a UUID.")
+        return key
+
+    async def _read(self, scope: Scope, receive: Receive, body: Spooled) -> None:
+        """The whole body; not one byte more than is allowed."""
+        announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+        if announced.isdigit() and int(announced[:20]) > self._body_max:
+            self._too_large()
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _Gone
+            await body.add(message.get("body", b""))
+            if body.size > self._body_max:
+                self._too_large()
+            more = message.get("more_body", False)
+
+    def _too_large(self) -> NoReturn:
+        raise _Refused(Trouble.BODY_TOO_LARGE, f"At most {self._body_max} bytes are allowed.")
+
+    # ------------------------------------------------------------ an effect
+
+    async def _once(self, served: _Served, scope: Scope, tenant: str, key: str, body: Spooled, send: Send) -> None:
+        fingerprint = await self._fingerprint(served, scope, body)
+        in_transaction = served.tool.terms.downstream is Capability.TRANSACTION
+        exchange = Exchange(self.app, _plain(scope), body, send, self.profile, self._keeping, in_transaction=in_transaction)
+        prepared = _prepared(served, scope, tenant, key, fingerprint, exchange)
+        try:
+            ending = await served.tool.arun(prepared)
+            answer = await self._conclude(ending, exchange, prepared.ref)
+            if answer is not None:
+                exchange.withhold()
+                await answer.deliver(send)
+            await exchange.rest()
+        finally:
+            await exchange.close()
+
+    async def _fingerprint(self, served: _Served, scope: Scope, body: Spooled) -> str:
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        asked = Asked(
+            _exactly(scope["path"]),
+            scope["query_string"].decode("latin-1"),
+            headers.get(b"content-type", ""),
+            headers.get(b"content-encoding", ""),
+        )
+        secret = served.tool.house.secret
+        if body.in_memory:
+            return fingerprint_of(asked, body.view(), served.fields, secret)
+        return await asyncio.to_thread(fingerprint_of, asked, body.view(), served.fields, secret)
+
+    async def _conclude(self, ending: Ending, exchange: Exchange, effect: EffectRef) -> Answer | None:
+        """How the call ended, as a response. None: the app's own is on its way."""
+        trouble: Trouble
+        match ending:
+            case Fresh():
+                await exchange.deliver()
+                return None
+            case NothingSent(Unstored()) | GaveUp(Unstored()) | Lost(Unstored()):
+                await exchange.deliver()  # whatever became of the record: this is what the app says
+                return None
+            case NothingSent(error) | GaveUp(error) | Lost(error) | Rejection(error):
+                if exchange.raised(error):
+                    return None
+                if not isinstance(error, StoreUnavailable):
+                    raise error
+                trouble = Trouble.STORE_UNAVAILABLE
+            case Replay() | Fenced() if exchange.left:
+                exchange.withhold()
+                raise LeaseLost(
+                    f"{effect}: its response was cut off, because another caller owns the record now.", effect=effect
+                )
+            case Replay(recorded):
+                answer = replay(recorded)
+                if isinstance(answer, Answer):
+                    return answer
+                trouble = answer
+            case Busy() | Latched() | Fenced():
+                trouble = Trouble.IN_FLIGHT
+            case Mismatch():
+                trouble = Trouble.CONFLICT
+            case Doubtful():
+                trouble = Trouble.IN_DOUBT
+            case Expired():
+                trouble = Trouble.EXPIRED
+            case Unavailable() | OutOfPatience() | Early():
+                trouble = Trouble.STORE_UNAVAILABLE
+            case _:
+                assert_never(ending)
+        return refusal(self.profile, trouble, docs=self._docs, effect=effect)
+
+
+def _prepared(served: _Served, scope: Scope, tenant: str, key: str, fingerprint: str, exchange: Exchange) -> Prepared:
+    tool, method = served.tool, scope["method"]
+    route = _exactly(scope["path"]) if served.route.path.endswith("*") else served.route.path
+    identity = effect_key(tenant, "", tool.contract.name, b"", ByName((method, route, key)), tool.house.secret)
+    path = scope["path"].encode("utf-8", "replace").decode()
+    where = f"{method} {path}"
+    request = Request(identity, fingerprint, tool.terms, tenant, where, "", encode({"method": method, "path": path}))
+    return Prepared(request, EffectRef(tool.contract.name, identity, tenant, where), (exchange,), {})
+
+
+def _exactly(path: str) -> str:
+    """A path as text that everything can carry. Two paths are never one, not even those that no UTF-8 is behind."""
+    return path.encode("utf-8", "surrogatepass").decode("latin-1")
+
+
+def _plain(scope: Scope) -> Scope:
+    """As the app may see it: what it says is stored as it is, so it is not compressed for one client, and not sent past us."""
+    scope[SEEN] = True
+    scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]
+    if scope.get("extensions"):
+        scope["extensions"] = {
+            name: value for name, value in scope["extensions"].items() if not name.startswith("http.response.")
+        }
+    return scope
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."

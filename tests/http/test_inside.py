@@ -1,0 +1,272 @@
+"""Inside the handler: one key for everything it calls, steps that are not done twice, and writes that commit with the record."""
+
+import asyncio
+import sqlite3
+
+import pytest
+
+from effectonce import Guard, StoreUnavailable, current_effect
+from effectonce.http.asgi import Route
+from effectonce.stores import sqlite
+from effectonce.stores.base import RolledBack
+from effectonce.stores.memory import MemoryStore
+from effectonce.stores.postgres import PostgresStore
+from effectonce.stores.sqlite import SqliteStore
+from tests.http.helpers import Shop, answer, ask, guarded, run
+
+# ---------------------------------------------------------------- recovery points
+
+
+def test_guarded_tools_in_a_handler_are_steps_of_the_request():
+    """The first attempt fails after its first step; the second one replays that step and goes on."""
+    guard, done = Guard(MemoryStore(), cache=0), []
+
+    @guard.tool(kind="write", downstream="none")
+    async def charge(amount: int) -> str:
+        done.append(("charge", current_effect().downstream_key))
+        return f"charge {len(done)}"
+
+    @guard.tool(kind="write", downstream="none")
+    async def ship(receipt: str) -> str:
+        done.append(("ship", receipt))
+        return "shipped"
+
+    async def fails_between(_scope, _receive, send):
+        await charge(1)
+        await answer(send, 500, b"crashed between the steps")
+
+    async def whole(_scope, _receive, send):
+        receipt = await charge(1)
+        await ship(receipt)
+        await answer(send, 201, receipt.encode())
+
+    async def main():
+        app = guarded(Shop(fails_between, whole, whole), guard, profile="stripe_v2")
+        return [await ask(app) for _ in range(3)], await ask(app, key="5c0f3a52-54b2-4d6e-9a0f-6f3b7b0f2e11")
+
+    seen, other = run(main)
+
+    assert [(s.status, s.body) for s in seen[1:]] == [(201, b"charge 1")] * 2
+    assert other.body == b"charge 3"
+    assert [step for step, _ in done] == ["charge", "ship", "charge", "ship"]
+    assert done[0][1] != done[2][1]
+
+
+def test_a_step_in_doubt_keeps_the_request_from_doing_something_else():
+    guard, done = Guard(MemoryStore(), cache=0), []
+
+    @guard.tool(kind="write", downstream="none")
+    async def charge(amount: int) -> str:
+        done.append("charge")
+        raise TimeoutError
+
+    @guard.tool(kind="write", downstream="none")
+    async def charge_elsewhere(amount: int) -> str:
+        done.append("elsewhere")
+        return "charged"
+
+    async def first(_scope, _receive, _send):
+        await charge(1)
+
+    async def second(_scope, _receive, send):
+        await answer(send, 201, (await charge_elsewhere(1)).encode())
+
+    async def main():
+        app = guarded(Shop(first, second), guard, profile="stripe_v2")
+        return [await ask(app) for _ in range(2)]
+
+    seen = run(main)
+
+    assert done == ["charge"]
+    assert [type(s.raised).__name__ for s in seen] == ["InDoubt", "InDoubt"]
+
+
+# ---------------------------------------------------------------- transactions
+
+TRANSACTION = [Route("/pay", downstream="transaction")]
+
+
+def booking(*, then):
+    """Books in the transaction of the request, then answers or raises *then*."""
+
+    async def handler(_scope, _receive, send):
+        connection = current_effect().connection
+        done = connection.execute("INSERT INTO bookings VALUES (1)")
+        if asyncio.iscoroutine(done):
+            await done
+        if isinstance(then, BaseException):
+            raise then
+        await answer(send, then, b"booked")
+
+    return handler
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def ledger(request, tmp_path):
+    """A store, and how many bookings its database holds."""
+    if request.param == "sqlite":
+        path = tmp_path / "shop.db"
+        with sqlite3.connect(path) as connection:
+            connection.execute("CREATE TABLE bookings (amount INTEGER)")
+        connection.close()
+
+        def count():
+            reader = sqlite3.connect(path)
+            try:
+                return reader.execute("SELECT count(*) FROM bookings").fetchone()[0]
+            finally:
+                reader.close()
+
+        store = SqliteStore(path)
+    else:
+        server = request.getfixturevalue("postgres")
+        url = server.database()
+        server.execute("CREATE TABLE bookings (amount INTEGER)", url)
+
+        def count():
+            return server.execute("SELECT count(*) FROM bookings", url)[0][0]
+
+        store = PostgresStore(url)
+    yield store, count
+    store.close()
+
+
+def booked(store, *script, times=2, **settings):
+    async def main():
+        app = guarded(Shop(*script), Guard(store, cache=0), **({"routes": TRANSACTION} | settings))
+        return [await ask(app) for _ in range(times)]
+
+    return run(main)
+
+
+def test_the_handlers_writes_commit_with_the_record(ledger):
+    store, count = ledger
+
+    first, again = booked(store, booking(then=201))
+
+    assert (first.status, again.status, again.body, again.replayed) == (201, 201, b"booked", True)
+    assert count() == 1
+
+
+@pytest.mark.parametrize("then", [500, 422, 404, RuntimeError("a bug after the insert")], ids=repr)
+@pytest.mark.parametrize("profile", ["ietf", "stripe_v1"])
+def test_what_fails_is_rolled_back_and_runs_again(ledger, then, profile):
+    store, count = ledger
+
+    first, second, again = booked(store, booking(then=then), booking(then=201), times=3, profile=profile)
+
+    assert first.raised is then if isinstance(then, Exception) else first.status == then
+    assert [(s.status, s.replayed) for s in (second, again)] == [(201, False), (201, True)]
+    assert count() == 1
+
+
+def test_nothing_leaves_before_the_commit(ledger):
+    store, count = ledger
+
+    async def streaming(_scope, _receive, send):
+        done = current_effect().connection.execute("INSERT INTO bookings VALUES (1)")
+        if asyncio.iscoroutine(done):
+            await done
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(3):
+            await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
+        await send({"type": "http.response.body", "body": b"end"})
+
+    async def main():
+        told = []
+
+        async def look(_message):
+            told.append(count())
+
+        app = guarded(Shop(streaming), Guard(store, cache=0), routes=TRANSACTION, memory_max=1000)
+        return told, await ask(app, on_send=look)
+
+    told, seen = run(main)
+
+    assert set(told) == {1}
+    assert len(seen.body) == 300_003
+    assert seen.complete
+
+
+def test_a_commit_that_fails_is_told_as_nothing_done_and_the_app_does_not_go_on(tmp_path, monkeypatch):
+    path, background = tmp_path / "shop.db", []
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE bookings (amount INTEGER)")
+    connection.close()
+    store = SqliteStore(path)
+    commits = []
+    book = booking(then=201)
+
+    async def handler(scope, receive, send):
+        await book(scope, receive, send)
+        background.append("mail")
+
+    owner = sqlite._AsyncTransaction
+    original = owner.commit
+
+    async def failing(self):
+        commits.append(1)
+        if len(commits) == 1:
+            raise RolledBack("the disk is full")
+        await original(self)
+
+    monkeypatch.setattr(owner, "commit", failing)
+
+    first, second = booked(store, handler, handler)
+    store.close()
+
+    assert (first.status, first.json["code"], first.raised) == (503, StoreUnavailable.code, None)
+    assert (second.status, background) == (201, ["mail"])
+
+
+def test_a_cancelled_request_ends_its_handler_before_its_transaction(ledger):
+    store, count = ledger
+
+    async def main():
+        ended = []
+
+        async def slow(_scope, _receive, _send):
+            connection = current_effect().connection
+            try:
+                await asyncio.Event().wait()
+            finally:
+                done = connection.execute("INSERT INTO bookings VALUES (1)")
+                ended.append(await done if asyncio.iscoroutine(done) else done)
+
+        shop = Shop(slow)
+        task = asyncio.create_task(ask(guarded(shop, Guard(store, cache=0), routes=TRANSACTION)))
+        await shop.started.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return len(ended)
+
+    assert run(main) == 1
+    assert count() == 0
+
+
+def test_a_commit_that_nobody_can_confirm_is_not_told_as_done(tmp_path, monkeypatch):
+    class Leaving(SqliteStore):
+        away = False
+
+        async def aapply(self, op):
+            if self.away:
+                raise StoreUnavailable("away")
+            return await super().aapply(op)
+
+    store, told = Leaving(tmp_path / "shop.db"), []
+
+    async def lost(self):
+        store.away = True
+        raise StoreUnavailable("the answer to COMMIT was lost")
+
+    async def handler(_scope, _receive, send):
+        await answer(send, 201, b"booked")
+        told.append("gone on")
+
+    monkeypatch.setattr(sqlite._AsyncTransaction, "commit", lost)
+
+    (seen,) = booked(store, handler, times=1)
+    store.close()
+
+    assert (seen.status, seen.headers["retry-after"], seen.raised, told) == (503, "1", None, [])
+    assert b"booked" not in seen.body
