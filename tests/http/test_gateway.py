@@ -304,6 +304,31 @@ def test_an_upstream_that_does_not_answer_in_time_is_a_doubt(built, order):
     assert len(street.effects(order)) == 1
 
 
+@pytest.mark.parametrize("sent", [0, 10])
+def test_an_answer_that_breaks_off_is_not_taken_for_a_whole_one(built, order, sent):
+    street = built()
+
+    try:
+        lost = street.post(order, breaks=sent)
+    except httpx.RemoteProtocolError:
+        lost = None
+    street.api.wait()
+    street.start_api()
+
+    assert lost is None or lost.json()["code"] == "UPSTREAM_BROKE_OFF"
+    assert street.post(order, breaks=sent).json()["code"] == "OUTCOME_UNKNOWN"
+    assert len(street.effects(order)) == 1
+
+
+def test_an_answer_without_end_ends_when_nobody_listens(street):
+    headers = {"authorization": "Bearer alice-secret"}
+
+    with httpx.stream("GET", f"{street.url}/endless", headers=headers) as response:
+        next(response.iter_raw())
+
+    until(lambda: street.effects("left"), "the API saw that nobody listens")
+
+
 # ---------------------------------------------------------------- the policy
 
 
@@ -359,6 +384,27 @@ def test_an_open_circuit_keeps_requests_away_and_says_when_to_come_again(built, 
     assert street.effects(order) == []
 
 
+def test_a_retry_budget_that_is_empty_ends_the_retries(built, order):
+    street = built(more="[budget]\ncapacity = 5\nearns = 0")
+
+    street.post(order, status=429)
+    street.post("another", key=str(uuid.uuid4()), status=429)
+
+    assert (len(street.effects(order)), len(street.effects("another"))) == (2, 1)
+
+
+def test_what_a_client_does_wrong_does_not_open_the_circuit(built):
+    street = built(failures=1)
+    headers = {"authorization": "Bearer alice-secret"}
+
+    large = httpx.put(f"{street.url}/x", headers=headers, content=iter([b"x" * 60_000] * 2))
+    with socket.create_connection(("127.0.0.1", street.port)) as client:
+        client.sendall(request(method="PUT", more="X-Long: 1\r\n", body="x" * 50).replace(b"-Length: 50", b"-Length: 90"))
+    after = httpx.get(f"{street.url}/x", headers=headers)
+
+    assert (large.status_code, after.status_code) == (413, 200)
+
+
 # ---------------------------------------------------------------- what the upstream is told
 
 
@@ -411,6 +457,21 @@ def test_a_read_passes_without_a_key_and_a_body_of_any_method_is_streamed(street
     assert (read.status_code, read.json()["query"]) == (200, "x=1")
     assert (put.status_code, put.json()["size"]) == (200, 90_000)
     assert dict(put.json()["headers"])["transfer-encoding"] == "chunked"
+
+
+def test_a_key_of_the_clients_own_does_not_reach_the_upstream_by_another_method(street):
+    headers = {"authorization": "Bearer alice-secret", "x-key": "forged", "idempotency-key": "mine"}
+
+    told = dict(httpx.put(f"{street.url}/x", headers=headers).json()["headers"])
+
+    assert "x-key" not in told
+    assert told["idempotency-key"] == "mine"
+
+
+def test_a_head_has_no_body(street):
+    seen = httpx.head(f"{street.url}/x", headers={"authorization": "Bearer alice-secret"})
+
+    assert (seen.status_code, seen.content, seen.headers["x-shop"]) == (200, b"", "7")
 
 
 # ---------------------------------------------------------------- the doors

@@ -35,9 +35,25 @@ def do(asked, key):
     os.close(ledger)
 
 
+async def break_off(send, sent):
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"100")]})
+    await send({"type": "http.response.body", "body": b"x" * sent, "more_body": True})
+    os._exit(9)
+
+
+async def endless(receive, send):
+    """A stream without end: a line in the ledger when the one who listened is gone."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    left = asyncio.ensure_future(receive())
+    while not left.done():
+        await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": True})
+        await asyncio.sleep(0)
+    do({"order": "left"}, "-")
+
+
 async def app(scope, receive, send):
     if scope["type"] == "lifespan":
-        return
+        return None
     body, more = b"", True
     while more:
         message = await receive()
@@ -51,6 +67,10 @@ async def app(scope, receive, send):
             await asyncio.to_thread(pass_gate, asked["gate"])
         if asked.get("dies"):
             os._exit(9)
+        if "breaks" in asked:
+            await break_off(send, asked["breaks"])
+    if scope["path"] == "/base/endless":
+        return await endless(receive, send)
     seen = {
         "target": scope["raw_path"].decode(),
         "query": scope["query_string"].decode(),
@@ -61,3 +81,4 @@ async def app(scope, receive, send):
     said += [(b"retry-after", str(asked["retry_after"]).encode())] if "retry_after" in asked else []
     await send({"type": "http.response.start", "status": asked.get("status", 200), "headers": said})
     await send({"type": "http.response.body", "body": orjson.dumps(seen)})
+    return None

@@ -93,6 +93,10 @@ class Gone(Exception):
     """The client left before it had said what it wants."""
 
 
+class BrokenOff(Exception):
+    """The upstream began to answer, and did not end."""
+
+
 class _Troubled(Exception):
     """An attempt that could have gone better."""
 
@@ -275,9 +279,9 @@ def end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:
 def _onward(scope: Scope, settings: UpstreamSettings, url: httpx.URL, key: str | None) -> list[tuple[bytes, bytes]]:
     """What the upstream is told: as the client said it, for its own host, under our key, and who the client was."""
     chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
-    dropped = {b"host"} | (set() if settings.trust_forwarded else FORWARDED)
+    dropped = {b"host", settings.key_header.lower().encode()} | (set() if settings.trust_forwarded else FORWARDED)
     if key is not None:
-        dropped |= {b"idempotency-key", settings.key_header.lower().encode()}
+        dropped |= {b"idempotency-key"}
     headers = [(name, value) for name, value in end_to_end(scope["headers"]) if name not in dropped]
     headers.insert(0, (b"host", url.netloc))
     if chunked:
@@ -314,6 +318,8 @@ async def _hand_back(response: httpx.Response, receive: Receive, send: Send) -> 
             if left.done():
                 return
         await send({"type": "http.response.body", "body": b""})
+    except httpx.TransportError as error:
+        raise BrokenOff(f"the upstream began to answer, and broke off: {error}") from error
     finally:
         left.cancel()
         await response.aclose()

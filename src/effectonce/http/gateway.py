@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from effectonce.circuit import Circuit
 from effectonce.guard import Guard
-from effectonce.http._answers import Receive, Scope, Send, refusal
+from effectonce.http._answers import Message, Receive, Scope, Send, refusal
 from effectonce.http._gateway_settings import Settings, Tenants, TenantSettings, read_settings
 from effectonce.http._problems import problem
-from effectonce.http._upstream import Gone, TooLarge, Unreached, Upstream, UpstreamSettings
+from effectonce.http._upstream import BrokenOff, Gone, TooLarge, Unreached, Upstream, UpstreamSettings
 from effectonce.http.asgi import IdempotencyMiddleware
 from effectonce.http.profiles import Trouble
 
@@ -94,11 +94,22 @@ class Gateway:
             await self._pass(scope, receive, send)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def tell(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, tell)
         except Unreached as error:
             after_s = self._profile.retry_after_s if error.retry_after_s is None else error.retry_after_s
             await problem("UPSTREAM_UNREACHED", retry_after_s=after_s).deliver(send)
+        except BrokenOff:
+            if started:
+                raise  # the server breaks off as well: nobody takes it for the whole answer
+            await problem("UPSTREAM_BROKE_OFF").deliver(send)
         except TooLarge:
             await self._say(Trouble.BODY_TOO_LARGE, send)
         except Gone:
