@@ -74,8 +74,8 @@ class Street:
 
     def start_api(self, *more):
         environment = {"API_LEDGER": str(self.ledger), "API_HONOURS": str(int(self.honours))}
-        command = ["-m", "uvicorn", "tests.http.upstream:app", "--port", str(self.upstream_port), *more]
-        self.api = started(command, self.folder, "api.log", **environment)
+        command = ["-m", "uvicorn", "tests.http.upstream:app", "--no-proxy-headers", "--port", str(self.upstream_port)]
+        self.api = started([*command, *more], self.folder, "api.log", **environment)
         until(lambda: self._listens(self.api, self.upstream_port), "the API")
 
     def start_gateway(self, *more):
@@ -466,6 +466,14 @@ def test_a_key_of_the_clients_own_does_not_reach_the_upstream_by_another_method(
 
     assert "x-key" not in told
     assert told["idempotency-key"] == "mine"
+
+
+def test_a_write_that_the_upstream_cannot_recognise_goes_over_a_connection_of_its_own(street, order):
+    with httpx.Client(headers={"authorization": "Bearer alice-secret"}) as client:
+        reads = {client.get(f"{street.url}/x").json()["client_port"] for _ in range(3)}
+    writes = {street.post(str(uuid.uuid4())).json()["client_port"] for _ in range(3)}
+
+    assert (len(reads), len(writes)) == (1, 3)
 
 
 def test_a_head_has_no_body(street):

@@ -76,6 +76,7 @@ async def app(scope, receive, send):
         "query": scope["query_string"].decode(),
         "headers": headers,
         "size": len(body),
+        "client_port": scope["client"][1],
     }
     said = [(b"content-type", b"application/json"), (b"connection", b"x-private"), (b"x-private", b"1"), (b"x-shop", b"7")]
     said += [(b"retry-after", str(asked["retry_after"]).encode())] if "retry_after" in asked else []

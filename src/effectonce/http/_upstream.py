@@ -263,7 +263,7 @@ def _verify(settings: UpstreamSettings) -> ssl.SSLContext | bool:
 
 def _transport(verify: ssl.SSLContext | bool, connections: int, *, kept: int) -> httpx.AsyncHTTPTransport:  # noqa: FBT001
     limits = httpx.Limits(max_connections=connections, max_keepalive_connections=kept)
-    return httpx.AsyncHTTPTransport(verify=verify, trust_env=False, limits=limits)
+    return httpx.AsyncHTTPTransport(verify=verify, limits=limits)
 
 
 # ---------------------------------------------------------------- headers
