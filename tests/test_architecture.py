@@ -58,13 +58,16 @@ OPTIONAL = {
     "aiohttp",
     "anthropic",
     "botocore",
+    "fastapi",
     "google",
     "httpx2",
     "openai",
     "requests",
+    "starlette",
     "stripe",
     "tenacity",
     "urllib3",
+    "uvicorn",
 }
 
 
@@ -124,6 +127,10 @@ def test_nothing_stored_can_run(path):
     assert not tops & {"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 
 
+def test_importing_effectonce_does_not_import_http():
+    assert _printed("import effectonce, sys; print([m for m in sys.modules if m.startswith('effectonce.http')])") == "[]"
+
+
 def test_importing_effectonce_imports_no_driver_and_no_optional_library():
     code = f"import effectonce, sys; print(sorted(set(sys.modules) & {OPTIONAL!r}))"
     assert _printed(code) == "[]"
@@ -135,9 +142,11 @@ def test_importing_effectonce_leaves_what_few_need_for_later():
     assert _printed(code) == "set()"
 
 
-@pytest.mark.parametrize("path", sorted((SOURCE / "integrations").glob("[a-z]*.py")), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "path", [p for name in ("http", "integrations") for p in sorted((SOURCE / name).glob("[a-z]*.py"))], ids=lambda p: p.name
+)
 def test_an_integration_imports_no_optional_library(path):
-    code = f"import effectonce.integrations.{path.stem}, sys; print(sorted(set(sys.modules) & {OPTIONAL!r}))"
+    code = f"import effectonce.{path.parent.name}.{path.stem}, sys; print(sorted(set(sys.modules) & {OPTIONAL!r}))"
     assert _printed(code) == "[]"
 
 

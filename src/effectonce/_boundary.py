@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from msgspec import Struct
 
 from effectonce._core.keys import Part, UnstableKey, check_stable
-from effectonce.effect import EffectRef
+from effectonce.effect import INSIDE, EffectRef
 from effectonce.errors import ContractViolation
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ def inside(effect: EffectRef) -> Boundary:
     return Boundary(
         tenant=effect.tenant,
         scope=effect.tool if outer is None else outer.scope,
-        step=f"inside {effect.key}",
+        step=f"{INSIDE}{effect.key}",
         permissions=frozenset() if outer is None else outer.permissions,
     )
 

@@ -171,6 +171,8 @@ def _checkable(hint: Any) -> Any:
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Is this an `async def`, also behind a partial or a callable object? Generators are neither colour."""
+    if isinstance(function, staticmethod):
+        function = function.__func__
     call = function if inspect.isroutine(function) else getattr(function, "func", None) or type(function).__call__
     if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
         raise TypeError(f"{getattr(function, '__name__', function)!r} is a generator: what is guarded returns one result")

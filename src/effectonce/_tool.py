@@ -178,12 +178,12 @@ class GuardedTool:
 
     def rescue(self, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What the fallback says to an error that it may speak for; without one, the error."""
-        if self.fallback_function is None:
+        if self.fallback_function is None or not isinstance(error, FALLBACK_FOR):
             raise error
         return self.fallback_function(error, *args, **kwargs)
 
     async def arescue(self, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        if self.fallback_function is None:
+        if self.fallback_function is None or not isinstance(error, FALLBACK_FOR):
             raise error
         return await self.fallback_function(error, *args, **kwargs)
 

@@ -42,7 +42,8 @@ class TurnBudget(Entered["TurnBudget"]):
 
     def _taken(self, refusal: str) -> None:
         if refusal:
-            raise GaveUp(f"No repair prompt: {refusal}.")
+            action = "Do not correct the answer again in this turn: use what there is, or end it."
+            raise GaveUp(f"No repair prompt: {refusal}.", retriable=False, corrective_action=action)
 
 
 def step_of(effect: EffectRef) -> str:

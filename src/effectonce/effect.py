@@ -10,6 +10,8 @@ from msgspec import Struct
 
 from effectonce._core.keys import downstream_key
 
+INSIDE = "inside "  # and the key of a running effect: the step of its own guarded calls
+
 
 class EffectRef(Struct, frozen=True):
     """Which effect an error or an outcome is about."""
@@ -23,12 +25,18 @@ class EffectRef(Struct, frozen=True):
     @property
     def reference(self) -> str:
         """A short name that is safe to show: enough to find the effect, not enough to forge its key."""
-        return f"eff_{self.key[-12:]}"
+        return _reference(self.key)
 
     def __str__(self) -> str:
-        where = "/".join(part for part in (self.scope, self.step) if part)
+        nested = self.step.startswith(INSIDE) and len(self.step) == len(INSIDE) + len(self.key)
+        step = f"{INSIDE}{_reference(self.step)}" if nested else self.step
+        where = "/".join(part for part in (self.scope, step) if part)
         name = f"{self.tool} {self.reference}" if self.key else self.tool
         return f"{name} ({where})" if where else name
+
+
+def _reference(key: str) -> str:
+    return f"eff_{key[-12:]}"
 
 
 class Effect(Struct, frozen=True):

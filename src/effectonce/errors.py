@@ -20,6 +20,7 @@ NotSent, Rejected          raised by tools to say what is certain; they are the 
 
 from __future__ import annotations
 
+import copyreg
 from typing import Any, ClassVar
 
 from effectonce._core.classify import OURS, Bucket, Certainty, Verdict
@@ -44,11 +45,17 @@ class EffectOnceError(Exception):
     ) -> None:
         super().__init__(message)
         self.effect = effect
+        if effect is not None and effect.key:
+            self.effectonce_of = effect.key  # if it ends an outer tool as well, it tells nothing about the outer effect
         self.retry_after_s = retry_after_s
         if corrective_action is not None:
             self.corrective_action = corrective_action
         if retriable is not None:
             self.retriable = retriable
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as it is: to make it anew would need all its arguments, and say some things twice."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     def as_model_error(self) -> dict[str, Any]:
         """What a model may see: enough to branch on, and never the key."""
@@ -133,6 +140,8 @@ class InDoubt(EffectOnceError):
 
     code = "OUTCOME_UNKNOWN"
     corrective_action = "Do not call again or try another way. Look the effect up downstream, or ask a person to settle it."
+    # Whatever its cause says about one request.
+    effectonce_verdict: ClassVar[Verdict] = Verdict(Bucket.UNKNOWN, Certainty.AMBIGUOUS, "it is in doubt", retry=False)
 
 
 class GaveUp(EffectOnceError):
@@ -146,7 +155,7 @@ class GaveUp(EffectOnceError):
     def __init__(self, message: str, *, verdict: Verdict | None = None, **data: Any) -> None:
         super().__init__(f"{message.rstrip()} {self.marker}", **data)
         # Whoever gave up has retried enough: no layer around it does it again.
-        given = Verdict(Bucket.UNKNOWN, Certainty.NOT_SENT) if verdict is None else verdict
+        given = Verdict(Bucket.UNKNOWN, Certainty.AMBIGUOUS) if verdict is None else verdict
         self.effectonce_verdict = given.but(
             retry=False, why="a layer inside has given up", retry_after_s=self.retry_after_s, matched=OURS
         )
@@ -168,6 +177,7 @@ class PartialSuccess(EffectOnceError):
     """Some of it happened. A tool raises this with what is done and what would put it right."""
 
     code = "PARTIAL_SUCCESS"
+    effectonce_verdict: ClassVar[Verdict] = Verdict(Bucket.UNKNOWN, Certainty.ACTED, "some of it happened", retry=False)
 
     def __init__(self, message: str, *, corrective_action: str, done: Any = None, **data: Any) -> None:
         super().__init__(message, corrective_action=corrective_action, **data)

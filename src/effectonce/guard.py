@@ -268,8 +268,8 @@ class Guard:
     def turn(self, scope: str, turn: Part, *, tenant: str | None = None, budget: Budget | None = None) -> TurnBudget:
         """One turn of an agent, from the user's words to the answer: all calls inside spend from one *budget*.
 
-        It is kept in the store, so whoever resumes the turn goes on with what is left. Each attempt costs two more round trips; known
-        outcomes cost nothing. What is used up ends calls with `GaveUp`.
+        It is kept in the store, so whoever resumes the turn goes on with what is left. An attempt costs one or two more round trips;
+        known outcomes cost nothing. What is used up ends calls with `GaveUp`.
         """
         tenant = self._house.tenant if tenant is None else named(tenant, "tenant")
         name = stable((turn,), "the turn id")[0]

@@ -90,9 +90,12 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
                 f"{effect} may have run: {last_of(attempts, error)}. {sentence(why)}"
                 f"Calling again is safe: the same request goes out under the same key."
             )
-            raise GaveUp(message, verdict=classify(error), effect=effect, retry_after_s=retry_after_s) from error
+            verdict = classify(error).but(certainty=Certainty.AMBIGUOUS)  # of all attempts, whatever the last one proves
+            raise GaveUp(message, verdict=verdict, effect=effect, retry_after_s=retry_after_s) from error
         case OutOfPatience(why):
-            raise GaveUp(f"{effect} was not run: {why}. Nothing was sent by this call.", effect=effect)
+            message = f"{effect} was not run: {why}. Nothing was sent by this call."
+            action = "End this turn. In another turn the same call goes on under the same key."
+            raise GaveUp(message, effect=effect, retriable=False, corrective_action=action)
         case _:
             return _refuse(ending, effect)
 
@@ -100,6 +103,8 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
 def last_of(attempts: int, error: BaseException) -> str:
     """How the last attempt ended."""
     said = str(error).rstrip(".")
+    if attempts == 0:
+        return f"an earlier send has no answer, and nothing is sent now: {said}"
     return f"attempt {attempts} ended with {type(error).__name__}" + (f": {said}" if said else "")
 
 

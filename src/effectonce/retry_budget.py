@@ -44,20 +44,22 @@ class RetryBudget:
         self.name, self.shared = name, shared
         self._costs, self._bucket, self._lock = Costs(cost, by_bucket), TokenBucket(capacity, earns), threading.Lock()
         self._counter, self._counted = count(), 0  # successes; `next` is atomic, += is not
+        self._earned = 0  # of them, those that no charge has put in yet
         self.succeeded = self._counter.__next__  # a call of it is all that a success costs
 
     @property
     def level(self) -> float:
         """How many tokens this process knows of."""
         with self._lock:
-            self._bucket.succeeded(self._earned())
-            return self._bucket.level
+            seen = TokenBucket(self._bucket.capacity, self._bucket.earns, self._bucket.level)
+            seen.succeeded(self._fold())
+            return seen.level
 
     def charge(self, verdict: Verdict) -> Flow[bool]:
         """May a call that failed like this be tried again? It is charged now."""
         cost = self._costs.of(verdict)
         with self._lock:
-            earned = self._earned()
+            earned, self._earned = self._fold(), 0
         if self.shared:
             bucket = TokenBucket(self._bucket.capacity, self._bucket.earns)
             charged = yield from charge_shared(f"retry-budget/{self.name}", cost, bucket, earned, DAY_S)
@@ -69,8 +71,9 @@ class RetryBudget:
             self._bucket.succeeded(earned)
             return self._bucket.charge(cost)
 
-    def _earned(self) -> int:
-        """Successes since the last look. The caller holds the lock."""
+    def _fold(self) -> int:
+        """Successes since the last charge. The caller holds the lock."""
         passed = next(self._counter) - self._counted
         self._counted += passed + 1  # to look is to count, too
-        return passed
+        self._earned += passed
+        return self._earned

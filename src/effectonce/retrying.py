@@ -9,6 +9,7 @@ request: `one_request=True`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import random
 import time
@@ -24,7 +25,7 @@ from effectonce._core.endings import Fresh
 from effectonce._core.gate import Action, gate
 from effectonce._core.ops import Flow
 from effectonce._core.patience import Env, Next, Patience, Permit, Retrying
-from effectonce._core.plain import Over, over, plain_call
+from effectonce._core.plain import Over, kept_back, over, plain_call
 from effectonce._core.terms import Capability, Kind
 from effectonce._drive import AsyncPlain, Plain, adrive, drive
 from effectonce._signature import is_async
@@ -54,6 +55,8 @@ class Retrier:
 
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
         """Try this function again where that makes sense and does no harm."""
+        if not callable(function):
+            raise TypeError(f"{function!r} cannot be called, so it cannot be tried again. @classmethod goes above @retry.")
         wrapper = self.around_async(function) if is_async(function) else self.around(function)
         return cast("Callable[P, R]", functools.wraps(function)(wrapper))
 
@@ -133,7 +136,9 @@ class Retrier:
         return call
 
     def _named(self, function: Callable[..., Any]) -> str:
-        return self.name or str(getattr(function, "__qualname__", function))
+        while isinstance(function, functools.partial):
+            function = function.func
+        return self.name or str(getattr(function, "__qualname__", type(function).__qualname__))
 
     def _again(self, first: Exception, name: str, started_at: float) -> tuple[Flow[Fresh | Over], Store | None]:
         patience, store = self.patience(name, started_at, attempt=1)
@@ -142,10 +147,13 @@ class Retrier:
     def patience(self, name: str, started_at: float, attempt: int) -> tuple[Patience, Store | None]:
         """What is left of a call, and where its budgets are kept: those of the turn that it happens in, if there is one."""
         scope, effect = turn_here.get(), running.get()
+        store = self.store or (None if scope is None else scope.store)
+        if effect is not None and effect.connection is not None:
+            store = None  # inside a transaction of the store it would wait for that one to end
         if scope is None:
-            return Patience(self.how, self.env, None, "", started_at, attempt), self.store
+            return Patience(self.how, self.env, None, "", started_at, attempt), store
         step = name if effect is None else step_of(effect.ref)
-        return Patience(self.how, self.env, scope.turn, step, started_at, attempt), self.store or scope.store
+        return Patience(self.how, self.env, scope.turn, step, started_at, attempt), store
 
     # ------------------------------------------------------------ as an iterable
 
@@ -179,6 +187,10 @@ class Attempt:
         self.delay_s: float | None = None  # until the next one; None: this was the last
 
     @property
+    def _name(self) -> str:
+        return self._retrier.name or "a block"
+
+    @property
     def number(self) -> int:
         """Which attempt it is, counted from 1."""
         return self._patience.attempt
@@ -192,7 +204,7 @@ class Attempt:
         circuit = self._retrier.how.circuit
         asked = None if circuit is None else circuit.try_admit()
         if isinstance(asked, Exception):
-            raise asked
+            _end(kept_back(self._patience, asked), self._name)
         self._permit = asked
         self._patience.attempt += 1
         return self
@@ -236,7 +248,8 @@ class Attempt:
             return True
         ended = over(self._patience, error, verdict, then)
         if ended.gave_up is not None:
-            concluded(ended, self._retrier.name or "a block")
+            _end(ended, self._name)
+        _mark(ended)
         return False
 
 
@@ -261,12 +274,23 @@ def _raised(error: Exception) -> NoReturn:
 
 def concluded(ended: Fresh | Over, name: str) -> Any:
     """The value, or the error raised."""
-    if isinstance(ended, Fresh):
-        return ended.value
+    return ended.value if isinstance(ended, Fresh) else _end(ended, name)
+
+
+def _end(ended: Over, name: str) -> NoReturn:
     if ended.gave_up is None:
+        _mark(ended)
         raise ended.error
     message = f"{name} failed: {last_of(ended.attempts, ended.error)}. {sentence(ended.why)}"
-    raise GaveUp(message, verdict=ended.gave_up, retry_after_s=ended.gave_up.retry_after_s) from ended.error
+    verdict, action = ended.gave_up, "Call it again later."  # there is no key that it could go on under
+    raise GaveUp(message, verdict=verdict, retry_after_s=verdict.retry_after_s, corrective_action=action) from ended.error
+
+
+def _mark(ended: Over) -> None:
+    """Inside a guarded tool: what this error says about the last request, it does not say about those before."""
+    if ended.but is not None and running.get() is not None:
+        with contextlib.suppress(AttributeError):  # an exception class with slots
+            ended.error.effectonce_verdict = ended.but  # type: ignore[attr-defined]
 
 
 class Advice(Struct, frozen=True):

@@ -81,6 +81,17 @@ def test_a_shared_budget_is_one_for_all_processes():
     assert not charge(ours, store=store)
 
 
+def test_to_look_at_a_shared_budget_changes_nothing():
+    """A metric that is read every few seconds would otherwise keep the successes from all other processes."""
+    budget = RetryBudget("stripe", capacity=14, shared=True)
+    empty = Cell(0.0, b"\xcb\x00\x00\x00\x00\x00\x00\x00\x00", 2)
+    assert answered(budget.charge(DOWN), empty)[0] is False
+    for _ in range(14):
+        budget.succeeded()
+    assert [budget.level, budget.level] == [14, 14]
+    assert answered(budget.charge(DOWN), empty, None)[0] is True
+
+
 def test_a_shared_budget_without_its_store_counts_for_itself():
     class Away(MemoryStore):
         def apply(self, op):
@@ -113,12 +124,22 @@ def test_whoever_was_faster_is_seen():
     assert budget.level == 0
 
 
-def test_a_cell_that_changes_all_the_time_holds_nobody_up():
+def test_what_others_spend_all_the_time_is_not_spent_once_more():
     budget = RetryBudget("stripe", capacity=28, shared=True)
     busy = Cell(0.0, b"", 1)
-    assert answered(budget.charge(DOWN), *[busy] * 21)[0] is True
-    turn = Turn("turn", Budget().limits, "turn 7")
-    assert answered(turn.spend(Purchase("a")), *[Cell(0.0)] * 21)[0] == ""
+    assert answered(budget.charge(DOWN), *[busy] * 21)[0] is False
+    turn = Turn("turn", Budget(steps=8, attempts=3, repairs=1).limits, "turn 7")
+    refusal, asked = answered(turn.spend(Purchase("a")), *[Cell(0.0)] * 27)
+    assert refusal == "turn 7 is being spent by others"
+    assert len(asked) == 1 + 26  # as often as others can have bought something, and once more
+
+
+def test_a_budget_that_stays_as_it_is_is_not_written():
+    budget = RetryBudget("stripe", capacity=28, shared=True)
+    empty = Cell(0.0, b"\xcb\x00\x00\x00\x00\x00\x00\x00\x00", 2)
+    charged, asked = answered(budget.charge(DOWN), empty)
+    assert charged is False
+    assert [type(op) for op in asked] == [ReadCell]
 
 
 # ---------------------------------------------------------------- turns
@@ -130,19 +151,28 @@ class Spending:
         self.store = MemoryStore(clock=self.clock) if store is None else store
         self.budget = Budget(**limits)
 
-    def spend(self, step="a", after=None, *, repair=False):
+    def spend(self, step="a", after=None, *, again=False, repair=False):
         turn = Turn("turn", self.budget.limits, "turn 7")  # each time another process
-        refusal = drive(turn.spend(Purchase(step, after, repair)), Plain(self.store))
+        refusal = drive(turn.spend(Purchase(step, again, after, repair)), Plain(self.store))
         self.left_s = turn.left_s
         return refusal
 
 
 def test_a_step_has_so_many_attempts_and_a_turn_so_many_steps():
     turn = Spending(attempts=2, steps=2)
-    assert [turn.spend("a"), turn.spend("a"), turn.spend("b")] == ["", "", ""]
-    assert turn.spend("a") == "this step of turn 7 was tried 2 times"
+    assert [turn.spend("a"), turn.spend("a", again=True), turn.spend("b")] == ["", "", ""]
+    assert turn.spend("a", again=True) == "this step of turn 7 has had its 2 attempt(s)"
     assert turn.spend("c") == "turn 7 has taken its 2 steps"
-    assert turn.spend("b") == ""
+    assert turn.spend("b", again=True) == ""
+
+
+def test_what_a_step_does_for_the_first_time_is_no_other_attempt_and_writes_nothing():
+    turn = Spending(attempts=1, steps=1)
+    assert [turn.spend("a") for _ in range(5)] == [""] * 5
+    asked = []
+    turn.store.apply, applied = (lambda op: asked.append(op) or applied(op)), turn.store.apply
+    assert turn.spend("a") == ""
+    assert [type(op) for op in asked] == [ReadCell]
 
 
 def test_a_turn_has_so_much_time_by_the_stores_clock():
@@ -172,7 +202,7 @@ def test_a_turn_retries_one_kind_of_error_so_often():
 def test_what_is_refused_is_not_spent():
     turn = Spending(attempts=1, steps=2)
     assert turn.spend("a") == ""
-    assert turn.spend("a") != ""
+    assert turn.spend("c", again=True) != ""
     assert turn.spend("b") == ""
 
 

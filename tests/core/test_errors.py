@@ -1,13 +1,17 @@
 """What an error says about the effect, and what is done about it."""
 
+import pickle
+
 import pytest
 
 from effectonce import (
+    CircuitOpen,
     ContractViolation,
     Downstream,
     GaveUp,
     Guard,
     InDoubt,
+    LeaseLost,
     NotSent,
     PartialSuccess,
     Rejected,
@@ -15,6 +19,7 @@ from effectonce import (
     Retry,
     current_effect,
 )
+from effectonce.effect import EffectRef
 from tests.core.helpers import QUICK, Ledger, named, tool
 
 # ---------------------------------------------------------------- ambiguous and definite errors
@@ -282,3 +287,25 @@ def test_an_exception_with_slots_is_raised_as_itself(guard):
     pay = tool(guard, named("pay", lambda: (_ for _ in ()).throw(Tight("no"))))
     with guard.step("chat", "pay"), pytest.raises(Tight):
         pay()
+
+
+# ---------------------------------------------------------------- across processes
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        GaveUp("enough", retry_after_s=3.0),
+        CircuitOpen("open", circuit="bank", retry_after_s=2.0),
+        PartialSuccess("half", corrective_action="refund it", done=["a"]),
+        ReplayedFailure("failed", error_type="Declined", error_message="no"),
+        InDoubt("unknown", effect=EffectRef("pay", "0123456789abcdef")),
+        LeaseLost("late", value=7),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_is_the_same_in_another_process(error):
+    there = pickle.loads(pickle.dumps(error))
+    assert (type(there), str(there), there.args) == (type(error), str(error), error.args)
+    assert there.__dict__ == error.__dict__
+    assert there.as_model_error() == error.as_model_error()

@@ -2,9 +2,9 @@
 
 import contextlib
 import itertools
-from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from effectonce import EffectOnceError, Guard, Retry
 from effectonce._core import call, ops
@@ -63,12 +63,12 @@ def sends_without_dispatching(self, *, dispatched):  # rule 3
 
 
 def takes_ambiguous_for_rejected(self, error):  # rule 4
-    self.plan = SimpleNamespace(**_plan(self), classify=lambda _: Verdict(Bucket.DECLINED, Certainty.REJECTED))
+    _believes(self, Verdict(Bucket.DECLINED, Certainty.REJECTED))
     return (yield from ORIGINAL["_failed"](self, error))
 
 
 def takes_ambiguous_for_not_sent(self, error):  # rule 4
-    self.plan = SimpleNamespace(**_plan(self), classify=lambda _: Verdict(Bucket.UNREACHABLE, Certainty.NOT_SENT))
+    _believes(self, Verdict(Bucket.UNREACHABLE, Certainty.NOT_SENT))
     return (yield from ORIGINAL["_failed"](self, error))
 
 
@@ -105,9 +105,8 @@ def forgets_the_outcome(self, value, by=""):  # a completion that is never writt
     return call.Fresh(value)
 
 
-def _plan(self):
-    names = type(self.plan).__struct_fields__ if hasattr(type(self.plan), "__struct_fields__") else vars(self.plan)
-    return {name: getattr(self.plan, name) for name in names if name != "classify"}
+def _believes(call, verdict):
+    call.plan = replace(call.plan, retrying=replace(call.plan.retrying, classify=lambda _: verdict))
 
 
 MUTANTS = [

@@ -55,7 +55,7 @@ def test_a_turn_goes_on_with_what_is_left_after_every_crash(url, tmp_path):
     with guard.turn("chat", "turn-7", budget=Budget(attempts=3, steps=2)):
         with guard.step("chat", "c"), pytest.raises(GaveUp, match="has taken its 2 steps"):
             tool()
-        with guard.step("chat", "a"), pytest.raises(GaveUp, match="was tried 3 times"):
+        with guard.step("chat", "a"), pytest.raises(GaveUp, match="has had its 3 attempt"):
             tool()
     assert ran == []
     with guard.turn("chat", "turn-8"), guard.step("chat", "a"):

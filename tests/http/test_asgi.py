@@ -1,11 +1,12 @@
 """The middleware over raw ASGI: what is asked, what is stored, what is replayed, what leaves when."""
 
 import asyncio
+import contextlib
 from dataclasses import replace
 
 import pytest
 
-from effectonce import ContractViolation, Guard, State, StoreUnavailable, current_effect
+from effectonce import ContractViolation, Guard, Keyring, State, StoreUnavailable, current_effect
 from effectonce._core.ops import Browse
 from effectonce.http.asgi import IdempotencyMiddleware, Route
 from effectonce.http.profiles import IETF, STRIPE_V1, STRIPE_V2, Profile
@@ -255,6 +256,15 @@ def test_two_apps_with_names_of_their_own_share_a_guard_and_no_keys():
     assert (one.effects, two.effects) == (1, 1)
 
 
+def test_a_middleware_inside_another_one_leaves_the_request_to_it():
+    guard, shop = Guard("memory://", cache=0), Shop()
+
+    first, again = asked(guarded(guarded(shop, guard), guard), {}, {})
+
+    assert [(s.status, s.replayed) for s in (first, again)] == [(201, False), (201, True)]
+    assert shop.effects == 1
+
+
 # ---------------------------------------------------------------- the key
 
 
@@ -334,7 +344,7 @@ def test_another_path_or_method_is_another_scope():
 
     seen = asked(guarded(shop), {}, {"path": "/refund"}, {"method": "PATCH"})
 
-    assert [s.replayed for s in seen] == [False] * 3
+    assert [(s.status, s.replayed) for s in seen] == [(201, False)] * 3
 
 
 def test_another_resource_of_the_same_route_is_a_conflict():
@@ -847,6 +857,18 @@ def test_background_work_that_fails_changes_nothing_about_the_response():
     assert (again.status, again.replayed) == (201, True)
 
 
+def test_an_app_that_does_not_wait_for_the_end_of_its_response_is_recorded_all_the_same():
+    async def impatient(_scope, _receive, send):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                await answer(send, 201, b"{}")
+
+    first, again = asked(guarded(Shop(impatient)), {}, {})
+
+    assert [(s.status, s.complete, s.raised) for s in (first, again)] == [(201, True, None)] * 2
+    assert again.replayed
+
+
 def test_a_response_that_is_too_large_to_keep_reaches_the_first_client_and_is_never_made_again():
     async def large(_scope, _receive, send):
         await answer(send, 200, b"x" * 300_000)
@@ -956,6 +978,17 @@ def test_a_stored_response_is_text_that_a_person_can_read():
     (record,) = store.apply(Browse(State.COMPLETED))
 
     assert record.outcome == b'v1 ok {"status":201,"headers":[["content-type","application/json"]],"body":"{\\"effect\\":1}"}'
+
+
+def test_with_a_keyring_nobody_who_reads_the_store_can_read_a_response():
+    store, shop = MemoryStore(), Shop()
+    guard = Guard(store, keyring=Keyring({"2026-11": b"n" * 32}), secret=b"s" * 32, cache=0)
+
+    first, again = asked(guarded(shop, guard), {}, {})
+    (record,) = store.apply(Browse(State.COMPLETED))
+
+    assert b"effect" not in record.outcome
+    assert (again.body, again.replayed) == (first.body, True)
 
 
 def test_an_irreversible_route_needs_a_store_that_does_not_forget():

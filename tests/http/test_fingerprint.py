@@ -51,6 +51,8 @@ def test_the_same_json_is_the_same_request(one, other):
         (b"NaN", b"nan"),
         (b'"\\ud800"', b'"\\ud801"'),
         (b"[" * 5000, b"[" * 5001),
+        (b"1e999", b"1e998"),
+        (b"1e99999999999999999999", b"1e99999999999999999998"),
         (b"", b"null"),
     ],
     ids=lambda b: repr(b[:40]),
@@ -60,7 +62,9 @@ def test_other_json_is_another_request(one, other):
 
 
 @pytest.mark.parametrize(
-    "body", [b'{"a":1,"a":2}', b"NaN", b"{", b'"\\ud800"', b"[" * 5000, b"9" * 5000, b"\xff"], ids=lambda b: repr(b[:20])
+    "body",
+    [b'{"a":1,"a":2}', b"NaN", b"{", b'"\\ud800"', b"[" * 5000, b"9" * 5000, b"\xff", b"1e99999999999999999999"],
+    ids=lambda b: repr(b[:20]),
 )
 def test_what_is_no_json_is_compared_byte_for_byte(body):
     assert of(body) == of(body)
@@ -139,6 +143,8 @@ def test_everything_else_of_a_form_does():
         form(b"x", PART + b"2"),
         form(b"x", PART.replace(b"name", b"filename")),
         form(b"x"),
+        form(b"x", b"a\r\nb"),
+        form(b"x", b"a", b"b"),
         form(b"x", PART, end=b"--\r\nepilogue"),
         form(b"x", PART, end=b""),
         b"no form at all",

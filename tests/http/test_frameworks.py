@@ -15,8 +15,9 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route as Path
 
 from effectonce import Guard, current_effect
-from effectonce.http.asgi import IdempotencyMiddleware
+from effectonce.http.asgi import IdempotencyMiddleware, Route
 from effectonce.stores.memory import MemoryStore
+from effectonce.stores.sqlite import SqliteStore
 from tests.http.helpers import KEY, tenant_of
 
 HEADERS = {"idempotency-key": f'"{KEY}"', "x-tenant": "alice"}
@@ -188,6 +189,24 @@ def test_fastapi_a_request_that_does_not_validate_is_not_stored_and_keeps_its_ke
         (422, True, False)
     ] * 2
     assert (corrected.status_code, corrected.json()["code"], app.effects) == (422, "KEY_CONFLICT", [])
+
+
+def test_fastapi_a_sync_handler_writes_in_the_transaction_of_its_request(tmp_path):
+    guard = Guard(SqliteStore(tmp_path / "shop.db"), cache=0)
+    app = fastapi.FastAPI()
+    app.add_middleware(IdempotencyMiddleware, guard=guard, tenant=tenant_of, routes=[Route("/pay", downstream="transaction")])
+
+    @app.post("/pay")
+    def pay() -> int:
+        connection = current_effect().connection
+        connection.execute("CREATE TABLE IF NOT EXISTS bookings (amount INTEGER)")
+        connection.execute("INSERT INTO bookings VALUES (1)")
+        return connection.execute("SELECT count(*) FROM bookings").fetchone()[0]
+
+    first, again = asked(app)
+    guard.close()
+
+    assert (first.text, again.text, again.headers["idempotent-replayed"]) == ("1", "1", "true")
 
 
 def test_a_form_with_a_new_boundary_is_the_same_request():

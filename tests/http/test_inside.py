@@ -215,5 +215,58 @@ def test_a_commit_that_fails_is_told_as_nothing_done_and_the_app_does_not_go_on(
     first, second = booked(store, handler, handler)
     store.close()
 
-    assert (first.status, first.json["code"]) == (503, StoreUnavailable.code)
+    assert (first.status, first.json["code"], first.raised) == (503, StoreUnavailable.code, None)
     assert (second.status, background) == (201, ["mail"])
+
+
+def test_a_cancelled_request_ends_its_handler_before_its_transaction(ledger):
+    store, count = ledger
+
+    async def main():
+        ended = []
+
+        async def slow(_scope, _receive, _send):
+            connection = current_effect().connection
+            try:
+                await asyncio.Event().wait()
+            finally:
+                done = connection.execute("INSERT INTO bookings VALUES (1)")
+                ended.append(await done if asyncio.iscoroutine(done) else done)
+
+        shop = Shop(slow)
+        task = asyncio.create_task(ask(guarded(shop, Guard(store, cache=0), routes=TRANSACTION)))
+        await shop.started.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return len(ended)
+
+    assert run(main) == 1
+    assert count() == 0
+
+
+def test_a_commit_that_nobody_can_confirm_is_not_told_as_done(tmp_path, monkeypatch):
+    class Leaving(SqliteStore):
+        away = False
+
+        async def aapply(self, op):
+            if self.away:
+                raise StoreUnavailable("away")
+            return await super().aapply(op)
+
+    store, told = Leaving(tmp_path / "shop.db"), []
+
+    async def lost(self):
+        store.away = True
+        raise StoreUnavailable("the answer to COMMIT was lost")
+
+    async def handler(_scope, _receive, send):
+        await answer(send, 201, b"booked")
+        told.append("gone on")
+
+    monkeypatch.setattr(sqlite._AsyncTransaction, "commit", lost)
+
+    (seen,) = booked(store, handler, times=1)
+    store.close()
+
+    assert (seen.status, seen.headers["retry-after"], seen.raised, told) == (503, "1", None, [])
+    assert b"booked" not in seen.body

@@ -97,6 +97,12 @@ def test_a_write_is_tried_again_if_the_error_proves_that_nothing_happened(failin
         assert runs.retried(retry=retry_if_safe("write", one_request=one_request)) == "done"
 
 
+def test_who_says_nothing_about_a_function_gets_the_safe_choice(failing):
+    runs = failing(NO_ANSWER)
+    given_up(runs, NO_ANSWER, retry=retry_if_safe(one_request=True))
+    assert runs.attempts == 1
+
+
 def test_an_error_proves_nothing_about_a_function_that_makes_many_requests(failing):
     runs = failing(UNREACHABLE)
     given_up(runs, UNREACHABLE, retry=retry_if_safe("write"))

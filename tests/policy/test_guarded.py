@@ -8,20 +8,26 @@ from effectonce import (
     Breaker,
     Bucket,
     Budget,
+    CannotTell,
     Circuit,
     CircuitOpen,
     ContractViolation,
+    Downstream,
     GaveUp,
     Guard,
     InDoubt,
+    NotFound,
     NotSent,
     PartialSuccess,
+    Rejected,
     Retry,
     RetryBudget,
     State,
+    StoreUnavailable,
     current_effect,
     retry,
 )
+from effectonce._core.ops import WriteCell
 from effectonce.testing.clock import FakeClock
 
 QUICK = Retry(base_s=0, cap_s=0)
@@ -103,8 +109,9 @@ def test_a_circuit_that_opens_after_an_unanswered_send_does_not_say_that_nothing
     circuit = Circuit("bank", Breaker(failures=1))
     bank = Bank(colour, breaker=circuit)
     bank.errors = [TimeoutError()]
-    with pytest.raises(GaveUp, match="may have run"):
+    with pytest.raises(GaveUp, match="may have run: attempt 1 ended with TimeoutError") as caught:
         bank.pay()
+    assert caught.value.retry_after_s > 0
     assert bank.sent == 1
 
 
@@ -225,7 +232,7 @@ def test_a_step_that_was_tried_often_enough_is_not_tried_again_in_its_turn(colou
         with bank.guard.turn("chat", "turn-7"), pytest.raises(GaveUp) as caught:
             bank.pay()
         assert bank.sent == expected
-    assert "this step of turn turn-7 was tried 3 times" in str(caught.value)
+    assert "this step of turn turn-7 has had its 3 attempt(s)" in str(caught.value)
     assert "Nothing was sent by this call" in str(caught.value)
     assert bank.states() == {State.CLAIMED: 1}
     bank.errors = []
@@ -237,6 +244,19 @@ def test_a_replay_spends_nothing(colour):
     bank = Bank(colour)
     with bank.guard.turn("chat", "turn-7", budget=Budget(attempts=1)):
         assert [bank.pay() for _ in range(5)] == [1] * 5
+
+
+def test_different_calls_of_one_step_are_no_attempts_of_each_other():
+    guard, paid = Guard("memory://"), []
+
+    @guard.tool(kind="write", downstream="key", retry=QUICK)
+    def pay(order: int):
+        paid.append(order)
+
+    with guard.turn("chat", "turn-7", budget=Budget(attempts=1, steps=1)), guard.step("chat", "pay everybody"):
+        for order in range(5):
+            pay(order)
+    assert paid == [0, 1, 2, 3, 4]
 
 
 def test_a_turn_has_so_many_steps(colour):
@@ -356,7 +376,7 @@ def test_plain_retries_in_a_turn_without_an_effect_are_counted_by_name():
         calls.append(1)
         raise REFUSED
 
-    with guard.turn("chat", "turn-7", budget=Budget(attempts=1)):
+    with guard.turn("chat", "turn-7", budget=Budget(attempts=2)):
         for _ in range(2):
             with pytest.raises(GaveUp):
                 fetch()
@@ -439,3 +459,210 @@ def test_an_inner_refusal_of_a_breaker_is_not_retried(colour):
     assert bank.sent == 1
     bank.errors = [NotSent("not yet")]
     assert bank.pay() == 3
+
+
+# ---------------------------------------------------------------- what an earlier call has left
+
+
+class Abandoned(BaseException):
+    """The process is gone: nothing more is written."""
+
+
+def crashed(bank):
+    """A call whose owner vanishes while the request is under way; its lease ends."""
+    clock = bank.guard.store._clock = FakeClock()
+    apply, aapply = bank.guard.store.apply, bank.guard.store.aapply
+
+    def gone(op):
+        if type(op).__name__ in ("Claim", "ReadCell", "WriteCell"):
+            return apply(op)
+        raise Abandoned
+
+    async def agone(op):
+        return gone(op)
+
+    bank.errors = [TimeoutError()]
+    bank.guard.store.apply, bank.guard.store.aapply = gone, agone
+    with pytest.raises(Abandoned):
+        bank.pay()
+    bank.guard.store.apply, bank.guard.store.aapply = apply, aapply
+    clock.advance(3600)
+    return clock
+
+
+def test_an_open_circuit_does_not_hide_a_doubt(colour):
+    circuit = Circuit("bank")
+    bank = Bank(colour, breaker=circuit, downstream="none")
+    bank.errors = [TimeoutError()]
+    for _ in range(2):
+        with pytest.raises(InDoubt):
+            bank.pay()
+        circuit.open()
+    assert bank.sent == 1
+
+
+def test_an_open_circuit_does_not_hide_that_a_vanished_owner_may_have_sent_it(colour):
+    circuit = Circuit("bank")
+    bank = Bank(colour, breaker=circuit, downstream="none")
+    crashed(bank)
+    circuit.open()
+    with pytest.raises(InDoubt):
+        bank.pay()
+    assert bank.states() == {State.IN_DOUBT: 1}
+
+
+def test_behind_an_open_circuit_an_unanswered_send_stays_one_and_costs_the_turn_nothing(colour):
+    circuit = Circuit("bank")
+    bank = Bank(colour, breaker=circuit)
+    crashed(bank)
+    circuit.open(for_s=30)
+    with bank.guard.turn("chat", "turn-7", budget=Budget(attempts=2)):  # another attempt, after the one that crashed
+        with pytest.raises(GaveUp, match="may have run: an earlier send has no answer") as caught:
+            bank.pay()
+        assert 0 < caught.value.retry_after_s <= 30
+        assert bank.sent == 1
+        circuit.close()
+        assert bank.pay() == 2  # at once: the claim was let go
+
+
+def test_an_open_circuit_keeps_the_probe_back_too(colour):
+    circuit = Circuit("bank")
+    bank = Bank(colour, breaker=circuit, downstream="probe")
+    asked = []
+
+    def plain():
+        asked.append(1)
+        return CannotTell("not yet")
+
+    async def coroutine():
+        return plain()
+
+    bank._tool.probe(coroutine if colour == "async" else plain)
+    bank.errors = [TimeoutError()]
+    with pytest.raises(InDoubt):
+        bank.pay()
+    circuit.open()
+    with pytest.raises(InDoubt):
+        bank.pay()
+    assert len(asked) == 1
+
+
+def test_behind_an_open_circuit_a_store_that_is_gone_cannot_tell_what_was_sent(colour):
+    circuit = Circuit("bank")
+    bank = Bank(colour, breaker=circuit)
+    circuit.open()
+
+    def gone(op):
+        raise StoreUnavailable("gone")
+
+    async def agone(op):
+        raise StoreUnavailable("gone")
+
+    bank.guard.store.apply, bank.guard.store.aapply = gone, agone
+    with pytest.raises(StoreUnavailable):
+        bank.pay()
+
+
+def test_a_turn_that_refuses_leaves_an_unanswered_send_for_the_next_one(colour):
+    bank = Bank(colour)
+    crashed(bank)
+    with bank.guard.turn("chat", "turn-7", budget=Budget(steps=1)):
+        assert bank.pay("other") == 2
+        with pytest.raises(GaveUp, match="has taken its 1 steps"):
+            bank.pay()
+    assert bank.guard.store._records[next(iter(bank.guard.store._records))].sends == 1
+    assert bank.pay() == 3
+
+
+# ---------------------------------------------------------------- a probe finds nothing, and the tool runs again
+
+
+class Probed(Bank):
+    """A tool that outlives its lease, so that its probe is believed when it finds nothing."""
+
+    def __init__(self, colour, **contract):
+        super().__init__(colour, downstream=Downstream.probe(delay=0), **contract)
+        self.clock = self.guard.store._clock = FakeClock()
+
+        async def coroutine():
+            return NotFound()
+
+        self._tool.probe(coroutine if colour == "async" else NotFound)
+
+    def _plain(self):
+        self.clock.advance(60)
+        return super()._plain()
+
+
+def test_a_run_after_a_negative_probe_is_refused_for_good_and_says_so(colour):
+    bank = Probed(colour)
+    bank.errors = [TimeoutError(), Rejected("declined")]
+    with pytest.raises(Rejected, match="declined"):
+        bank.pay()
+    assert bank.states() == {State.FAILED: 1}
+
+
+def test_a_run_after_a_negative_probe_that_is_interrupted_is_an_interruption(colour):
+    bank = Probed(colour)
+    bank.errors = [TimeoutError(), KeyboardInterrupt()]
+    with pytest.raises(KeyboardInterrupt):
+        bank.pay()
+    assert bank.states() == {State.IN_DOUBT: 1}
+
+
+def test_a_run_after_a_negative_probe_that_the_turn_refuses_did_not_run(colour):
+    bank = Probed(colour)
+    bank.errors = [TimeoutError()]
+    with (
+        bank.guard.turn("chat", "turn-7", budget=Budget(attempts=1)),
+        pytest.raises(
+            GaveUp, match=r"did not run: attempt 1 ended with TimeoutError\. This step of turn turn-7 has had its 1 attempt"
+        ),
+    ):
+        bank.pay()
+    assert bank.states() == {State.CLAIMED: 1}
+    assert bank.pay() == 2
+
+
+def test_the_fallback_of_a_read_does_not_hide_a_mistake(colour):
+    bank = Bank(colour, kind="read", downstream="none")
+    bank.errors = [ContractViolation("called outside a step")]
+
+    def plain(error):
+        return "never mind"
+
+    async def coroutine(error):
+        return plain(error)
+
+    bank._tool.fallback(coroutine if colour == "async" else plain)
+    with pytest.raises(ContractViolation, match="outside a step"):
+        bank.call()
+
+
+@pytest.mark.parametrize("value", [b"not ours", b"\x90", b"\x94\xa1x\x80\x80\x00"])
+def test_a_budget_that_cannot_be_read_begins_anew_and_breaks_no_call(colour, value):
+    """It was written by another version, or by somebody else; by now the record says that the request may have left."""
+    bank = Bank(colour, one_request=True, budget=RetryBudget("bank", capacity=14, shared=True))
+    turn = bank.guard.turn("chat", "turn-7", budget=Budget(attempts=2))
+    for cell in (turn.turn.name, "retry-budget/bank"):
+        bank.guard.store.apply(WriteCell(cell, 0, value, 1e6))
+    bank.errors = [REFUSED]
+    with turn:
+        assert bank.pay() == 2
+        bank.errors = [REFUSED]
+        with pytest.raises(GaveUp, match="budget is empty"):
+            bank.pay("another")
+
+
+def test_what_a_turn_refuses_is_not_worth_repeating_in_it():
+    bank = Bank("sync")
+    with bank.guard.turn("chat", "turn-7", budget=Budget(steps=1, repairs=0)) as turn:
+        bank.pay("a")
+        with pytest.raises(GaveUp) as refused:
+            bank.pay("b")
+        with pytest.raises(GaveUp) as uncorrected:
+            turn.repair()
+    assert refused.value.as_model_error()["retriable"] is False
+    assert "In another turn" in refused.value.corrective_action
+    assert uncorrected.value.as_model_error()["retriable"] is False
+    assert "key" not in uncorrected.value.corrective_action

@@ -387,3 +387,56 @@ def test_equal_jitter_waits_at_least_half_and_decorrelated_grows_from_the_last()
     assert [equal_jitter(3, 1.0, 99.0, rng) for rng in (least, most)] == [2.0, 4.0]
     assert [decorrelated_jitter(4.0, 1.0, 99.0, rng) for rng in (least, most)] == [1.0, 12.0]
     assert decorrelated_jitter(0.0, 1.0, 99.0, lambda: 1.0) == 3.0
+
+
+class Client:
+    """What else can be called."""
+
+    def __call__(self, token=""):
+        raise TimeoutError
+
+    def fetch(self, token=""):
+        raise TimeoutError
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (Client(), "Client"),
+        (Client().fetch, "Client.fetch"),
+        (functools.partial(Client().fetch, "hunter2"), "Client.fetch"),
+        (functools.partial(Client(), token="hunter2"), "Client"),
+    ],
+)
+def test_what_is_called_has_the_same_name_in_every_process(function, name):
+    """It is what a turn counts by, and what the error shows: no addresses, no arguments."""
+    with pytest.raises(GaveUp, match=f"^{name} failed: attempt 3"):
+        retry(QUICK, kind="read")(function)()
+
+
+def test_a_function_that_returns_a_coroutine_is_refused_not_left_alone():
+    async def fetch():
+        raise TimeoutError
+
+    class Api:
+        @retry(kind="read")
+        @staticmethod
+        async def get():
+            return "got"
+
+    with pytest.raises(TypeError, match="returned a coroutine"):
+        retry(kind="read")(lambda: fetch())()
+    assert asyncio.run(Api.get()) == "got"
+
+
+@pytest.mark.parametrize("thing", [5, "fetch", classmethod(print)])
+def test_what_cannot_be_called_cannot_be_retried(thing):
+    with pytest.raises(TypeError, match="cannot be called"):
+        retry(thing)
+
+
+@pytest.mark.parametrize("jitter", Jitter)
+def test_no_jitter_exceeds_the_cap_even_if_the_base_does(jitter):
+    """As with `throttled_base_s`, which nobody has to lower together with `cap_s`."""
+    drawn = [delay(jitter, 3, previous_s, 1.0, 0.25, rng) for previous_s in (0.0, 9.0) for rng in (lambda: 0.0, lambda: 0.99)]
+    assert max(drawn) <= 0.25

@@ -38,6 +38,7 @@ def equal_jitter(attempt: int, base_s: float, cap_s: float, rng: Rng) -> float:
 
 def decorrelated_jitter(previous_s: float, base_s: float, cap_s: float, rng: Rng) -> float:
     """Evenly from *base_s* to three times the delay before, which itself counts as at least *base_s*."""
+    base_s = min(base_s, cap_s)
     return base_s + (min(cap_s, 3 * max(previous_s, base_s)) - base_s) * rng()
 
 

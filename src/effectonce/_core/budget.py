@@ -1,12 +1,12 @@
 """What retries may cost: the tokens of one dependency, and the patience of one turn. Pure.
 
 A budget stops storms, it does not keep effects apart: the record does that. So where a store cannot be asked, a call goes on with what
-this process knows.
+this process knows. Where it can, nothing is spent twice, however many ask at once.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -15,7 +15,8 @@ from effectonce._core.ops import Cell, Flow, ReadCell, Unavailable, WriteCell
 from effectonce._core.terms import DAY_S
 from effectonce._core.verdicts import Bucket, Verdict
 
-TRIES = 20  # how often somebody else may be faster before this process goes on with what it knows
+TRIES = 20  # how often somebody else may be faster: where so many retry at once, one less is no loss
+T = TypeVar("T")
 
 
 # ---------------------------------------------------------------- the tokens of a dependency
@@ -57,17 +58,23 @@ def charge_shared(name: str, cost: float, bucket: TokenBucket, earned: int, keep
     for _ in range(TRIES):
         if isinstance(cell, Unavailable):
             return None
-        bucket.level = min(bucket.capacity, _level(cell, bucket.capacity))
+        bucket.level = min(bucket.capacity, _read(cell, float(bucket.capacity)))
         bucket.succeeded(earned)
         charged = bucket.charge(cost)
+        if not (charged or earned):
+            return False
         cell = yield WriteCell(name, cell.revision, _encode(bucket.level), keep_s)
         if cell is None:
             return charged
-    return None
+    return False
 
 
-def _level(cell: Cell, capacity: float) -> float:
-    return msgspec.msgpack.decode(cell.value, type=float) if cell.value else capacity
+def _read(cell: Cell, anew: T) -> T:
+    """What the cell says; or what it begins with, if it says nothing, is not ours, or of another version."""
+    try:
+        return msgspec.msgpack.decode(cell.value, type=type(anew)) if cell.value else anew
+    except msgspec.MsgspecError:
+        return anew
 
 
 # ---------------------------------------------------------------- the patience of a turn
@@ -87,7 +94,7 @@ class Spent(Struct, frozen=True, array_like=True):
     """What a turn has spent so far, in all processes that worked on it."""
 
     started_at: float  # by the store's clock
-    steps: dict[str, int]  # how often each was tried
+    steps: dict[str, int]  # how often something was tried again in each
     retries: dict[str, int]  # by bucket
     repairs: int = 0
 
@@ -96,9 +103,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Purchase(Struct, frozen=True):
-    """One attempt of a step, and after which kind of error; or one repair prompt."""
+    """One attempt in a step: is it another one of the same effect, and after which kind of error? Or one repair prompt."""
 
     step: str = ""
+    again: bool = False
     after: Bucket | None = None
     repair: bool = False
 
@@ -113,18 +121,23 @@ class Turn:
     def spend(self, purchase: Purchase) -> Flow[str]:
         """Why not; "" if it is paid."""
         cell: Any = yield ReadCell(self.name)
-        for _ in range(TRIES):
+        for _ in range(self._purchases + 1):  # whoever is faster has bought something, which ends when all is bought
             if isinstance(cell, Unavailable):
                 return ""
-            spent = msgspec.msgpack.decode(cell.value, type=Spent) if cell.value else Spent(cell.now, {}, {})
+            spent = _read(cell, Spent(cell.now, {}, {}))
             self.left_s = spent.started_at + self.limits.wall_s - cell.now
             after, refusal = self._buy(spent, purchase)
-            if refusal:
+            if refusal or after == spent:
                 return refusal
             cell = yield WriteCell(self.name, cell.revision, _encode(after), self.limits.wall_s + DAY_S)
             if cell is None:
-                break
-        return ""
+                return ""
+        return f"{self.shown} is being spent by others"
+
+    @property
+    def _purchases(self) -> int:
+        """How many there can be in all."""
+        return self.limits.steps * self.limits.attempts + self.limits.repairs
 
     def _buy(self, spent: Spent, purchase: Purchase) -> tuple[Spent, str]:
         limits, shown, step, after = self.limits, self.shown, purchase.step, purchase.after
@@ -136,11 +149,11 @@ class Turn:
             if repairs > limits.repairs:
                 return spent, f"{shown} has had its {limits.repairs} repair prompt(s)"
         else:
-            steps[step] = steps.get(step, 0) + 1
+            steps[step] = steps.get(step, 0) + purchase.again
             if len(steps) > limits.steps:
                 return spent, f"{shown} has taken its {limits.steps} steps"
-            if steps[step] > limits.attempts:
-                return spent, f"this step of {shown} was tried {limits.attempts} times"
+            if steps[step] >= limits.attempts:
+                return spent, f"this step of {shown} has had its {limits.attempts} attempt(s)"
         if after is not None:
             retries[after] = retries.get(after, 0) + 1
             if retries[after] > limits.by_bucket.get(after, retries[after]):

@@ -70,7 +70,7 @@ from effectonce._core.ops import (
     WriteReply,
 )
 from effectonce._core.patience import Circuit, Env, Next, Patience, Permit, Retrying
-from effectonce._core.records import TERMINAL, Record, State
+from effectonce._core.records import TERMINAL, Record, State, in_the_air
 from effectonce._core.terms import Capability
 
 NEVER = Next(Action.FAIL, "an error of another effect says nothing about this one")
@@ -113,11 +113,13 @@ class GuardedCall:
         return self._flow() if self.plan.retrying.circuit is None else self._flow_behind(self.plan.retrying.circuit)
 
     def _flow_behind(self, circuit: Circuit) -> Flow[Ending]:
-        """While the circuit is open, an outcome that is known can still be told, and nothing else is written."""
+        """While the circuit is open, what is known can still be told: an outcome, or that an earlier call may have sent it."""
         refusal = circuit.refusal()
         if refusal is not None:
-            record = yield from Find(self.key)
-            if not isinstance(record, Record) or record.state not in TERMINAL:
+            found: Record | Unavailable | None = yield from Find(self.key)
+            if isinstance(found, Unavailable):
+                return found
+            if found is None or not (found.state in TERMINAL or in_the_air(found)):
                 return NothingSent(refusal, 0, exhausted=False)
         return (yield from self._flow())
 
@@ -129,7 +131,7 @@ class GuardedCall:
                     ending = yield from self._own(dispatched=dispatched)
                 case Recorded():
                     return Replay(reply, waited)
-                case Doubtful() if self.plan.has_probe:
+                case Doubtful() if self.plan.has_probe and self._closed() is None:
                     ending = yield from self._reconcile(reply)
                 case _:
                     return self._told(reply)
@@ -190,13 +192,13 @@ class GuardedCall:
 
     def _own(self, *, dispatched: bool) -> Flow[Ending | _Again]:
         """Run the tool until its outcome is known, or known to be unknown."""
-        patience, retrying = self.patience, self.plan.retrying
-        refusal = "" if patience.turn is None else (yield from patience.begin())
+        patience, closed = self.patience, self._closed()
+        again = patience.attempt > 0 or self.epoch > 1
+        refusal = "" if closed is not None or patience.turn is None else (yield from patience.begin(again=again))
         if refusal:
             yield from self._let_go(dispatched=dispatched)
             return OutOfPatience(refusal)
         while True:
-            closed = None if retrying.circuit is None else retrying.circuit.refusal()
             if closed is None and not dispatched and not self.in_transaction:
                 denial = yield from self._dispatch()
                 if denial is not None:
@@ -205,7 +207,7 @@ class GuardedCall:
             closed = closed or self._admit()
             if closed is not None:
                 yield from self._let_go(dispatched=dispatched)
-                return NothingSent(closed, patience.attempt, exhausted=False)
+                return self._kept_back(closed)
             patience.attempt += 1
             answer = yield from self._run()
             ending: Ending | _Again | None = None
@@ -232,7 +234,7 @@ class GuardedCall:
                     ending = yield from self._failed(error)
             if ending is not None:
                 return ending
-            dispatched = False
+            dispatched, closed = False, self._closed()
 
     def _run(self) -> Flow[Answer | Refused | Unavailable | Unconfirmed]:
         if self.in_transaction:
@@ -245,6 +247,18 @@ class GuardedCall:
             yield from self._take_back(0)
         else:
             yield from Renew(self.key, self.token, self.epoch, 0)
+
+    def _closed(self) -> Exception | None:
+        """Why the dependency's circuit would let nothing through now."""
+        circuit = self.plan.retrying.circuit
+        return None if circuit is None else circuit.refusal()
+
+    def _kept_back(self, refusal: Exception) -> Ending:
+        """The circuit let nothing of ours through. What was sent before, and never answered, it did not keep back."""
+        if self.sends > 0:
+            error, attempts = (refusal, 0) if self.unanswered is None else (self.unanswered, self.patience.attempt)
+            return GaveUp(error, attempts, get(refusal, "retry_after_s"))
+        return NothingSent(refusal, self.patience.attempt, exhausted=False)
 
     def _admit(self) -> Exception | None:
         """Ask the dependency's circuit for a permit, as late as can be: it measures the call. None: we have one, or need none."""
@@ -424,7 +438,9 @@ class GuardedCall:
         reply = yield from self._persist(Doubt(self.key, self.token, self.epoch, reason))
         if self.plan.has_probe and isinstance(error, Exception) and isinstance(reply, Applied):
             ending = yield from self._reconcile(Doubtful(0.0, reason))
-            return ending if isinstance(ending, Fresh) else Lost(error, reason)
+            if isinstance(ending, OutOfPatience):  # the probe found nothing, and the turn lets nothing run instead
+                return NothingSent(error, self.patience.attempt, exhausted=True, why=ending.why)
+            return Lost(error, reason) if isinstance(ending, Doubtful | Unavailable | _Again) else ending
         return Lost(error, reason)
 
     # ------------------------------------------------------------ reconcile

@@ -92,7 +92,7 @@ class Next(Struct, frozen=True):
 class Patience:
     """What is left of one call's attempts and time."""
 
-    __slots__ = ("attempt", "env", "give_up_at", "how", "previous_s", "step", "turn", "unsure")
+    __slots__ = ("attempt", "env", "give_up_at", "how", "previous_s", "step", "turn", "unanswered")
 
     def __init__(
         self,
@@ -107,16 +107,17 @@ class Patience:
         self.give_up_at = (env.now() if started_at is None else started_at) + how.deadline_s
         self.attempt = attempt
         self.previous_s = 0.0
-        self.unsure = False  # an attempt may have had an effect
+        self.unanswered: BaseException | None = None  # how the last attempt ended that may have had an effect
 
-    def begin(self) -> Flow[str]:
-        """Take an attempt from the turn. Why not; "" if there is nothing against it."""
-        return "" if self.turn is None else (yield from self._spend(None))
+    def begin(self, *, again: bool) -> Flow[str]:
+        """Take an attempt from the turn; *again*, if this effect was tried before. Why not; "" if there is nothing against it."""
+        return "" if self.turn is None else (yield from self._spend(None, again=again))
 
     def after(self, error: BaseException, verdict: Verdict, *, repeatable: bool, probe: bool = False) -> Flow[Next]:
         """What to do about this error. A retry is paid for when it is scheduled, not when it leaves."""
         row, how, now = gate(verdict, repeatable=repeatable, probe=probe), self.how, self.env.now()
-        self.unsure |= verdict.certainty not in SURE
+        if verdict.certainty not in SURE:
+            self.unanswered = error
         if row.action not in GOES_ON or not isinstance(error, Exception):
             return Next(row.action, row.why)
         if self.attempt >= how.attempts:
@@ -127,7 +128,7 @@ class Patience:
             delay_s = max(delay_s, verdict.retry_after_s + base_s * self.env.rng())
         if now + delay_s >= self.give_up_at:
             return _enough(f"the next attempt would be in {delay_s:.3g} s, which is too late")
-        refusal = "" if self.turn is None else (yield from self._spend(verdict.bucket))
+        refusal = "" if self.turn is None else (yield from self._spend(verdict.bucket, again=True))
         if refusal or now + delay_s >= self.give_up_at:
             return _enough(refusal or f"the next attempt would be in {delay_s:.3g} s, when its turn is over")
         if how.tokens is not None and not (yield from how.tokens.charge(verdict)):
@@ -135,9 +136,9 @@ class Patience:
         self.previous_s = delay_s
         return Next(row.action, row.why, delay_s)
 
-    def _spend(self, after: Bucket | None) -> Flow[str]:
+    def _spend(self, after: Bucket | None, *, again: bool) -> Flow[str]:
         assert self.turn is not None
-        refusal = yield from self.turn.spend(Purchase(self.step, after))
+        refusal = yield from self.turn.spend(Purchase(self.step, again, after))
         self.give_up_at = min(self.give_up_at, self.env.now() + self.turn.left_s)
         return refusal
 

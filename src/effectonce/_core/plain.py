@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from effectonce._core.endings import Fresh
+from effectonce._core.gate import SURE
 from effectonce._core.ops import Flow, Invoke, Ok, Sleep
 from effectonce._core.patience import Next, Patience
 from effectonce._core.verdicts import Certainty, Verdict
@@ -17,6 +18,7 @@ class Over(Struct, frozen=True):
     attempts: int
     gave_up: Verdict | None = None  # what all attempts together say, if another could have gone better
     why: str = ""
+    but: Verdict | None = None  # what all attempts together say, if that is less than the error says
 
 
 def plain_call(patience: Patience, error: BaseException, *, repeatable: bool) -> Flow[Fresh | Over]:
@@ -30,7 +32,7 @@ def plain_call(patience: Patience, error: BaseException, *, repeatable: bool) ->
         yield from Sleep(then.delay_s)
         permit = None if how.circuit is None else how.circuit.try_admit()
         if isinstance(permit, Exception):
-            return Over(permit, patience.attempt)
+            return kept_back(patience, permit)
         patience.attempt += 1
         answer = yield from Invoke("", "", 0, patience.attempt, patience.give_up_at)
         if isinstance(answer, Ok):
@@ -46,7 +48,20 @@ def plain_call(patience: Patience, error: BaseException, *, repeatable: bool) ->
 
 def over(patience: Patience, error: BaseException, verdict: Verdict, then: Next) -> Over:
     """What to tell the caller. If any attempt may have had an effect, that is what is known, whatever the last one said."""
+    unsure = patience.unanswered is not None and verdict.certainty in SURE
+    known = (
+        verdict.but(certainty=Certainty.AMBIGUOUS, why=f"{verdict.why}: an earlier attempt may have landed")
+        if unsure
+        else verdict
+    )
     if not (then.gave_up and patience.how.attempts > 1):
-        return Over(error, patience.attempt)
-    certainty = Certainty.AMBIGUOUS if patience.unsure else verdict.certainty
-    return Over(error, patience.attempt, verdict.but(certainty=certainty), then.why)
+        return Over(error, patience.attempt, but=known if unsure else None)
+    return Over(error, patience.attempt, known, then.why)
+
+
+def kept_back(patience: Patience, refusal: Exception) -> Over:
+    """A breaker keeps the next attempt back. What it says of that one, it does not say of those before."""
+    if patience.unanswered is None:
+        return Over(refusal, patience.attempt)
+    verdict = patience.how.classify(refusal).but(certainty=Certainty.AMBIGUOUS)
+    return Over(patience.unanswered, patience.attempt, verdict, "its breaker is open now")

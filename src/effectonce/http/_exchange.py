@@ -145,7 +145,7 @@ class Exchange:
         if not more:
             self._complete = True
             self._ended.set_result(None)
-            await asyncio.shield(self._delivered)
+            await self._delivered
         elif not self._in_transaction and (self._length_left is None or self._length_left > 0):
             await self._let_go(more=True)
 

@@ -69,4 +69,4 @@ def _utf8(parameters: str) -> bool:
 
 def bits(key: str) -> float:
     """How much a key could say, judged by its own letters: an upper bound, which catches `1`, `test` and `aaaaaaaa`."""
-    return sum(-count * log2(count / len(key)) for count in Counter(key).values())
+    return len(key) * log2(len(key)) - sum([count * log2(count) for count in Counter(key).values()])

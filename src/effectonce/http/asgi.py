@@ -43,6 +43,7 @@ from effectonce.policy import Contract, Downstream, Retry, kind_of, seconds
 __all__ = ["IdempotencyMiddleware", "Route"]
 
 HEADER = b"idempotency-key"
+SEEN = "effectonce.seen"  # in a scope that is an effect already: a middleware inside another one would wait for itself
 MEBIBYTE = 1 << 20
 Tenant = Callable[[Scope], "str | Awaitable[str | None] | None"]
 
@@ -134,7 +135,7 @@ class IdempotencyMiddleware:
     # ------------------------------------------------------------ a request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        served = self._match(scope) if scope["type"] == "http" else None
+        served = self._match(scope) if scope["type"] == "http" and SEEN not in scope else None
         if served is None:
             return await self.app(scope, receive, send)
         lines = [value for name, value in scope["headers"] if name == HEADER]
@@ -292,6 +293,7 @@ def _exactly(path: str) -> str:
 
 def _plain(scope: Scope) -> Scope:
     """As the app may see it: what it says is stored as it is, so it is not compressed for one client, and not sent past us."""
+    scope[SEEN] = True
     scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]
     if scope.get("extensions"):
         scope["extensions"] = {

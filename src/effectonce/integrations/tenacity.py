@@ -25,7 +25,7 @@ from effectonce.policy import kind_of, seconds
 from effectonce.retrying import REPEATABLE
 
 
-def retry_if_safe(kind: Kind | str = "read", *, rules: Rules = (), one_request: bool = False) -> Callable[[Any], bool]:
+def retry_if_safe(kind: Kind | str = "write", *, rules: Rules = (), one_request: bool = False) -> Callable[[Any], bool]:
     """Try again if that is safe and could go better: for `retry=`.
 
     What is final is never tried again. What may have happened is, if *kind* is `read` or `idempotent_write`. For other kinds an error must

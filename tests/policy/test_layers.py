@@ -1,0 +1,314 @@
+"""Layers inside each other: what an inner one says about its own request is never taken for the outer effect."""
+
+import asyncio
+
+import pytest
+
+from effectonce import (
+    Breaker,
+    Bucket,
+    Budget,
+    Certainty,
+    Circuit,
+    CircuitOpen,
+    GaveUp,
+    Guard,
+    InDoubt,
+    PartialSuccess,
+    Retry,
+    RetryBudget,
+    State,
+    Verdict,
+    current_effect,
+    retry,
+)
+from effectonce.effect import running
+
+QUICK = Retry(base_s=0, cap_s=0)
+REFUSED = ConnectionRefusedError(111, "Connection refused")
+
+
+class Shop:
+    """A guarded tool that makes one request of its own and then calls *inner*; both colours."""
+
+    def __init__(self, colour, guard, inner, **contract):
+        self.charged, self._async, self._inner, self.guard = 0, colour == "async", inner, guard
+        settings = {"kind": "write", "downstream": "none", "retry": QUICK, "wait_s": 0, "name": "charge"} | contract
+        self._tool = guard.tool(**settings)(self._coroutine if self._async else self._plain)
+
+    def _plain(self):
+        self.charged += 1
+        return self._inner()
+
+    async def _coroutine(self):
+        self.charged += 1
+        return await self._inner()
+
+    def charge(self):
+        with self.guard.step("chat", "charge"):
+            return asyncio.run(self._tool()) if self._async else self._tool()
+
+
+@pytest.fixture(params=["sync", "async"])
+def colour(request):
+    return request.param
+
+
+def raising(colour, error):
+    """A function of this colour that fails; *calls* counts how often."""
+
+    def plain():
+        plain.calls += 1
+        raise error
+
+    async def coroutine():
+        plain()
+
+    plain.calls = coroutine.calls = 0
+    return coroutine if colour == "async" else plain
+
+
+# ---------------------------------------------------------------- a guarded call inside a guarded call
+
+
+def test_an_inner_call_that_its_turn_refuses_does_not_take_the_outer_effect_back(colour):
+    guard = Guard("memory://")
+    inner = guard.tool(kind="write", downstream="key", name="mail")(raising(colour, AssertionError("not reached")))
+    shop = Shop(colour, guard, inner)
+    with guard.turn("chat", "turn-7", budget=Budget(steps=1)), pytest.raises(InDoubt):
+        shop.charge()
+    with pytest.raises(InDoubt):
+        shop.charge()
+    assert shop.charged == 1
+
+
+def test_an_inner_call_that_gave_up_does_not_take_the_outer_effect_back(colour):
+    guard = Guard("memory://")
+    inner = guard.tool(kind="write", downstream="key", name="mail", retry=QUICK, one_request=True)(raising(colour, REFUSED))
+    shop = Shop(colour, guard, inner, one_request=True)
+    for _ in range(2):
+        with pytest.raises(InDoubt):
+            shop.charge()
+    assert shop.charged == 1
+
+
+# ---------------------------------------------------------------- plain retries inside a guarded call
+
+
+def test_a_plain_retry_that_gave_up_without_an_answer_leaves_the_outer_effect_in_doubt(colour):
+    request = raising(colour, TimeoutError())
+    shop = Shop(colour, Guard("memory://"), retry(QUICK, kind="idempotent_write")(request), one_request=True)
+    for _ in range(2):
+        with pytest.raises(InDoubt):
+            shop.charge()
+    assert shop.charged == 1
+    assert shop.guard.counts() == {State.IN_DOUBT: 1}
+
+
+def test_a_plain_retry_that_gave_up_speaks_only_for_its_own_request(colour):
+    """Nothing was sent by the second request of the tool; the first is another matter."""
+    shop = Shop(colour, Guard("memory://"), retry(QUICK, one_request=True)(raising(colour, REFUSED)))
+    for _ in range(2):
+        with pytest.raises(InDoubt):
+            shop.charge()
+    assert shop.charged == 1
+
+
+def test_a_plain_retry_speaks_for_a_tool_that_makes_one_request(colour):
+    shop = Shop(colour, Guard("memory://"), retry(QUICK, one_request=True)(raising(colour, REFUSED)), one_request=True)
+    with pytest.raises(GaveUp, match="failed: attempt 3"):
+        shop.charge()
+    assert shop.guard.counts() == {State.CLAIMED: 1}
+
+
+def test_a_breaker_that_opens_after_an_unanswered_request_does_not_say_that_nothing_was_sent(colour):
+    circuit = Circuit("bank", Breaker(failures=1))
+    request = retry(QUICK, kind="idempotent_write", breaker=circuit)(raising(colour, TimeoutError()))
+    shop = Shop(colour, Guard("memory://"), request, one_request=True)
+    with pytest.raises(InDoubt) as caught:
+        shop.charge()
+    assert isinstance(caught.value.__cause__, GaveUp)
+    assert caught.value.__cause__.retry_after_s > 0
+    assert shop.guard.counts() == {State.IN_DOUBT: 1}
+
+
+def test_giving_up_inside_a_tool_proves_nothing_by_itself(colour):
+    shop = Shop(colour, Guard("memory://"), raising(colour, GaveUp("enough")), one_request=True)
+    with pytest.raises(InDoubt):
+        shop.charge()
+
+
+# ---------------------------------------------------------------- what GaveUp says
+
+
+def test_what_may_have_run_is_ambiguous_whatever_the_last_error_proves_about_its_own_request(colour):
+    guard = Guard("memory://")
+    shop = Shop(colour, guard, raising(colour, REFUSED), downstream="key")
+    with pytest.raises(GaveUp, match="may have run") as caught:
+        shop.charge()
+    assert caught.value.effectonce_verdict.certainty is Certainty.AMBIGUOUS
+
+
+def run_block(colour, body, retrier):
+    async def main():
+        async for attempt in retrier:
+            async with attempt:
+                body()
+
+    if colour == "async":
+        return asyncio.run(main())
+    for attempt in retrier:
+        with attempt:
+            body()
+    return None
+
+
+def test_a_plain_function_that_nobody_answered_for_proves_nothing(colour):
+    call = retry(QUICK, kind="read")(raising(colour, TimeoutError()))
+    with pytest.raises(GaveUp, match="attempt 3 ended with TimeoutError") as caught:
+        asyncio.run(call()) if colour == "async" else call()
+    assert caught.value.effectonce_verdict.certainty is Certainty.AMBIGUOUS
+    assert "key" not in f"{caught.value} {caught.value.corrective_action}"
+
+
+def test_a_block_that_nobody_answered_for_proves_nothing(colour):
+    errors = [REFUSED, TimeoutError(), REFUSED]
+
+    def body():
+        raise errors.pop(0)
+
+    with pytest.raises(GaveUp, match="fetch failed: attempt 3 ended with ConnectionRefusedError") as caught:
+        run_block(colour, body, retry(QUICK, kind="read", name="fetch"))
+    assert caught.value.effectonce_verdict.certainty is Certainty.AMBIGUOUS
+
+
+def test_a_block_whose_breaker_opens_after_an_unanswered_request_gives_up(colour):
+    circuit = Circuit("bank", Breaker(failures=1))
+    with pytest.raises(GaveUp, match=r"attempt 1 ended with TimeoutError\. Its breaker is open now"):
+        run_block(colour, raising("sync", TimeoutError()), retry(QUICK, kind="read", breaker=circuit))
+    with pytest.raises(CircuitOpen):
+        run_block(colour, pytest.fail, retry(QUICK, kind="read", breaker=circuit))
+
+
+def test_what_a_model_sees_of_an_inner_effect_does_not_contain_the_outer_key(colour):
+    guard, keys = Guard("memory://"), []
+    inner = guard.tool(kind="write", name="mail")(raising(colour, TimeoutError()))
+
+    def plain():
+        keys.append(current_effect().key)
+        return inner()
+
+    async def coroutine():
+        keys.append(current_effect().key)
+        return await inner()
+
+    shop = Shop(colour, guard, coroutine if colour == "async" else plain)
+    with pytest.raises(InDoubt) as caught:
+        shop.charge()
+    told = caught.value.__cause__.as_model_error()
+    assert f"inside eff_{keys[0][-12:]}" in told["message"]
+    assert keys[0] not in str(told)
+    assert keys[0] not in str(caught.value.as_model_error())
+
+
+def test_nothing_inside_a_transaction_waits_for_a_budget_in_the_same_database(colour, tmp_path):
+    """SQLite has one writer, and this transaction is it: to ask the store would be to wait for oneself."""
+    guard, asked, errors = Guard(f"sqlite:///{tmp_path}/effects.db"), [], [TimeoutError()]
+    tokens, apply = RetryBudget("bank", shared=True), guard.store.apply
+
+    def asking(op):
+        asked.append((type(op).__name__, running.get() is not None))
+        return apply(op)
+
+    async def aasking(op):
+        return asking(op)
+
+    guard.store.apply, guard.store.aapply = asking, aasking
+
+    def plain():
+        if errors:
+            raise errors.pop()
+        return "fetched"
+
+    async def coroutine():
+        return plain()
+
+    fetch = retry(QUICK, kind="read", budget=tokens, store=guard.store)(coroutine if colour == "async" else plain)
+    shop = Shop(colour, guard, fetch, downstream="transaction")
+    with guard.turn("chat", "turn-7"):
+        assert shop.charge() == "fetched"
+    assert ("WriteCell", False) in asked  # the attempt itself was paid for, before its transaction began
+    assert [op for op, inside in asked if inside] == []
+    assert tokens.level == 500 - 14 + 1
+    guard.close()
+
+
+# ---------------------------------------------------------------- a retry around a guarded call
+
+
+@pytest.mark.parametrize("kind", ["write", "read"])
+def test_a_doubt_is_never_retried_nor_given_up_as_something_else(colour, kind):
+    """Its cause is a refused connection, which alone would be worth another attempt; what is in doubt is not."""
+    shop, budget = Shop(colour, Guard("memory://"), raising(colour, REFUSED)), RetryBudget("bank", capacity=14)
+    with pytest.raises(InDoubt):
+        retry(QUICK, kind=kind, one_request=True, budget=budget)(shop.charge)()
+    assert shop.charged == 1
+    assert budget.level == 14
+
+
+def test_what_was_partly_done_is_not_done_again():
+    sent = []
+
+    @retry(QUICK, one_request=True)
+    def pay():
+        sent.append(1)
+        raise PartialSuccess("one of two", corrective_action="refund it") from REFUSED
+
+    with pytest.raises(PartialSuccess):
+        pay()
+    assert len(sent) == 1
+
+
+def test_a_refusal_after_an_unanswered_attempt_is_no_failure_of_the_outer_effect(colour):
+    """The second attempt of the inner retry was refused; the first may have landed."""
+    errors = [TimeoutError(), PermissionError("forbidden")]
+
+    def plain():
+        raise errors.pop(0)
+
+    async def coroutine():
+        plain()
+
+    rules = {PermissionError: Verdict(Bucket.SCHEMA, Certainty.REJECTED)}
+    inner = retry(QUICK, kind="idempotent_write", rules=rules)(coroutine if colour == "async" else plain)
+    shop = Shop(colour, Guard("memory://"), inner, rejected=[PermissionError])
+    with pytest.raises(InDoubt) as caught:
+        shop.charge()
+    assert isinstance(caught.value.__cause__, PermissionError)
+    assert shop.guard.counts() == {State.IN_DOUBT: 1}
+
+
+def test_a_block_that_is_refused_after_an_unanswered_attempt_is_no_failure_either():
+    errors = [TimeoutError(), PermissionError("forbidden")]
+    rules = {PermissionError: Verdict(Bucket.SCHEMA, Certainty.REJECTED)}
+
+    def block():
+        for attempt in retry(QUICK, kind="idempotent_write", rules=rules):
+            with attempt:
+                raise errors.pop(0)
+
+    shop = Shop("sync", Guard("memory://"), block, rejected=[PermissionError])
+    with pytest.raises(InDoubt):
+        shop.charge()
+
+
+def test_an_error_outside_a_guarded_tool_is_left_as_it_is():
+    errors = [TimeoutError(), PermissionError("forbidden")]
+
+    @retry(QUICK, kind="read")
+    def fetch():
+        raise errors.pop(0)
+
+    with pytest.raises(PermissionError) as caught:
+        fetch()
+    assert not hasattr(caught.value, "effectonce_verdict")
