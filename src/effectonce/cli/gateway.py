@@ -42,6 +42,7 @@ def gateway(*, listen: str, uds: str | None, certfile: str | None, keyfile: str 
         raise click.UsageError("--keyfile needs --certfile.")
     host, port = _address(listen)
     try:
+        import httpx  # noqa: F401  # what the gateway sends with
         import uvicorn
 
         from effectonce.http.gateway import Gateway, read_settings

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -14,7 +15,6 @@ from msgspec import Struct
 from effectonce.errors import ContractViolation
 from effectonce.http._answers import Scope
 from effectonce.http._routes import METHODS, Route
-from effectonce.http._upstream import UpstreamSettings
 from effectonce.http.profiles import Profile, profile_of
 from effectonce.policy import Breaker, Downstream, Retry
 from effectonce.retry_budget import RetryBudget
@@ -22,6 +22,32 @@ from effectonce.retry_budget import RetryBudget
 T = TypeVar("T")
 MEBIBYTE = 1 << 20
 TENANT_MAX = 200
+
+
+class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where requests go, and what is known about it."""
+
+    url: str
+    key_header: str = "idempotency-key"  # in which it gets our key
+    key_quoted: bool = False  # as a structured-field string, as the draft has it
+    honours_key_s: float | None = None  # for how long it replays what it did under a key; None: it does not
+    connect_s: float = 5.0
+    answer_s: float = 60.0  # at most this long until the answer begins, and between two pieces of it
+    connections: int = 100
+    ca_file: str = ""  # who vouches for it, instead of the authorities that this machine trusts
+    verify: bool = True
+    trust_forwarded: bool = False  # what X-Forwarded-* of the request say is handed on, and added to
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or "@" in parts.netloc:
+            raise ContractViolation(
+                f"upstream url={self.url!r}: give http:// or https://, a host and perhaps a path. Credentials come with the requests."
+            )
+        if min(self.connect_s, self.answer_s, self.connections) <= 0:
+            raise ContractViolation("upstream: connect_s, answer_s and connections are more than 0")
+        if self.honours_key_s is not None and self.honours_key_s <= 0:
+            raise ContractViolation(f"upstream honours_key_s={self.honours_key_s}: leave it out if it does not honour keys")
 
 
 class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

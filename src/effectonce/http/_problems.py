@@ -1,4 +1,4 @@
-"""What a gateway says itself, beside what the middleware says."""
+"""What a gateway says itself, beside what the middleware says, and what it says it for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,28 @@ from math import ceil
 import orjson
 from msgspec import Struct
 
+from effectonce.errors import NotSent
 from effectonce.http._answers import Answer
+
+
+class Unreached(NotSent):
+    """Nothing was sent to the upstream."""
+
+    def __init__(self, message: str, retry_after_s: float | None) -> None:
+        super().__init__(message, retryable=False, retry_after_s=retry_after_s)
+        self.retry_after_s = retry_after_s
+
+
+class TooLarge(Exception):
+    """The body is more than may pass."""
+
+
+class Gone(Exception):
+    """The client left before it had said what it wants."""
+
+
+class BrokenOff(Exception):
+    """The upstream began to answer, and did not end."""
 
 
 class Problem(Struct, frozen=True):

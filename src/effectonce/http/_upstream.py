@@ -14,18 +14,17 @@ import asyncio
 import ssl
 import time
 from collections.abc import AsyncIterator
-from urllib.parse import urlsplit
 
 import httpx
-from msgspec import Struct
 
 from effectonce import Verdict, classify
 from effectonce._core.gate import SURE
 from effectonce.circuit import Circuit
 from effectonce.effect import Effect, running
-from effectonce.errors import CircuitOpen, ContractViolation, GaveUp, NotSent
+from effectonce.errors import CircuitOpen, ContractViolation, GaveUp
 from effectonce.http._answers import Answer, Headers, Receive, Scope, Send
-from effectonce.http._problems import problem
+from effectonce.http._gateway_settings import UpstreamSettings
+from effectonce.http._problems import BrokenOff, Gone, TooLarge, Unreached, problem
 from effectonce.http._spooled import Spooled
 from effectonce.policy import Retry
 from effectonce.retry_budget import RetryBudget
@@ -49,52 +48,6 @@ HOP_BY_HOP = frozenset(
     }
 )
 FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-port", b"x-forwarded-proto"})
-
-
-class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where requests go, and what is known about it."""
-
-    url: str
-    key_header: str = "idempotency-key"  # in which it gets our key
-    key_quoted: bool = False  # as a structured-field string, as the draft has it
-    honours_key_s: float | None = None  # for how long it replays what it did under a key; None: it does not
-    connect_s: float = 5.0
-    answer_s: float = 60.0  # at most this long until the answer begins, and between two pieces of it
-    connections: int = 100
-    ca_file: str = ""  # who vouches for it, instead of the authorities that this machine trusts
-    verify: bool = True
-    trust_forwarded: bool = False  # what X-Forwarded-* of the request say is handed on, and added to
-
-    def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or "@" in parts.netloc:
-            raise ContractViolation(
-                f"upstream url={self.url!r}: give http:// or https://, a host and perhaps a path. Credentials come with the requests."
-            )
-        if min(self.connect_s, self.answer_s, self.connections) <= 0:
-            raise ContractViolation("upstream: connect_s, answer_s and connections are more than 0")
-        if self.honours_key_s is not None and self.honours_key_s <= 0:
-            raise ContractViolation(f"upstream honours_key_s={self.honours_key_s}: leave it out if it does not honour keys")
-
-
-class Unreached(NotSent):
-    """Nothing was sent to the upstream."""
-
-    def __init__(self, message: str, retry_after_s: float | None) -> None:
-        super().__init__(message, retryable=False, retry_after_s=retry_after_s)
-        self.retry_after_s = retry_after_s
-
-
-class TooLarge(Exception):
-    """The body is more than may pass."""
-
-
-class Gone(Exception):
-    """The client left before it had said what it wants."""
-
-
-class BrokenOff(Exception):
-    """The upstream began to answer, and did not end."""
 
 
 class _Troubled(Exception):

@@ -14,9 +14,8 @@ from __future__ import annotations
 from effectonce.circuit import Circuit
 from effectonce.guard import Guard
 from effectonce.http._answers import Message, Receive, Scope, Send, refusal
-from effectonce.http._gateway_settings import Settings, Tenants, TenantSettings, read_settings
-from effectonce.http._problems import problem
-from effectonce.http._upstream import BrokenOff, Gone, TooLarge, Unreached, Upstream, UpstreamSettings
+from effectonce.http._gateway_settings import Settings, Tenants, TenantSettings, UpstreamSettings, read_settings
+from effectonce.http._problems import BrokenOff, Gone, TooLarge, Unreached, problem
 from effectonce.http.asgi import IdempotencyMiddleware
 from effectonce.http.profiles import Trouble
 
@@ -36,6 +35,8 @@ class Gateway:
     """A reverse proxy for one API, as an ASGI app. Serve it with uvicorn and h11, or with `effectonce gateway`."""
 
     def __init__(self, settings: Settings) -> None:
+        from effectonce.http._upstream import Upstream  # noqa: PLC0415  # with httpx, which only a gateway needs
+
         self.settings, self.guard = settings, Guard(settings.store, secret=settings.a_secret())
         self._hosts = frozenset(host.lower() for host in settings.hosts)
         self._tenant, self._profile = Tenants(settings.tenants), settings.a_profile()
