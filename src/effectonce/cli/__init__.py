@@ -20,6 +20,7 @@ COMMANDS = {
     "classify": ("effectonce.cli.classify:classify", "What does this error mean, and may it be tried again?"),
     "demo": ("effectonce.cli.demo:demo", "See it hold: lost answers, killed agents, one refund."),
     "doctor": ("effectonce.cli.doctor:doctor", "Is this store fit to hold effects? If not, what to change."),
+    "gateway": ("effectonce.cli.gateway:gateway", "Put these guarantees in front of an API, for callers in any language."),
     "simulate": ("effectonce.cli.simulate:simulate", "What retries do to a crowd, a storm, a day: in virtual time."),
 }
 

@@ -1,0 +1,98 @@
+"""`effectonce gateway`: a reverse proxy that makes an API safe to retry."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+import click
+
+from effectonce.cli._console import color_option
+
+_File = click.Path(exists=True, dir_okay=False)
+
+
+@click.command()
+@click.option("--upstream", metavar="URL", help="The API that requests go to. There is one.")
+@click.option("--config", type=_File, help="Settings, in TOML or JSON. Options of this command win over it.")
+@click.option("--store", metavar="URL", help="Where effects are recorded. Gateways on one store are one gateway.")
+@click.option("--allow-host", "hosts", multiple=True, metavar="HOST", help="A host that it speaks for. May be repeated.")
+@click.option("--tenant-header", metavar="NAME", help="Who is asking: a header that only your own proxy can set.")
+@click.option("--key-header", metavar="NAME", help="The header in which the API gets the key.  [default: idempotency-key]")
+@click.option("--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="Where to listen.")
+@click.option("--uds", type=click.Path(dir_okay=False), help="Listen on this socket file instead.")
+@click.option("--certfile", type=_File, help="Our certificate, with its chain: listen with TLS.")
+@click.option("--keyfile", type=_File, help="Its key.")
+@click.option("--check", is_flag=True, help="Check the settings and end.")
+@color_option
+def gateway(*, listen: str, uds: str | None, certfile: str | None, keyfile: str | None, check: bool, **given: Any) -> None:
+    r"""Put these guarantees in front of an API, for callers in any language.
+
+    Requests with an Idempotency-Key reach the API once, whoever repeats them; the API gets a key of its own for each. There is one
+    upstream, no request names another, and every request has a tenant: say who is asking with --tenant-header, or with tokens in --config.
+
+    \b
+    Examples:
+      effectonce gateway --config examples/gateway.toml
+      effectonce gateway --upstream http://127.0.0.1:9000 --store sqlite:///gateway.db \
+          --allow-host api.example.com --tenant-header x-tenant
+      effectonce gateway --config gateway.toml --listen 0.0.0.0:8443 --certfile chain.pem --keyfile key.pem
+    """
+    if keyfile is not None and certfile is None:
+        raise click.UsageError("--keyfile needs --certfile.")
+    host, port = _address(listen)
+    try:
+        import httpx  # noqa: F401  # what the gateway sends with
+        import uvicorn
+
+        from effectonce.http.gateway import Gateway, read_settings
+    except ImportError as error:
+        raise click.UsageError(f"{error}. Install what the gateway needs: pip install 'effectonce[gateway]'") from None
+    made = Gateway(read_settings(given.pop("config"), _settings(**given)))
+    if check:
+        made.guard.close()
+        click.echo("The settings can be used.")
+        return
+    where = uds or f"{'https' if certfile else 'http'}://{host}:{port}"
+    click.echo(f"Listening on {where}, for {made.settings.upstream.url}", err=True)
+    if certfile is None and uds is None and not _loopback(host):
+        click.echo("Without --certfile, what passes here can be read on the way: keys, tokens, bodies.", err=True)
+    uvicorn.run(
+        made,
+        host=host,
+        port=port,
+        uds=uds,
+        ssl_certfile=certfile,
+        ssl_keyfile=keyfile,
+        http="h11",  # it shows the target of a request as it was sent
+        ws="none",
+        lifespan="on",
+        proxy_headers=False,
+        server_header=False,
+        access_log=False,
+        log_level="warning",
+    )
+
+
+def _address(listen: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise click.UsageError(f"--listen {listen}: write HOST:PORT, such as 127.0.0.1:8080.")
+    return host.strip("[]"), int(port)
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _settings(
+    upstream: str | None, store: str | None, hosts: tuple[str, ...], tenant_header: str | None, key_header: str | None
+) -> dict[str, Any]:
+    """What the command line says, as the file would."""
+    upstreams = {name: value for name, value in (("url", upstream), ("key_header", key_header)) if value is not None}
+    sections: dict[str, Any] = {"upstream": upstreams, "hosts": list(hosts), "store": store}
+    sections["tenants"] = None if tenant_header is None else {"header": tenant_header}
+    return {name: value for name, value in sections.items() if value}

@@ -1,0 +1,188 @@
+"""The settings of a gateway: a TOML or JSON file, checked before anything listens."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from effectonce.errors import ContractViolation
+from effectonce.http._answers import Scope
+from effectonce.http._routes import METHODS, Route
+from effectonce.http.profiles import Profile, profile_of
+from effectonce.policy import Breaker, Downstream, Retry
+from effectonce.retry_budget import RetryBudget
+
+T = TypeVar("T")
+MEBIBYTE = 1 << 20
+TENANT_MAX = 200
+
+
+class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where requests go, and what is known about it."""
+
+    url: str
+    key_header: str = "idempotency-key"  # in which it gets our key
+    key_quoted: bool = False  # as a structured-field string, as the draft has it
+    honours_key_s: float | None = None  # for how long it replays what it did under a key; None: it does not
+    connect_s: float = 5.0
+    answer_s: float = 60.0  # at most this long until the answer begins, and between two pieces of it
+    connections: int = 100
+    ca_file: str = ""  # who vouches for it, instead of the authorities that this machine trusts
+    verify: bool = True
+    trust_forwarded: bool = False  # what X-Forwarded-* of the request say is handed on, and added to
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or "@" in parts.netloc:
+            raise ContractViolation(
+                f"upstream url={self.url!r}: give http:// or https://, a host and perhaps a path. Credentials come with the requests."
+            )
+        if min(self.connect_s, self.answer_s, self.connections) <= 0:
+            raise ContractViolation("upstream: connect_s, answer_s and connections are more than 0")
+        if self.honours_key_s is not None and self.honours_key_s <= 0:
+            raise ContractViolation(f"upstream honours_key_s={self.honours_key_s}: leave it out if it does not honour keys")
+
+
+class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose request is it? A header that somebody in front sets, or a bearer token. A token may be given as `sha256:<hex>`."""
+
+    header: str = ""
+    tokens: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        if bool(self.header) is bool(self.tokens):
+            raise ContractViolation(
+                "tenants: give either header, the name of a header that only your own proxy can set, or tokens, bearer tokens and whose "
+                "they are. Without them, two customers could be shown each other's responses."
+            )
+        wrong = sorted(tenant for tenant in self.tokens.values() if not _usable(tenant))
+        if wrong:
+            raise ContractViolation(f"tenants: {wrong[0]!r} is no name of a tenant: 1 to {TENANT_MAX} visible characters")
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that a gateway is told. In *retry*, *breaker*, *budget*, *key* and *routes* stand the parameters of the policies of that name."""
+
+    upstream: UpstreamSettings
+    hosts: list[str]
+    tenants: TenantSettings
+    store: str
+    secret_file: str = ""
+    profile: str = "ietf"
+    key: dict[str, Any] = {}
+    methods: list[str] = msgspec.field(default_factory=lambda: list(METHODS))
+    routes: list[dict[str, Any]] = []
+    headers: list[str] = []
+    body_max: int = 10 * MEBIBYTE
+    response_max: int = MEBIBYTE
+    lease_s: float = 30.0
+    docs: str = ""
+    retry: dict[str, Any] = {}
+    breaker: dict[str, Any] = {}
+    budget: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if not self.hosts:
+            raise ContractViolation("hosts is empty: name the hosts that this gateway speaks for, as clients write them")
+        wrong = [host for host in self.hosts if not host or set(host) & set("*/@ ")]
+        if wrong:
+            raise ContractViolation(
+                f"hosts: {wrong[0]!r} is no host. Write api.example.com, or api.example.com:8443; there are no patterns."
+            )
+
+    # ------------------------------------------------------------ as policies
+
+    def a_profile(self) -> Profile:
+        """Whether a request may be sent again is up to the upstream, not to the profile."""
+        given, honours_s = profile_of(self.profile), self.upstream.honours_key_s
+        downstream = Downstream.none() if honours_s is None else Downstream.key(window=honours_s)
+        made = _made("key", lambda **changes: replace(given, **changes), self.key)
+        return replace(made, downstream=downstream)
+
+    def a_retry(self) -> Retry:
+        return _made("retry", Retry, self.retry)
+
+    def a_breaker(self) -> Breaker:
+        return _made("breaker", Breaker, self.breaker)
+
+    def a_budget(self) -> RetryBudget:
+        return _made("budget", RetryBudget, {"name": "upstream"} | self.budget)
+
+    def some_routes(self) -> list[Route] | None:
+        """None: every request with one of the methods."""
+        if any("downstream" in route for route in self.routes):
+            raise ContractViolation(
+                "routes: downstream is the same for all of them: say upstream.honours_key_s, or leave it out"
+            )
+        return [_made("routes", Route, route) for route in self.routes] or None
+
+    def a_secret(self) -> bytes:
+        try:
+            return Path(self.secret_file).read_bytes().strip() if self.secret_file else b""
+        except OSError as error:
+            raise ContractViolation(f"secret_file={self.secret_file!r} cannot be read: {error}") from None
+
+
+def _made(section: str, make: Callable[..., T], given: Mapping[str, Any]) -> T:
+    try:
+        return make(**given)
+    except TypeError as error:
+        raise ContractViolation(f"[{section}] cannot be used: {error}") from None
+
+
+def read_settings(path: str | None, given: Mapping[str, Any]) -> Settings:
+    """The settings of a file, with what was *given* beside it in their place."""
+    read: dict[str, Any] = {}
+    if path is not None:
+        decode = msgspec.json.decode if path.endswith(".json") else msgspec.toml.decode
+        try:
+            read = decode(Path(path).read_bytes(), type=dict[str, Any])
+        except (OSError, msgspec.DecodeError) as error:
+            raise ContractViolation(f"the settings in {path} cannot be read: {error}") from None
+    try:
+        return msgspec.convert(_over(read, given), Settings)
+    except msgspec.ValidationError as error:
+        # What a setting is refused for is said by us; msgspec says where, and what is missing.
+        raise ContractViolation(f"the settings{f' in {path}' if path else ''} cannot be used: {error}") from None
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    made = dict(below)
+    for name, value in above.items():
+        under = made.get(name)
+        made[name] = _over(under, value) if isinstance(value, Mapping) and isinstance(under, Mapping) else value
+    return made
+
+
+class Tenants:
+    """Says whose request it is; None: nobody knows."""
+
+    def __init__(self, settings: TenantSettings) -> None:
+        self._header = (settings.header or "authorization").lower().encode()
+        self._tokens = {_digest(token): tenant for token, tenant in settings.tokens.items()} if settings.tokens else None
+
+    def __call__(self, scope: Scope) -> str | None:
+        lines = [value.decode("latin-1") for name, value in scope["headers"] if name == self._header]
+        if len(lines) != 1:
+            return None
+        if self._tokens is None:
+            return lines[0] if _usable(lines[0]) else None
+        scheme, _, token = lines[0].partition(" ")
+        # Digests are compared, not tokens: how long it takes tells nothing about a token.
+        return self._tokens.get(hashlib.sha256(token.strip().encode()).hexdigest()) if scheme.lower() == "bearer" else None
+
+
+def _usable(tenant: str) -> bool:
+    return 0 < len(tenant) <= TENANT_MAX and tenant.isprintable() and tenant.strip() == tenant
+
+
+def _digest(token: str) -> str:
+    kind, _, value = token.partition(":")
+    return value.lower() if kind == "sha256" else hashlib.sha256(token.encode()).hexdigest()

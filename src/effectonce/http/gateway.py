@@ -1,0 +1,143 @@
+"""A gateway: the middleware, the policy and the store in front of an API, for callers in any language.
+
+A request passes these doors, in this order, and whatever is refused at one of them was not sent:
+
+    is it for this API?     a path, and a host of the list; no absolute form, no CONNECT: there is no way to any other upstream
+    whose is it?            every request has a tenant, those without a key included
+    is it too large?        413, before anything is read if the client says so itself
+    once                    the middleware: see `asgi.py`
+    and on                  the upstream, under its policy: see `_upstream.py`
+"""
+
+from __future__ import annotations
+
+from effectonce.circuit import Circuit
+from effectonce.guard import Guard
+from effectonce.http._answers import Message, Receive, Scope, Send, refusal
+from effectonce.http._gateway_settings import Settings, Tenants, TenantSettings, UpstreamSettings, read_settings
+from effectonce.http._problems import BrokenOff, Gone, TooLarge, Unreached, problem
+from effectonce.http.asgi import IdempotencyMiddleware
+from effectonce.http.profiles import Trouble
+
+__all__ = ["Gateway", "Settings", "TenantSettings", "UpstreamSettings", "read_settings"]
+
+MEMORY_MAX = 1 << 18
+TO_WRITE_S = 30.0  # for the outcome of a request that took as long as it may
+_NO_METHODS = frozenset({"CONNECT", "TRACE"})
+
+
+class _Refused(Exception):
+    def __init__(self, code: str) -> None:
+        self.code = code
+
+
+class Gateway:
+    """A reverse proxy for one API, as an ASGI app. Serve it with uvicorn and h11, or with `effectonce gateway`."""
+
+    def __init__(self, settings: Settings) -> None:
+        from effectonce.http._upstream import Upstream  # noqa: PLC0415  # with httpx, which only a gateway needs
+
+        self.settings, self.guard = settings, Guard(settings.store, secret=settings.a_secret())
+        self._hosts = frozenset(host.lower() for host in settings.hosts)
+        self._tenant, self._profile = Tenants(settings.tenants), settings.a_profile()
+        policy = settings.a_retry()
+        self._upstream = Upstream(
+            settings.upstream,
+            policy,
+            Circuit("upstream", settings.a_breaker()),
+            settings.a_budget(),
+            self.guard.store,
+            body_max=settings.body_max,
+            memory_max=MEMORY_MAX,
+        )
+        self._app = IdempotencyMiddleware(
+            self._upstream,
+            self.guard,
+            tenant=self._tenant,
+            routes=settings.some_routes(),
+            methods=settings.methods,
+            profile=self._profile,
+            name="gateway",
+            headers=settings.headers,
+            body_max=settings.body_max,
+            response_max=settings.response_max,
+            memory_max=MEMORY_MAX,
+            lease_s=settings.lease_s,
+            deadline_s=policy.deadline_s + TO_WRITE_S,
+            docs=settings.docs,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        match scope["type"]:
+            case "http":
+                await self._serve(scope, receive, send)
+            case "lifespan":
+                await self._live(receive, send)
+            case _:
+                await send({"type": "websocket.close", "code": 1003})
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] != "lifespan.shutdown":
+            await send({"type": "lifespan.startup.complete"})
+        await self._upstream.close()
+        self.guard.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = refused_target(scope, self._hosts)
+        if refused is not None:
+            await problem(refused).deliver(send)
+        elif self._tenant(scope) is None:
+            await self._say(Trouble.NOT_AUTHENTICATED, send)
+        elif _announced(scope) > self.settings.body_max:
+            await self._say(Trouble.BODY_TOO_LARGE, send)
+        else:
+            await self._pass(scope, receive, send)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def tell(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, tell)
+        except Unreached as error:
+            after_s = self._profile.retry_after_s if error.retry_after_s is None else error.retry_after_s
+            await problem("UPSTREAM_UNREACHED", retry_after_s=after_s).deliver(send)
+        except BrokenOff:
+            if started:
+                raise  # the server breaks off as well: nobody takes it for the whole answer
+            await problem("UPSTREAM_BROKE_OFF").deliver(send)
+        except TooLarge:
+            await self._say(Trouble.BODY_TOO_LARGE, send)
+        except Gone:
+            pass  # nobody is there to be answered
+
+    async def _say(self, trouble: Trouble, send: Send) -> None:
+        detail = f"At most {self.settings.body_max} bytes are allowed." if trouble is Trouble.BODY_TOO_LARGE else ""
+        await refusal(self._profile, trouble, detail, self.settings.docs).deliver(send)
+
+
+def refused_target(scope: Scope, hosts: frozenset[str]) -> str | None:
+    """Why this request is not for the API behind us; None: it is."""
+    path = scope["path"]
+    strange = any(char in "\\#" or not char.isprintable() for char in path)
+    if scope["method"] in _NO_METHODS or not path.startswith("/") or strange or {".", ".."} & set(path.split("/")):
+        return "TARGET_REFUSED"
+    named = [value.decode("latin-1").lower() for name, value in scope["headers"] if name == b"host"]
+    if len(named) != 1 or not {named[0], _without_port(named[0])} & hosts:
+        return "WRONG_HOST"
+    return None
+
+
+def _without_port(host: str) -> str:
+    name, _, port = host.rpartition(":")
+    return name if name and port.isdigit() else host
+
+
+def _announced(scope: Scope) -> int:
+    said = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    return int(said[:20])
