@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator
 import httpx
 
 from effectonce import Verdict, classify
-from effectonce._core.gate import SURE
+from effectonce._core.verdicts import SURE
 from effectonce.circuit import Circuit
 from effectonce.effect import Effect, running
 from effectonce.errors import CircuitOpen, ContractViolation, GaveUp
