@@ -26,7 +26,9 @@ App = Callable[..., Awaitable[None]]
 
 async def pay(request: Request) -> JSONResponse:
     order = await request.json()
-    return JSONResponse({"id": f"pay_{next(RAN):08}", "order": order["order"], "amount": order["amount"], "status": "succeeded"})
+    return JSONResponse(
+        {"id": f"pay_{next(RAN):08}", "order": order["order"], "amount": order["amount"], "status": "succeeded"}
+    )
 
 
 def bare(url: str) -> App:
@@ -37,13 +39,13 @@ def ours(url: str, **cache: int) -> App:
     from effectonce import Guard  # noqa: PLC0415  # each server imports its own package only
     from effectonce.http.asgi import IdempotencyMiddleware  # noqa: PLC0415
 
-    return IdempotencyMiddleware(bare(url), Guard(url, **cache), tenant=lambda scope: "acme")
+    return IdempotencyMiddleware(bare(url), Guard(url, **cache), tenant=lambda _: "acme")
 
 
 def idemkit(url: str) -> App:
     from idemkit import HttpConfig, IdempotencyMiddleware, RedisBackend  # noqa: PLC0415
 
-    config = HttpConfig(scope=lambda request: "acme", use_local_cache=False)
+    config = HttpConfig(scope=lambda _: "acme", use_local_cache=False)
     return IdempotencyMiddleware(bare(url), backend=RedisBackend(_client(url)), config=config)
 
 

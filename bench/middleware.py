@@ -18,9 +18,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from importlib.metadata import PackageNotFoundError, version
+from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import quantiles
 
 from _http_load import Load, Slice, post
 from _paired import Goal, Row, filesystem, fsync_s, machine, options, report, take_turns
@@ -35,7 +36,7 @@ GOALS = {  # G7
     ("sqlite", "replay"): Goal(">=", 0.95),
 }
 FASTER = Goal(">", 1)
-PEERS = ("idemkit", "asgi-idempotency-header")  # neither keeps its records in SQLite
+PEERS = {"idemkit": "idemkit", "asgi-idempotency-header": "idempotency_header_middleware"}  # neither keeps records in SQLite
 SERVED_BY = ("uvicorn", "starlette", "uvloop", "httptools")
 HOT = 128  # records that replays choose from
 
@@ -131,17 +132,18 @@ def _waits(what: str, ours_s: list[float], other_s: list[float]) -> Iterator[Row
         yield Row(f"{what}, {name}", ours, other, "ms", ours / other, of="ours/other")
 
 
-def _version(package: str) -> str | None:
+def _installed(module: str) -> bool:
     try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+        import_module(module)
+    except ModuleNotFoundError:
+        return False
+    return True
 
 
 def main() -> None:
     chosen = options(__doc__, folder=True)
     slices, slice_s = (1, 0.02) if chosen.quick else (9, 0.2)
-    peers = [peer for peer in PEERS if _version(peer) is not None]
+    peers = [peer for peer, module in PEERS.items() if _installed(module)]
     rows: list[Row] = []
     loads = [os.getloadavg()[0]]
     with tempfile.TemporaryDirectory(dir=chosen.dir) as name, ExitStack() as stack:
@@ -156,7 +158,7 @@ def main() -> None:
                     rows += rows_of(store, connections, contenders.measure(connections, slices, slice_s))
                     loads.append(os.getloadavg()[0])
         disk = {"disk": f"{filesystem(folder)}, one fdatasync {fsync_s(folder, 20) * 1e6:.0f} us"}
-    served = ", ".join(f"{package} {_version(package) or 'not installed'}" for package in SERVED_BY)
+    served = ", ".join(f"{each} {version(each) if _installed(each) else 'not installed'}" for each in SERVED_BY)
     notes = {"served by": served, "floor": "the bare app, or the peer"}
     if peers:
         notes["peers"] = ", ".join(f"{peer} {version(peer)}" for peer in peers)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from math import log2
 from urllib.parse import unquote_to_bytes
 
@@ -70,12 +69,14 @@ def _utf8(parameters: str) -> bool:
     return True
 
 
-def bits(key: str) -> float:
-    """How much a key could say, judged by its own letters: an upper bound, which catches `1`, `test` and `aaaaaaaa`."""
-    count = key.count
-    return _information(len(key)) - sum([_information(count(letter)) for letter in set(key)])
+def guessable(key: str, bits_min: float) -> bool:
+    """Does a key say less than that, judged by its own letters? An upper bound, which catches `1`, `test` and `aaaaaaaa`."""
+    letters = set(key)
+    most = len(key) - len(letters) + 1  # as often as one letter can be there: nothing with these letters says less
+    if _information(len(key)) - _information(most) >= bits_min:
+        return False
+    return _information(len(key)) - sum([_information(key.count(letter)) for letter in letters]) < bits_min
 
 
-@lru_cache(maxsize=RAW_MAX)
 def _information(count: int) -> float:
     return count * log2(count)

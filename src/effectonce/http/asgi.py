@@ -33,7 +33,7 @@ from effectonce.errors import ContractViolation, LeaseLost, StoreUnavailable
 from effectonce.guard import Guard
 from effectonce.http._answers import Answer, App, Receive, Scope, Send, kept_headers, refusal, replay
 from effectonce.http._exchange import Exchange, Keeping, Unstored
-from effectonce.http._fields import Malformed, bits, key_of
+from effectonce.http._fields import Malformed, guessable, key_of
 from effectonce.http._fingerprint import Asked, Fields, fingerprint_of
 from effectonce.http._routes import METHODS, Route
 from effectonce.http._spooled import Spooled
@@ -207,7 +207,7 @@ class IdempotencyMiddleware:
         if not profile.length_min <= len(key) <= profile.length_max:
             detail = f"It has {len(key)} characters; {profile.length_min} to {profile.length_max} are allowed."
             raise _Refused(Trouble.KEY_MALFORMED, detail)
-        if bits(key) < profile.bits_min:
+        if guessable(key, profile.bits_min):
             raise _Refused(Trouble.KEY_MALFORMED, "It is too easy to guess: use a random one, such as a UUID.")
         return key
 
