@@ -51,6 +51,28 @@ class Keeping(Struct, frozen=True):
 class Exchange:
     """One request, from the moment that the app may see it."""
 
+    __slots__ = (
+        "_app",
+        "_body",
+        "_client",
+        "_complete",
+        "_delivered",
+        "_ended",
+        "_gone",
+        "_held",
+        "_in_transaction",
+        "_keeping",
+        "_length_left",
+        "_profile",
+        "_read",
+        "_read_all",
+        "_scope",
+        "_start",
+        "_tape",
+        "_task",
+        "left",
+    )
+
     def __init__(
         self, app: App, scope: Scope, body: Spooled, send: Send, profile: Profile, keeping: Keeping, *, in_transaction: bool
     ) -> None:
