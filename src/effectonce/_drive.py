@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from math import inf
 from types import CoroutineType
 from typing import Any, ClassVar, TypeVar
@@ -331,9 +331,10 @@ class AsyncPerformer:
         self.setup, self.call = setup, call
         self.cancelled: asyncio.CancelledError | None = None
 
-    async def __call__(self, op: Op[Any]) -> Any:
-        if type(op) not in _OURS:
-            return await self._undisturbed(op)
+    def __call__(self, op: Op[Any]) -> Coroutine[Any, Any, Any]:
+        return self._perform(op) if type(op) in _OURS else self._undisturbed(op)
+
+    async def _perform(self, op: Op[Any]) -> Any:
         match op:
             case Invoke() | Ask() | Transact() if self.cancelled is not None:
                 return NotStarted(self.cancelled)

@@ -124,3 +124,25 @@ def test_the_benchmark_of_policies_leaves_out_what_is_not_installed_and_says_so(
     }
     assert told["notes"]["left out, not installed"] == "tenacity, stamina, backoff, aiobreaker, pyresilience"
     assert told["notes"]["peers"].startswith("circuitbreaker ")
+
+
+@pytest.mark.timeout(600)
+def test_the_benchmark_of_the_middleware_leaves_out_peers_that_are_not_installed_and_says_so(tmp_path):
+    for module in ("idemkit", "idempotency_header_middleware"):
+        (tmp_path / f"{module}.py").write_text(f"raise ModuleNotFoundError(name={module!r})")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, BENCH / "middleware.py", "--quick", "--json"]
+
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path})
+
+    assert run.returncode == 0, run.stderr
+    told = json.loads(run.stdout)
+    assert {row["what"] for row in told["rows"]} == {
+        f"{store} x{connections} {what}{quantile}"
+        for store in ("redis", "sqlite")
+        for connections in (1, 16, 32, 64)
+        for what in ("first", "replay", "replay, cached")
+        for quantile in ("", ", p50", ", p99")
+    }
+    assert all(row["ours"] > 0 and row["floor"] > 0 for row in told["rows"])
+    assert told["notes"]["left out, not installed"] == "idemkit, asgi-idempotency-header"

@@ -52,16 +52,37 @@ class Keeping(Struct, frozen=True):
 class Exchange:
     """One request, from the moment that the app may see it."""
 
+    __slots__ = (
+        "_app",
+        "_body",
+        "_client",
+        "_complete",
+        "_delivered",
+        "_ended",
+        "_gone",
+        "_held",
+        "_in_transaction",
+        "_keeping",
+        "_length_left",
+        "_profile",
+        "_read",
+        "_read_all",
+        "_scope",
+        "_start",
+        "_tape",
+        "_task",
+        "left",
+    )
+
     def __init__(
         self, app: App, scope: Scope, body: Spooled, send: Send, profile: Profile, keeping: Keeping, *, in_transaction: bool
     ) -> None:
         self._app, self._scope, self._client, self._profile, self._keeping = app, scope, send, profile, keeping
         self._body, self._read, self._read_all = body, 0, False
         self._in_transaction = in_transaction
-        loop = asyncio.get_running_loop()
-        self._ended: asyncio.Future[None] = loop.create_future()  # the response is complete, or the app has ended without
-        self._delivered: asyncio.Future[None] = loop.create_future()
-        self._task: asyncio.Task[None] | None = None
+        self._ended: asyncio.Future[None]  # the response is complete, or the app has ended without
+        self._delivered: asyncio.Future[None]
+        self._task: asyncio.Task[None] | None = None  # None: the app has not seen it, and there is nothing to end
         self._start: Message | None = None
         self._tape: bytearray | None = bytearray()  # None: it was more than we keep
         self._held = Spooled(keeping.memory_max)
@@ -73,12 +94,13 @@ class Exchange:
 
     async def run(self) -> dict[str, Any]:
         """Run the app until its response is complete. What is returned is stored; what is raised is judged by the engine."""
-        self._task = asyncio.create_task(self._call())
-        self._task.add_done_callback(self._at_the_end)
+        loop = asyncio.get_running_loop()
+        self._ended, self._delivered = loop.create_future(), loop.create_future()
+        self._task = loop.create_task(self._call())
         try:
             await self._ended
         except asyncio.CancelledError:
-            await self._stop()
+            await self._stop(self._task)
             raise
         if not self._complete:
             return await self._not_answered(self._task)
@@ -92,11 +114,11 @@ class Exchange:
         return stored(status, self._start["headers"], body, self._keeping.headers)
 
     async def _call(self) -> None:
-        await self._app(self._scope, self._receive, self._send)
-
-    def _at_the_end(self, task: asyncio.Task[None]) -> None:
-        if not self._ended.done():
-            self._ended.set_result(None)
+        try:
+            await self._app(self._scope, self._receive, self._send)
+        finally:
+            if not self._ended.done():
+                self._ended.set_result(None)
 
     async def _not_answered(self, task: asyncio.Task[None]) -> dict[str, Any]:
         """The app has ended and its response has not. Its own error, if it raised one, still goes to the server: see `rest`."""
@@ -121,18 +143,18 @@ class Exchange:
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Message) -> None:
-        match message["type"]:
-            case "http.response.start":
-                # A copy of its own: a middleware outside may write into the list that it gets, and that is not what the app said.
-                self._start = dict(message, headers=[(name, value) for name, value in message.get("headers", ())])
-                lengths = [value for name, value in self._start["headers"] if name.lower() == b"content-length"]
-                self._length_left = int(lengths[0]) if lengths else None
-            case "http.response.body" if self._start is None:
+        if message["type"] == "http.response.body":
+            if self._start is None:
                 raise RuntimeError("the app sent a body before it started its response")
-            case "http.response.body" if not self._complete:
+            if not self._complete:
                 await self._take(message.get("body", b""), more=message.get("more_body", False))
-            case _:
-                pass  # trailers, pushes, hints: we did not offer them
+        elif message["type"] == "http.response.start":
+            # A copy of its own: a middleware outside may write into the list that it gets, and that is not what the app said.
+            headers = [(name, value) for name, value in message.get("headers", ())]
+            self._start = dict(message, headers=headers)
+            lengths = [value for name, value in headers if name.lower() == b"content-length"]
+            self._length_left = int(lengths[0]) if lengths else None
+        # trailers, pushes, hints: we did not offer them
 
     async def _take(self, piece: bytes, *, more: bool) -> None:
         if self._tape is not None:
@@ -194,14 +216,14 @@ class Exchange:
             with contextlib.suppress(Undone):
                 await self._task
 
-    async def _stop(self) -> None:
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
-            await asyncio.wait([self._task])
+    async def _stop(self, task: asyncio.Task[None]) -> None:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
 
     async def close(self) -> None:
         """Nothing of it stays: neither the task nor a file."""
-        if not self._delivered.done():
-            self._delivered.cancel()
-        await self._stop()
-        self._held.close()
+        if self._task is not None:
+            self._delivered.cancel()  # if it is not known yet
+            await self._stop(self._task)
+            self._held.close()

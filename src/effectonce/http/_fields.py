@@ -7,7 +7,6 @@ Strict is `"8e03978e-40d5-43dd-bc93-6894a57f9324"`, an Item that is a String; it
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from math import log2
 from urllib.parse import unquote_to_bytes
@@ -29,6 +28,7 @@ _PARAMETER_VALUE = "|".join(
 )
 _PARAMETERS = rf"(?:; *[a-z*][a-z0-9_\-.*]*(?:=(?:{_PARAMETER_VALUE}))?)*"
 _ITEM = re.compile(rf" *({_STRING})({_PARAMETERS}) *")
+_PLAIN = re.compile(r'"[\x20\x21\x23-\x5b\x5d-\x7e]*"')
 _DISPLAY = re.compile(r'=%"([^"]*)"')
 _ESCAPED = re.compile(r"\\(.)")
 _BARE = re.compile(r"[\x21\x23-\x2b\x2d-\x7e]+")  # visible ASCII, bar the quote and the comma: two keys are not one
@@ -46,6 +46,8 @@ def key_of(lines: Sequence[bytes], *, strict: bool) -> str:
     if not raw.isascii():
         raise Malformed("it has bytes that are not ASCII")
     text = raw.decode("ascii")
+    if _PLAIN.fullmatch(text) is not None:  # nothing to unescape, and no parameters: nearly every key
+        return text[1:-1]
     item = _ITEM.fullmatch(text)
     if item is not None and _utf8(item[2]):
         return _ESCAPED.sub(r"\1", item[1][1:-1])
@@ -67,6 +69,14 @@ def _utf8(parameters: str) -> bool:
     return True
 
 
-def bits(key: str) -> float:
-    """How much a key could say, judged by its own letters: an upper bound, which catches `1`, `test` and `aaaaaaaa`."""
-    return len(key) * log2(len(key)) - sum([count * log2(count) for count in Counter(key).values()])
+def guessable(key: str, bits_min: float) -> bool:
+    """Does a key say less than that, judged by its own letters? An upper bound, which catches `1`, `test` and `aaaaaaaa`."""
+    letters = set(key)
+    most = len(key) - len(letters) + 1  # as often as one letter can be there: nothing with these letters says less
+    if _information(len(key)) - _information(most) >= bits_min:
+        return False
+    return _information(len(key)) - sum([_information(key.count(letter)) for letter in letters]) < bits_min
+
+
+def _information(count: int) -> float:
+    return count * log2(count)

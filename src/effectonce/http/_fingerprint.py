@@ -16,6 +16,7 @@ import mmap
 import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -56,8 +57,8 @@ def fingerprint_of(asked: Asked, body: bytes | mmap.mmap, fields: Fields, secret
 
 def _digest(asked: Asked, body: bytes | mmap.mmap, fields: Fields) -> tuple[str, str, str]:
     """How the body was read, its type as far as it matters, and its digest."""
-    media, parameters = _media(asked.content_type)
-    if _JSON.fullmatch(media) and (isinstance(body, bytes) or fields.chosen):
+    media, parameters, is_json = _media(asked.content_type)
+    if is_json and (isinstance(body, bytes) or fields.chosen):
         written = _canonical_json(body[:], fields)
         if written is not None:
             return "json", media, hashlib.sha256(written).hexdigest()
@@ -69,9 +70,12 @@ def _digest(asked: Asked, body: bytes | mmap.mmap, fields: Fields) -> tuple[str,
     return "bytes", asked.content_type, hashlib.sha256(body).hexdigest()
 
 
-def _media(content_type: str) -> tuple[str, str]:
+@lru_cache(maxsize=64)  # an API is asked in few of them
+def _media(content_type: str) -> tuple[str, str, bool]:
+    """The type itself, its parameters, and whether it is JSON."""
     media, _, parameters = content_type.partition(";")
-    return media.strip().lower(), parameters.strip()
+    media = media.strip().lower()
+    return media, parameters.strip(), _JSON.fullmatch(media) is not None
 
 
 # ---------------------------------------------------------------- JSON

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NoReturn, assert_never
 
 from msgspec import Struct
@@ -33,7 +33,7 @@ from effectonce.errors import ContractViolation, LeaseLost, StoreUnavailable
 from effectonce.guard import Guard
 from effectonce.http._answers import Answer, App, Receive, Scope, Send, kept_headers, refusal, replay
 from effectonce.http._exchange import Exchange, Keeping, Unstored
-from effectonce.http._fields import Malformed, bits, key_of
+from effectonce.http._fields import Malformed, guessable, key_of
 from effectonce.http._fingerprint import Asked, Fields, fingerprint_of
 from effectonce.http._routes import METHODS, Route
 from effectonce.http._spooled import Spooled
@@ -66,6 +66,29 @@ class _Served(Struct, frozen=True):
     required: bool
     fields: Fields
     tool: GuardedTool
+
+
+class _Told(Struct):
+    """What the headers say that we have to know."""
+
+    lines: list[bytes]  # of the key
+    length: bytes = b""  # that of the body, as it was announced
+    content_type: bytes = b""
+    content_encoding: bytes = b""
+
+
+def _told(headers: Iterable[tuple[bytes, bytes]]) -> _Told:
+    told = _Told([])
+    for name, value in headers:
+        if name == HEADER:
+            told.lines.append(value)
+        elif name == b"content-length":
+            told.length = value
+        elif name == b"content-type":
+            told.content_type = value
+        elif name == b"content-encoding":
+            told.content_encoding = value
+    return told
 
 
 async def _run(exchange: Exchange) -> dict[str, Any]:
@@ -138,15 +161,16 @@ class IdempotencyMiddleware:
         served = self._match(scope) if scope["type"] == "http" and SEEN not in scope else None
         if served is None:
             return await self.app(scope, receive, send)
-        lines = [value for name, value in scope["headers"] if name == HEADER]
-        if not lines and not served.required:
+        told = _told(scope["headers"])
+        if not told.lines and not served.required:
             return await self.app(scope, receive, send)
         body = Spooled(self._keeping.memory_max)
         try:
             tenant = await self._tenant(scope)
-            key = self._key(lines)
-            await self._read(scope, receive, body)
-            await self._once(served, scope, tenant, key, body, send)
+            key = self._key(told.lines)
+            await self._read(told.length, receive, body)
+            fingerprint = await self._fingerprint(served, scope, told, body)
+            await self._once(served, scope, (tenant, key, fingerprint), body, send)
         except _Refused as refused:
             await refusal(self.profile, refused.trouble, refused.detail, self._docs).deliver(send)
         except _Gone:
@@ -183,13 +207,12 @@ class IdempotencyMiddleware:
         if not profile.length_min <= len(key) <= profile.length_max:
             detail = f"It has {len(key)} characters; {profile.length_min} to {profile.length_max} are allowed."
             raise _Refused(Trouble.KEY_MALFORMED, detail)
-        if bits(key) < profile.bits_min:
+        if guessable(key, profile.bits_min):
             raise _Refused(Trouble.KEY_MALFORMED, "It is too easy to guess: use a random one, such as a UUID.")
         return key
 
-    async def _read(self, scope: Scope, receive: Receive, body: Spooled) -> None:
+    async def _read(self, announced: bytes, receive: Receive, body: Spooled) -> None:
         """The whole body; not one byte more than is allowed."""
-        announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
         if announced.isdigit() and int(announced[:20]) > self._body_max:
             self._too_large()
         more = True
@@ -207,11 +230,10 @@ class IdempotencyMiddleware:
 
     # ------------------------------------------------------------ an effect
 
-    async def _once(self, served: _Served, scope: Scope, tenant: str, key: str, body: Spooled, send: Send) -> None:
-        fingerprint = await self._fingerprint(served, scope, body)
+    async def _once(self, served: _Served, scope: Scope, which: tuple[str, str, str], body: Spooled, send: Send) -> None:
         in_transaction = served.tool.terms.downstream is Capability.TRANSACTION
         exchange = Exchange(self.app, _plain(scope), body, send, self.profile, self._keeping, in_transaction=in_transaction)
-        prepared = _prepared(served, scope, tenant, key, fingerprint, exchange)
+        prepared = _prepared(served, scope, *which, exchange)
         try:
             ending = await served.tool.arun(prepared)
             answer = await self._conclude(ending, exchange, prepared.ref)
@@ -222,14 +244,9 @@ class IdempotencyMiddleware:
         finally:
             await exchange.close()
 
-    async def _fingerprint(self, served: _Served, scope: Scope, body: Spooled) -> str:
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        asked = Asked(
-            _exactly(scope["path"]),
-            scope["query_string"].decode("latin-1"),
-            headers.get(b"content-type", ""),
-            headers.get(b"content-encoding", ""),
-        )
+    async def _fingerprint(self, served: _Served, scope: Scope, told: _Told, body: Spooled) -> str:
+        path, query = _exactly(scope["path"]), scope["query_string"].decode("latin-1")
+        asked = Asked(path, query, told.content_type.decode("latin-1"), told.content_encoding.decode("latin-1"))
         secret = served.tool.house.secret
         if body.in_memory:
             return fingerprint_of(asked, body.view(), served.fields, secret)

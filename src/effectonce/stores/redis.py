@@ -16,7 +16,7 @@ import asyncio
 import os
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar
 
 from effectonce._core.ops import Op
@@ -90,8 +90,8 @@ class RedisStore:
     def apply(self, op: Op[R], /) -> R:
         return run(answer(op), self._perform)
 
-    async def aapply(self, op: Op[R], /) -> R:
-        return await arun(answer(op), self._aperform)
+    def aapply(self, op: Op[R], /) -> Coroutine[Any, Any, R]:
+        return arun(answer(op), self._aperform)
 
     def examine(self) -> tuple[Finding, ...]:
         """What each node promises, how far its clock is from ours, and what is due."""
@@ -174,15 +174,18 @@ class RedisStore:
     # ------------------------------------------------------------ event loops
 
     async def _aperform(self, exchange: Exchange[Any]) -> Any:
+        if not self._talk.simple:
+            return None if isinstance(exchange, Look) else await self._adrive(self._talk.converse(exchange))
+        lane = self._near(self._target.address)
+        if lane is None:
+            lane = await self._lane(self._target.address)
         if isinstance(exchange, Look):
-            if not self._talk.simple:
-                return None
-            return self._talk.known(exchange, await (await self._own_lane()).ask(self._talk.look(exchange), 2))
-        single = self._talk.single(exchange) if self._talk.simple else None
+            return self._talk.known(exchange, await lane.ask(self._talk.look(exchange), 2))
+        single = self._talk.single(exchange)
         if single is None:
             return await self._adrive(self._talk.converse(exchange))
         command, read = single
-        (reply,) = await (await self._own_lane()).ask(command.pack(), 1)
+        (reply,) = await lane.ask(command.pack(), 1)
         return read(await self._adrive(self._talk.again(command, reply)) if isinstance(reply, ReplyError) else reply)
 
     async def _adrive(self, talking: Conversing) -> Any:
@@ -194,23 +197,22 @@ class RedisStore:
             return done.value
 
     async def _asend(self, batch: Batch) -> list[Any] | StoreUnavailable:
-        place = (asyncio.get_running_loop(), batch.address)
-        lane = self._lanes.get(place)
+        lane = self._near(batch.address)
         try:
-            if lane is None or lane.closed:
-                lane = await self._lane(place)
+            if lane is None:
+                lane = await self._lane(batch.address)
             return await lane.ask(batch.payload, batch.replies)
         except StoreUnavailable as error:
             return error
 
-    async def _own_lane(self) -> Lane:
-        """The connection of this loop to the one server there is."""
-        place = (asyncio.get_running_loop(), self._target.address)
-        lane = self._lanes.get(place)
-        return await self._lane(place) if lane is None or lane.closed else lane
+    def _near(self, address: Address) -> Lane | None:
+        """The connection of this loop, if it is open."""
+        lane = self._lanes.get((asyncio.get_running_loop(), address))
+        return None if lane is None or lane.closed else lane
 
-    async def _lane(self, place: Place) -> Lane:
+    async def _lane(self, address: Address) -> Lane:
         """The connection of this loop, opened in a thread by whoever comes first."""
+        place = (asyncio.get_running_loop(), address)
         opening = self._opening.get(place)
         if opening is None:
             opening = self._opening[place] = asyncio.ensure_future(self._open_lane(place))
