@@ -6,10 +6,10 @@ import re
 import signal
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from msgspec.structs import fields
 
 from effectonce import Breaker, Bucket, Certainty, Verdict
 from effectonce._core.breaker import MOVES, Phase, Sign, sign_of

@@ -1,11 +1,12 @@
-"""What a tool declares, checked when it is declared. Everything is frozen; a policy is changed with `dataclasses.replace`."""
+"""What a tool declares, checked when it is declared. Everything is frozen; a policy is changed with `msgspec.structs.replace`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 from math import inf
+
+from msgspec import Struct
 
 from effectonce._core.backoff import Jitter
 from effectonce._core.breaker import NEVER_COUNTED, UNHEALTHY, Limits
@@ -35,8 +36,7 @@ def _require(condition: bool, message: str) -> None:  # noqa: FBT001  # it reads
         raise ContractViolation(message)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
+class Retry(Struct, frozen=True, kw_only=True):
     """How often and how patiently to try, under one wall-clock deadline.
 
     Delays are drawn below a ceiling that doubles from *base_s*, or from *throttled_base_s* after a rate limit or overload, up to *cap_s*.
@@ -57,8 +57,7 @@ class Retry:
         _require(self.jitter in tuple(Jitter), f"jitter={self.jitter!r}: choose one of {', '.join(Jitter)}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Budget(Struct, frozen=True, kw_only=True):
     """What one turn of an agent may spend, in whichever process it goes on: see `Guard.turn`.
 
     A step may be tried *attempts* times, a turn may have *steps* steps and *repairs* repair prompts and take *wall_s* seconds. *by_bucket*
@@ -69,7 +68,7 @@ class Budget:
     steps: int = 8
     wall_s: float = 90.0
     repairs: int = 1
-    by_bucket: Mapping[Bucket, int] = field(default_factory=dict)
+    by_bucket: Mapping[Bucket, int] = {}  # a struct makes a new one each time
 
     def __post_init__(self) -> None:
         _require(self.attempts >= 1, f"attempts={self.attempts}: a step is at least one attempt")
@@ -86,8 +85,7 @@ class Budget:
         return TurnLimits(self.attempts, self.steps, self.wall_s, self.repairs, by_bucket)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Breaker:
+class Breaker(Struct, frozen=True, kw_only=True):
     """When to stop asking a dependency that is unwell, and how to find out that it is well again.
 
     It opens after *failures* in a row, or when the *rate* of failures or the *slow_rate* of calls of *slow_s* and longer is reached in the
@@ -186,8 +184,7 @@ def _check_counting(policy: Breaker) -> None:
     _require(not never, f"{', '.join(never)}: this is no failure and no success of a dependency, so it cannot count as one")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Downstream:
+class Downstream(Struct, frozen=True, kw_only=True):
     """What help the downstream gives. Use the constructors: they ask for what each capability needs."""
 
     capability: Capability
@@ -234,8 +231,7 @@ class Downstream:
                 raise ContractViolation(f"downstream={declared!r}: choose one of {', '.join(Capability)}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeWindow:
+class TimeWindow(Struct, frozen=True, kw_only=True):
     """Drop repeats of the same request within *seconds*: dedup by content and time, with no step and no memory beyond it.
 
     For low-stakes, high-volume calls such as notifications or search-as-you-type. A crash or a lost answer lets repeats through, and after
@@ -248,8 +244,7 @@ class TimeWindow:
         _require(0 < self.seconds < inf, f"TimeWindow(seconds={self.seconds}): the window must be positive and end some day")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contract:
+class Contract(Struct, frozen=True, kw_only=True):
     """What a tool declares about itself. The record pins the part of it that safety rests on."""
 
     name: str
@@ -263,7 +258,7 @@ class Contract:
     tombstone_s: float = inf
     lease_s: float = 30.0
     wait_s: float = 30.0
-    retry: Retry = field(default_factory=Retry)
+    retry: Retry = Retry()
     permission: str | None = None
     separate_dispatch: bool = False
     not_sent: tuple[type[BaseException], ...] = ()

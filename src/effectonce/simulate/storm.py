@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import replace
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from effectonce._core.breaker import FREE, Machine
 from effectonce._core.classify import classify
