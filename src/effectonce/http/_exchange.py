@@ -97,6 +97,7 @@ class Exchange:
         loop = asyncio.get_running_loop()
         self._ended, self._delivered = loop.create_future(), loop.create_future()
         self._task = loop.create_task(self._call())
+        self._task.add_done_callback(self._over)
         try:
             await self._ended
         except asyncio.CancelledError:
@@ -114,11 +115,12 @@ class Exchange:
         return stored(status, self._start["headers"], body, self._keeping.headers)
 
     async def _call(self) -> None:
-        try:
-            await self._app(self._scope, self._receive, self._send)
-        finally:
-            if not self._ended.done():
-                self._ended.set_result(None)
+        await self._app(self._scope, self._receive, self._send)
+
+    def _over(self, _: asyncio.Task[None]) -> None:
+        """The app has ended, even if it never began: a task can be cancelled before its first step."""
+        if not self._ended.done():
+            self._ended.set_result(None)
 
     async def _not_answered(self, task: asyncio.Task[None]) -> dict[str, Any]:
         """The app has ended and its response has not. Its own error, if it raised one, still goes to the server: see `rest`."""
