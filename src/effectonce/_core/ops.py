@@ -304,6 +304,18 @@ class WriteCell(Op["Cell | None"], frozen=True):
     keep_s: float  # forgotten this long after the last write
 
 
+# ---------------------------------------------------------------- several at once
+
+
+class Together(Op["tuple[Any, ...]"], frozen=True):
+    """Several ops, one after the other, in one round trip where the store can. Each is answered on its own.
+
+    If the store does not answer, any of them may have been applied; repeating all of them is as safe as repeating each.
+    """
+
+    ops: tuple[Op[Any], ...]
+
+
 RecordOp: TypeAlias = (
     Claim | Dispatch | Unsend | Complete | Fail | Doubt | Renew | Inquire | Rerun | Confirm | Refute | Rearm | Attest
 )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from itertools import count, islice
 from typing import Any, TypeVar, cast
 
-from effectonce._core.ops import Browse, Cell, Claim, Find, Op, ReadCell, Sweep, Swept, Tally, WriteCell
+from effectonce._core.ops import Browse, Cell, Claim, Find, Op, ReadCell, Sweep, Swept, Tally, Together, WriteCell
 from effectonce._core.records import TABLE, TERMINAL, Record, Scene, State, Table, in_the_air, latch_of
 from effectonce._core.transitions import transition
 from effectonce.stores.base import Capabilities
@@ -69,6 +69,8 @@ class MemoryStore:
                     return stands
                 self._cells[name] = (value, next(self._revisions), stands.now + keep_s)
                 return None
+            case Together(ops):
+                return tuple([self._apply(each) for each in ops])
             case _:
                 return self._step(op.key, op)
 

@@ -15,7 +15,21 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from effectonce._core import records
-from effectonce._core.ops import Applied, Attest, Busy, Claim, Complete, Held, Op, ReadCell, Recorded, Refused, Sweep, WriteCell
+from effectonce._core.ops import (
+    Applied,
+    Attest,
+    Busy,
+    Claim,
+    Complete,
+    Held,
+    Op,
+    ReadCell,
+    Recorded,
+    Refused,
+    Sweep,
+    Together,
+    WriteCell,
+)
 from effectonce._core.records import RULES, Guard, Record, Rule, Scene, State, index
 from effectonce.stores.base import Store
 from effectonce.stores.memory import MemoryStore
@@ -181,6 +195,31 @@ class _RepinsTerms(_Wrapped):
         return super().apply(op)
 
 
+# ---------------------------------------------------------------- several at once
+
+
+class _StopsAtTheFirstRefusal(_Wrapped):
+    """One that is refused takes the later ones with it."""
+
+    def apply(self, op: Any, /) -> Any:
+        if not isinstance(op, Together):
+            return super().apply(op)
+        replies: list[Any] = []
+        for each in op.ops:
+            stopped = any(isinstance(reply, Refused) for reply in replies)
+            replies.append(Refused(None) if stopped else super().apply(each))
+        return tuple(replies)
+
+
+class _TakesThemFromTheEnd(_Wrapped):
+    """The next step begins before the last one has ended."""
+
+    def apply(self, op: Any, /) -> Any:
+        if not isinstance(op, Together):
+            return super().apply(op)
+        return tuple(reversed([super(_TakesThemFromTheEnd, self).apply(each) for each in reversed(op.ops)]))
+
+
 # ---------------------------------------------------------------- cells
 
 
@@ -278,7 +317,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the downstream window starts anew with each send", 4, _with_guard(records.resendable, _resendable_since_the_last_send)
     ),
-    Mutant("a claim completes without having been sent", 4, _with_guard(records.transactional, _yes)),
+    Mutant("a claim completes without having been sent", 4, _with_guard(records.ends_unsent, _yes)),
     Mutant("a rejection is always a failure", 5, _with_guard(records.rejection_is_final, _yes)),
     Mutant("a rejection is never a failure", 5, _with_guard(records.rejection_is_final, _no)),
     Mutant("not found is proof", 6, _with_guard(records.asked_when_quiet, _yes)),
@@ -315,4 +354,6 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("a write to a cell makes no new revision", 0, _KeepsRevisions),
     Mutant("a sweep forgets every cell", 0, _SweepsAllCells),
     Mutant("a record takes the place of a cell", 0, _KeepsCellsAsRecords),
+    Mutant("several ops stop at the first refusal", 9, _StopsAtTheFirstRefusal),
+    Mutant("several ops are applied from the end", 3, _TakesThemFromTheEnd),
 )
