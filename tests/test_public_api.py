@@ -6,6 +6,9 @@ import effectonce
 from effectonce import errors
 
 NAMES = [
+    "StepFailed",
+    "CodeChanged",
+    "Cancelled",
     "Action",
     "Advice",
     "Attempt",
@@ -90,6 +93,8 @@ GUARD = [
     "sweeper",
     "tool",
     "turn",
+    "workflow",
+    "workflows",
 ]
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from math import inf
 from types import CoroutineType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -307,7 +307,16 @@ class Heart:
 # ---------------------------------------------------------------- async
 
 
-async def adrive(flow: Flow[T], perform: AsyncPerformer | AsyncPlain) -> T:
+class AsyncPerforming(Protocol):
+    """Performs ops, and remembers that the caller was cancelled meanwhile."""
+
+    @property
+    def cancelled(self) -> asyncio.CancelledError | None: ...
+
+    def __call__(self, op: Op[Any], /) -> Awaitable[Any]: ...
+
+
+async def adrive(flow: Flow[T], perform: AsyncPerforming) -> T:
     """Run *flow* to its end; if the caller was cancelled on the way, say so when everything known is written down."""
     try:
         op = next(flow)

@@ -28,6 +28,7 @@ from effectonce._core.keys import (
     ByContent,
     ByName,
     Explanation,
+    InRun,
     InSequence,
     Part,
     Place,
@@ -36,11 +37,11 @@ from effectonce._core.keys import (
     effect_key,
     latch_key,
 )
-from effectonce._core.ops import Complete, Fail, Flow, Recorded, Request
+from effectonce._core.ops import Complete, Fail, Flow, Op, Recorded, Request
 from effectonce._core.patience import Env
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
-from effectonce._drive import AsyncPerformer, Heart, Performer, Prepared, Setup, adrive, drive
+from effectonce._drive import AsyncPerformer, AsyncPerforming, Heart, Performer, Prepared, Setup, adrive, drive
 from effectonce._signature import ToolSignature, is_async
 from effectonce._turns import step_of, turn_here
 from effectonce.circuit import Circuit
@@ -134,6 +135,9 @@ class GuardedTool:
         self.probe_function: Callable[..., Any] | None = None
         self.fallback_function: Callable[..., Any] | None = None
         self.amplified: Finding | None = None  # its clients retry, too
+        self.calling: type[GuardedCall] = GuardedCall
+        self.performing: Callable[[Setup, Prepared], Callable[[Op[Any]], Any]] = Performer
+        self.aperforming: Callable[[Setup, Prepared], AsyncPerforming] = AsyncPerformer
         self._plan_calls()
         self._prefix = canonical(contract.name)
         self._look = house.store.look if isinstance(house.store, LocalStore) else None
@@ -223,7 +227,7 @@ class GuardedTool:
     def _boundary(self, key: tuple[Part, ...] | None) -> Boundary:
         boundary = here.get()
         if boundary is None:
-            if key is None and self.contract.dedup is None:
+            if key is None and self.contract.dedup is None and not self.terms.steps:
                 raise ContractViolation(
                     f"{self.contract.name} was called outside a step, so a retry could not be recognised. Nothing was sent. "
                     f"Call it inside `with guard.step(conversation, step):`, or give it a business key with guard.call(..., key=...)."
@@ -255,6 +259,8 @@ class GuardedTool:
             case AtStep() | AtOrdinal():
                 scope, step = boundary.scope, boundary.step or ""
                 latch = latch_key(tenant, scope, boundary.step, secret) if boundary.latch else ""
+            case InRun():
+                scope, step = boundary.scope, boundary.step or ""
             case InSequence(stream, number):
                 scope, step = stream, str(number)
                 after = effect_key(tenant, "", tool, b"", InSequence(stream, number - 1), secret) if number > 1 else ""
@@ -275,9 +281,11 @@ class GuardedTool:
         )
 
     def _place(self, boundary: Boundary, intent: bytes, key: tuple[Part, ...] | None) -> Place:
+        if boundary.run is not None:
+            return boundary.run
         if key is not None:
             return ByName(stable(key, f"the key of {self.contract.name}"))
-        if self.contract.dedup is not None:
+        if self.contract.dedup is not None or (self.terms.steps and boundary.scope == ""):
             return ByContent()
         if boundary.stream is not None:
             return InSequence(*boundary.stream)
@@ -329,7 +337,7 @@ class GuardedTool:
         known = self._known(prepared)
         if known is not None:
             return Replay(known, coalesced=False)
-        ending = drive(self._flow(prepared), Performer(self.setup, prepared))
+        ending = drive(self.flow(prepared), self.performing(self.setup, prepared))
         if cache.size > 0:
             self._remember_outcome(request, ending)
         return ending
@@ -339,17 +347,18 @@ class GuardedTool:
         known = self._known(prepared)
         if known is not None:
             return Replay(known, coalesced=False)
-        ending = await adrive(self._flow(prepared), AsyncPerformer(self.setup, prepared))
+        ending = await adrive(self.flow(prepared), self.aperforming(self.setup, prepared))
         if cache.size > 0:
             self._remember_outcome(request, ending)
         return ending
 
-    def _flow(self, prepared: Prepared) -> Flow[Ending]:
+    def flow(self, prepared: Prepared) -> Flow[Ending]:
+        """The call as a flow, to be driven by a performer."""
         request, turn = prepared.request, turn_here.get()
         if turn is None:
-            return GuardedCall(request, self.plan, self.house.env, again=prepared.again).flow()
+            return self.calling(request, self.plan, self.house.env, again=prepared.again).flow()
         step = step_of(prepared.ref)
-        return GuardedCall(request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step).flow()
+        return self.calling(request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step).flow()
 
     def _known(self, prepared: Prepared) -> Recorded | None:
         """The outcome, if it costs no more than a look: in this process, or in a store that is read without a round trip."""
@@ -363,12 +372,12 @@ class GuardedTool:
 
     def reconcile(self, record: Record) -> Outcome[Any]:
         """Ask the probe about a record in doubt."""
-        prepared = self._recalled(record)
+        prepared = self.recalled(record)
         flow = GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
         return self._settled(drive(flow, Performer(self.setup, prepared)), prepared)
 
     async def areconcile(self, record: Record) -> Outcome[Any]:
-        prepared = self._recalled(record)
+        prepared = self.recalled(record)
         flow = GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
         return self._settled(await adrive(flow, AsyncPerformer(self.setup, prepared)), prepared)
 
@@ -376,7 +385,8 @@ class GuardedTool:
         self._remember_outcome(prepared.request, ending)
         return conclude(ending, prepared.ref, self.signature.returns)
 
-    def _recalled(self, record: Record) -> Prepared:
+    def recalled(self, record: Record) -> Prepared:
+        """The call that a record is about, from what it stores."""
         request = record.request
         args, kwargs = self.signature.call_with(self.signature.decode(request.arguments))
         ref = EffectRef(self.contract.name, request.key, request.tenant, request.scope, request.step)

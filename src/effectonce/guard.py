@@ -9,9 +9,9 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import cached_property
 from math import inf
-from types import CellType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 
 import msgspec
 from msgspec import Struct
@@ -26,6 +26,7 @@ from effectonce._core.patience import Env
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
 from effectonce._drive import Heart
+from effectonce._registry import register
 from effectonce._sweeper import Sweeper
 from effectonce._tool import GuardedTool, House, Tool, not_kept, wrap
 from effectonce._turns import TurnBudget
@@ -41,7 +42,9 @@ from effectonce.stores._sealed import Sealed
 from effectonce.stores.base import Finding
 
 if TYPE_CHECKING:
+    from effectonce._run import Run
     from effectonce._spool import Spool
+    from effectonce.workflows import WorkflowOptions, Workflows
 
 P = ParamSpec("P")
 LOG = logging.getLogger("effectonce")
@@ -165,6 +168,28 @@ class Guard:
 
         return decorate
 
+    @cached_property
+    def workflows(self) -> Workflows:
+        """The runs of this guard's workflows: look at them, resume them, cancel them."""
+        from effectonce.workflows import Workflows
+
+        return Workflows(self.store, self._house, self._register)
+
+    @overload
+    def workflow(self, function: Callable[Concatenate[Run, P], R], /) -> Tool[P, R]: ...
+
+    @overload
+    def workflow(self, **options: Unpack[WorkflowOptions]) -> Callable[[Callable[Concatenate[Run, P], R]], Tool[P, R]]: ...
+
+    def workflow(self, function: Any = None, /, **options: Any) -> Any:  # type: ignore[misc]  # mypy does not see that it does
+        """Make a function durable: its first parameter is a `Run`, which it asks for steps. Called again, it goes on where it stopped.
+
+        *identity* are the arguments that name a run; the others must not change while it is open. See `WorkflowOptions`.
+        """
+        if function is None:
+            return lambda decorated: self.workflows.define(decorated, **options)
+        return self.workflows.define(function, **options)
+
     def _host(self, contract: Contract, function: Callable[..., Any]) -> GuardedTool:
         """The door for rooms above that make requests of their own, such as HTTP: what *function* does is an effect like any other."""
         self._check_store(contract)
@@ -197,21 +222,7 @@ class Guard:
             )
 
     def _register(self, tool: GuardedTool) -> None:
-        """Two functions of one name would share keys and replay each other's results."""
-        if tool.contract.name == "<lambda>":
-            raise ContractViolation("a lambda has no name that could be part of a key: give it name='...'")
-        known = self._tools.get(tool.contract.name)
-        if known is not None and _home(known.function) != _home(tool.function):
-            raise ContractViolation(
-                f"two tools are called {tool.contract.name!r}: {_home(known.function)} and {_home(tool.function)}. "
-                f"Give one of them name='...': the name is part of every key."
-            )
-        if known is not None and _captured(known.function) != _captured(tool.function):
-            raise ContractViolation(
-                f"{tool.contract.name!r} was made before with other captured values: both would share keys and replay each other's results. "
-                f"Give each its own name='...', or pass what differs as an argument."
-            )
-        self._tools[tool.contract.name] = tool
+        register(self._tools, tool)
 
     def _tool(self, tool: str | Tool[..., Any]) -> GuardedTool:
         guarded = self._tools.get(tool) if isinstance(tool, str) else getattr(tool, "__effectonce_tool__", None)
@@ -432,34 +443,6 @@ def _sealed(store: Store, keyring: Keyring | None, secret: bytes) -> Store:
 
 class _DidNotHappen(Exception):  # a statement by a person, stored under this name
     """A person found out that the effect did not happen."""
-
-
-def _captured(function: Callable[..., Any]) -> list[Any]:
-    """The values that a closure carries: tools from a factory differ only in these."""
-    cells = getattr(function, "__closure__", None) or ()
-    return [_Same(cell) for cell in cells]
-
-
-class _Same:
-    """Two cells are the same if they hold the same object, or equal plain values. Nothing else is compared: it might not want to be."""
-
-    def __init__(self, cell: CellType) -> None:
-        try:
-            self.content: Any = cell.cell_contents
-        except ValueError:  # not filled yet: the function itself, for one
-            self.content = None
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Same):
-            return NotImplemented
-        plain = type(self.content) is type(other.content) and isinstance(self.content, str | int | float | bytes | tuple)
-        return self.content is other.content or (plain and self.content == other.content)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def _home(function: Callable[..., Any]) -> str:
-    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', function)}"
 
 
 def _who(by: str, reason: str) -> tuple[str, str]:
