@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from effectonce import ContractViolation, Downstream, Guard, InDoubt, NotFound, NotSent, Retry, State, TimeWindow
-from effectonce.guard import _captured
+from effectonce._registry import _captured
 from tests.core.helpers import RECEIPT, Colour, Model, Receipt, Struct, named, tool
 
 
