@@ -312,7 +312,8 @@ class SqliteStore:
         return self._change(connection, op).reply
 
     def _apply_one(self, connection: Connection, op: Any) -> Any:
-        reply = self._read(connection, op)
+        """One of several, inside their transaction: what writes need not be looked for first."""
+        reply = MUST_WRITE if type(op) in _BEFORE_A_SEND else self._read(connection, op)
         return self._write(connection, op) if reply is MUST_WRITE else reply
 
     def _change(self, connection: Connection, op: Any) -> Step:
