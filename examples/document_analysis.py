@@ -43,7 +43,7 @@ def analyse(run: Run, document_id: str, text: str) -> dict[str, str]:
 
 result = analyse("doc-17", DOCUMENT)
 print(f"{result['kind']}: {result['report']}")
-for run in guard.workflows.runs("completed"):
+for run in guard.workflows.runs("completed", workflow="analyse"):
     summary = guard.workflows.summary(run.request.key)
     print(f"{summary.workflow} was begun {summary.runs} times:", ", ".join(f"{s.name} {s.state}" for s in summary.steps))
 print("answers that were paid for:", len(Path("model.log").read_text().splitlines()))
