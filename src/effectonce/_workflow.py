@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from math import inf
 from types import TracebackType
@@ -14,12 +15,12 @@ from typing import Any, Self
 import msgspec
 
 from effectonce._core.endings import Ending
-from effectonce._core.ops import Flow, Op
+from effectonce._core.ops import Flow, Invoke, Op
 from effectonce._core.records import Record
 from effectonce._core.steps import WorkflowCall
 from effectonce._core.terms import Kind, Terms
 from effectonce._drive import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive, drive
-from effectonce._run import AsyncRiding, Riding, Run
+from effectonce._run import Run
 from effectonce._signature import is_async
 from effectonce._tool import GuardedTool, House
 from effectonce.effect import current_effect
@@ -61,11 +62,18 @@ class Workflow:
 
     def _performing(self, setup: Setup, prepared: Prepared) -> Callable[[Op[Any]], Any]:
         run = Run(self, prepared)
-        return Riding(run, Performer(setup, msgspec.structs.replace(prepared, args=(run, *prepared.args))))
+        perform = Performer(setup, msgspec.structs.replace(prepared, args=(run, *prepared.args)))
+
+        def performing(op: Op[Any]) -> Any:
+            if type(op) is Invoke:
+                run.begin(op)
+            return perform(op)
+
+        return performing
 
     def _aperforming(self, setup: Setup, prepared: Prepared) -> AsyncPerforming:
         run = Run(self, prepared)
-        return AsyncRiding(run, AsyncPerformer(setup, msgspec.structs.replace(prepared, args=(run, *prepared.args))))
+        return _AsyncRun(run, AsyncPerformer(setup, msgspec.structs.replace(prepared, args=(run, *prepared.args))))
 
     def _body(self, run: Run, *args: Any, **kwargs: Any) -> Any:
         self._refuse_endless(run)
@@ -182,6 +190,22 @@ class Workflow:
         )
         call = _acall if is_async(function) else _call
         return GuardedTool(self.tool.house, contract, _called_like(call, function), ())
+
+
+class _AsyncRun:
+    """Performs the ops of a run."""
+
+    def __init__(self, run: Run, perform: AsyncPerformer) -> None:
+        self._run, self._perform = run, perform
+
+    @property
+    def cancelled(self) -> asyncio.CancelledError | None:
+        return self._perform.cancelled
+
+    def __call__(self, op: Op[Any], /) -> Awaitable[Any]:
+        if type(op) is Invoke:
+            self._run.begin(op)
+        return self._perform(op)
 
 
 class _Failures:
