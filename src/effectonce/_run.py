@@ -15,12 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-import msgspec
 from msgspec import Struct
 
-from effectonce._boundary import Boundary, here
 from effectonce._core.endings import Ending
-from effectonce._core.keys import InRun, run_key
+from effectonce._core.keys import run_key
 from effectonce._core.ops import (
     Applied,
     Ask,
@@ -156,8 +154,9 @@ class Run:
         prepared = self._prepare(step)
         if self._ends_at(step):
             self._end_here(self._store.apply(Find(prepared.request.key)))
-        perform = step.tool.performing(step.tool.setup, prepared)
-        if self._may_claim_late(step.tool):
+        late = self._may_claim_late(step.tool)
+        perform = step.tool.performing(self._workflow.without_heart(step.tool) if late else step.tool.setup, prepared)
+        if late:
             perform = ClaimingLate(perform, self._lost)
         try:
             ending = drive(step.tool.flow(prepared), perform)
@@ -189,21 +188,19 @@ class Run:
 
     def _prepare(self, step: Planned) -> Prepared:
         """The step as an effect: keyed by its position, kept for as long as the run is."""
-        boundary = Boundary(
-            tenant=self._ref.tenant,
-            scope=self._scope,
-            step=label(step.position, step.name),
-            run=InRun(self._ref.key, step.position),
-            permissions=self._workflow.permissions,
-        )
-        outside = here.set(boundary)
-        try:
-            prepared = step.tool.prepare(step.args, step.kwargs)
-        finally:
-            here.reset(outside)
-        terms = self._workflow.terms_of(step.tool)
-        args = prepared.args if step.function is None else (step.function, *prepared.args)
-        return Prepared(msgspec.structs.replace(prepared.request, terms=terms), prepared.ref, args, prepared.kwargs)
+        tool, ref = step.tool, self._ref
+        permission = tool.contract.permission
+        if permission is not None and permission not in self._workflow.permissions:
+            raise ContractViolation(
+                f"{tool.contract.name} needs the permission {permission!r}, which {ref} does not have. Nothing was sent. "
+                f"Give it: @guard.workflow(permissions=[{permission!r}])."
+            )
+        key = run_key(ref.key, step.position, tool.house.secret)
+        place = EffectRef(tool.contract.name, key, ref.tenant, self._scope, label(step.position, step.name))
+        prepared = tool.prepare_step(place, self._workflow.terms_of(tool), step.args, step.kwargs)
+        if step.function is None:
+            return prepared
+        return Prepared(prepared.request, place, (step.function, *step.args), step.kwargs)
 
     def _value(self, step: Planned, prepared: Prepared, ending: Ending, found: Record | None) -> Any:
         if found is not None:

@@ -57,6 +57,7 @@ class Workflow:
         self.tool.performing, self.tool.aperforming = self._performing, self._aperforming
         self._plain: dict[Any, GuardedTool] = {}
         self._terms: dict[int, tuple[GuardedTool, Terms]] = {}
+        self._setups: dict[int, tuple[Setup, Setup]] = {}
 
     # ------------------------------------------------------------ one run
 
@@ -164,6 +165,13 @@ class Workflow:
             known = self._terms[id(tool)] = (tool, terms)
         return known[1]
 
+    def without_heart(self, tool: GuardedTool) -> Setup:
+        """How a step is run that has no record while it runs: there is nothing to keep alive."""
+        known = self._setups.get(id(tool.setup))
+        if known is None or known[0] is not tool.setup:
+            known = self._setups[id(tool.setup)] = (tool.setup, msgspec.structs.replace(tool.setup, heart=_NoHeart()))
+        return known[1]
+
     def plain(self, name: str, function: Callable[..., Any], *, asks: bool) -> GuardedTool:
         """The tool of a function that is none. One for all functions of the same code: closures are made anew in every run."""
         code = (name, asks, getattr(function, "__code__", None))
@@ -190,6 +198,14 @@ class Workflow:
         )
         call = _acall if is_async(function) else _call
         return GuardedTool(self.tool.house, contract, _called_like(call, function), ())
+
+
+class _NoHeart:
+    """Where there is nothing to keep alive."""
+
+    def start(self, _: Any) -> None: ...
+
+    def stop(self, _: Any) -> None: ...
 
 
 class _AsyncRun:
