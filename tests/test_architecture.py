@@ -20,6 +20,7 @@ LAYERS = (
     ("_circuits", "_sharing", "_turns", "circuit", "retry_budget"),
     ("retrying",),
     ("_tool",),
+    ("_desk", "_letter_file", "_letter_import", "_letters", "_reconciler", "_redriving", "dead_letters"),
     ("guard",),
     ("__init__",),
     ("testing", "http", "integrations", "simulate"),

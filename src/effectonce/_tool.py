@@ -363,12 +363,12 @@ class GuardedTool:
 
     def reconcile(self, record: Record) -> Outcome[Any]:
         """Ask the probe about a record in doubt."""
-        prepared = self._recalled(record)
+        prepared = self.recalled(record)
         flow = GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
         return self._settled(drive(flow, Performer(self.setup, prepared)), prepared)
 
     async def areconcile(self, record: Record) -> Outcome[Any]:
-        prepared = self._recalled(record)
+        prepared = self.recalled(record)
         flow = GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
         return self._settled(await adrive(flow, AsyncPerformer(self.setup, prepared)), prepared)
 
@@ -376,7 +376,8 @@ class GuardedTool:
         self._remember_outcome(prepared.request, ending)
         return conclude(ending, prepared.ref, self.signature.returns)
 
-    def _recalled(self, record: Record) -> Prepared:
+    def recalled(self, record: Record) -> Prepared:
+        """The call that a record is about, with the arguments and the terms that it was first made with."""
         request = record.request
         args, kwargs = self.signature.call_with(self.signature.decode(request.arguments))
         ref = EffectRef(self.contract.name, request.key, request.tenant, request.scope, request.step)

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from effectonce._core.codec import printable
 from effectonce._core.ops import Attest
@@ -23,6 +23,7 @@ GAVE_UP = "the call gave up"  # after the attempt of this entry; number 0: after
 REDRIVEN = "somebody asked for it again"
 SAYS_NO_RESULT = frozenset({TRIED, GAVE_UP, REDRIVEN})
 MESSAGE_MAX = 1000
+UNREADABLE = "what it said cannot be read"
 _ATTEMPT, _ASKED = b"v1 attempt ", b"v1 asked "
 
 
@@ -79,15 +80,14 @@ def read_entry(at: float, note: str, outcome: bytes) -> FailedAttempt | Asked | 
         return None
     try:
         if outcome.startswith(_ASKED):
-            return replace(msgspec.json.decode(outcome[len(_ASKED) :], type=Asked), at=at)
-        return replace(msgspec.json.decode(outcome.removeprefix(_ATTEMPT), type=FailedAttempt), at=at)
-    except msgspec.MsgspecError:
-        lost = "what it said cannot be read"
-        return (
-            Asked("", lost, at)
-            if note == REDRIVEN
-            else FailedAttempt(0, "", lost, gave_up=lost if note == GAVE_UP else None, at=at)
-        )
+            asked = msgspec.json.decode(outcome[len(_ASKED) :], type=Asked)
+            return Asked(asked.by, asked.reason, at)
+        attempt = msgspec.json.decode(outcome.removeprefix(_ATTEMPT), type=FailedAttempt)
+        return FailedAttempt(**(asdict(attempt) | {"at": at}))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        if note == REDRIVEN:
+            return Asked("", UNREADABLE, at)
+        return FailedAttempt(0, "", UNREADABLE, gave_up=UNREADABLE if note == GAVE_UP else None, at=at)
 
 
 def in_the_outcome(attempt: FailedAttempt) -> dict[str, Any]:
