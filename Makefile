@@ -41,6 +41,7 @@ soak: $(VENV)/.servers  ## On each durable store: kill 2,000 processes at every 
 	$(BIN)/python -m tests.crash.soak --kills 2000 --stops 200
 	$(BIN)/python -m tests.crash.soak --kills 2100 --stops 200 --store postgres --store-kills 50
 	$(BIN)/python -m tests.crash.soak --kills 2100 --stops 200 --store redis --store-kills 50
+	for store in sqlite postgres redis; do $(BIN)/python -m tests.crash.soak_letters --letters 1000 --store $$store || exit 1; done
 
 model: $(VENV)/.dev  ## Explore the transition table exhaustively; find the known counterexamples again
 	$(BIN)/python model/run.py

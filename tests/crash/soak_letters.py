@@ -2,9 +2,9 @@
 
     python -m tests.crash.soak_letters --letters 1000 [--store postgres|redis]
 
-A third of the letters was never sent, a third was lost on its way, and a third happened and its answer was lost. In each round two operators
-redrive them at the same time: one dies at a named point, the other is killed from outside wherever it is then. A last one, who lives, redrives
-what is left. What was promised is judged from the ledger of a bank that is a process of its own, and from the store.
+A third of the letters was never sent, a third was lost on its way, and a third happened and its answer was lost. In each round two
+operators redrive them at the same time: one dies at a named point, the other is killed from outside wherever it is then. A last one, who
+lives, redrives what is left. What was promised is judged from the ledger of a bank that is a process of its own, and from the store.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from effectonce import Downstream, EffectOnceError, Guard, NotSent, Retry, State
 from effectonce._core.ops import Claim
 from effectonce.testing.bank import Bank, Teller
 from effectonce.testing.crash import CrashingStore, die
-from tests.crash.soak import end, ended, opened, served, start
+from tests.crash.soak import end, opened, served, start
 
 LEASE_S = 0.3
 PATIENCE_S = 120.0
@@ -106,32 +106,22 @@ def operate_to_the_end(where, port, count):
     return {"done": total["done"], "left": len(again), "counts": counts}
 
 
-def was_killed(status):
-    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-
-
 def soak(letters, kills, seed, store, on_progress):
-    rng, killed, rounds = random.Random(seed), Counter(), 0
-    with tempfile.TemporaryDirectory(prefix="effectonce-letters-") as folder, served(store, folder) as (where, _):
-        with Bank(Path(folder, "ledger"), honours_keys=True) as bank:
-            began = time.monotonic()
-            assert end(*start(lambda: leave_letters(where, bank.port, letters)))[0] == "exit 0"
-            landed = len(bank.ledger())
-            while killed.total() < kills and rounds < kills:
-                point, nth = POINTS[rounds % len(POINTS)], rng.randint(1, 3)
-                first = start(lambda: operate(where, bank.port, point, nth))  # noqa: B023
-                second = start(lambda: operate(where, bank.port))
-                _, status = os.waitpid(first[0], 0)
-                ended(status, first[1])
-                killed[point] += was_killed(status)
-                os.kill(second[0], signal.SIGKILL)
-                _, status = os.waitpid(second[0], 0)
-                ended(status, second[1])
-                killed["anywhere"] += was_killed(status)
-                rounds += 1
-                on_progress(killed.total())
-            how, last = end(*start(lambda: operate_to_the_end(where, bank.port, letters)))
-            effects = Counter(entry["payment_id"] for entry in bank.ledger())
+    killed, rounds, rng = Counter(), 0, random.Random(seed)
+    with (
+        tempfile.TemporaryDirectory(prefix="effectonce-letters-") as folder,
+        served(store, folder) as (where, _),
+        Bank(Path(folder, "ledger"), honours_keys=True) as bank,
+    ):
+        began = time.monotonic()
+        assert end(*start(lambda: leave_letters(where, bank.port, letters)))[0] == "exit 0"
+        landed = len(bank.ledger())
+        while rounds < 3 * kills and (killed.total() < kills or not all(killed[point] for point in POINTS)):
+            killed.update(kill_two(where, bank.port, POINTS[rounds % len(POINTS)], rng.randint(1, 3)))
+            rounds += 1
+            on_progress(killed.total())
+        how, last = end(*start(lambda: operate_to_the_end(where, bank.port, letters)))
+        effects = Counter(entry["payment_id"] for entry in bank.ledger())
     return {
         "letters": letters,
         "landed_before": landed,
@@ -143,6 +133,20 @@ def soak(letters, kills, seed, store, on_progress):
         "lost": letters - len(effects),
         "last_operator": last if how == "exit 0" else how,
     }
+
+
+def kill_two(where, port, point, nth):
+    """Two operators at once; neither lives, unless the other was faster than its end."""
+    first = start(lambda: operate(where, port, point, nth))
+    second = start(lambda: operate(where, port))
+    dead = [name for name, worker in ((point, first), ("anywhere", second)) if was_killed(*worker, name)]
+    return Counter(dead)
+
+
+def was_killed(pid, reader, name):
+    if name == "anywhere":
+        os.kill(pid, signal.SIGKILL)
+    return end(pid, reader)[0] == f"signal {signal.SIGKILL.value}"
 
 
 def main():
