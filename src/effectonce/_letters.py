@@ -14,11 +14,14 @@ from effectonce._core.attempts import Asked, FailedAttempt, read_entry, read_fai
 from effectonce._core.codec import NotReadable, Stored, decode
 from effectonce._core.ops import Browse, Find, Flow, ReadCell
 from effectonce._core.records import Evidence, Record, State
+from effectonce._core.verdicts import Bucket
 from effectonce._desk import BATCH, CLOCK, place
 from effectonce._tool import GuardedTool
 from effectonce.effect import EffectRef
+from effectonce.errors import ContractViolation
 
 EffectState = Literal["never_started", "in_doubt", "done", "failed"]
+SHOWN = ("never_started", "in_doubt", "failed")
 OPEN = (State.CLAIMED, State.DISPATCHED, State.IN_DOUBT)  # where letters are
 
 
@@ -107,6 +110,13 @@ class Query(Struct, frozen=True, kw_only=True):
     older_than_s: float = 0.0
     tenant: str | None = None
     failed: bool = False
+
+    def __post_init__(self) -> None:
+        """A word that no letter has would find nothing, and look like good news."""
+        if self.state is not None and self.state not in SHOWN:
+            raise ContractViolation(f"state={self.state!r}: letters are {', '.join(SHOWN)}")
+        if self.bucket is not None and self.bucket not in (*Bucket, ""):
+            raise ContractViolation(f"bucket={self.bucket!r}: there is no such bucket; see effectonce.Bucket")
 
     @property
     def states(self) -> tuple[State, ...]:

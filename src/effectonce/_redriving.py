@@ -27,12 +27,15 @@ class Redriven(Struct, frozen=True, kw_only=True):
     what: What  # `would_run` only in a dry run
     why: str = ""
     value: Any = None  # its result, if it ran here
+    ran: bool = False  # it was called, or its probe was asked; False: there was nothing to do, or something in the way
 
 
 class Pace:
     """How long to wait for the next one."""
 
     def __init__(self, per_s: float | None) -> None:
+        if per_s is not None and per_s <= 0:
+            raise ContractViolation(f"per_s={per_s}: more than 0, or None for no limit")
         self._gap_s, self._next = 0.0 if per_s is None else 1 / per_s, time.monotonic()
 
     def next_s(self) -> float:

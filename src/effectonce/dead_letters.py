@@ -92,6 +92,8 @@ class DeadLetters:
 
     def list(self, *, limit: int = 100, after: tuple[float, str] = _START, **wanted: Unpack[Wanted]) -> tuple[Letter, ...]:
         """Letters, oldest first. The next page begins `after` the `cursor` of the last one."""
+        if limit < 1:
+            raise ContractViolation(f"limit={limit}: ask for one letter, or more")
         shown: Page = told(self._page(Query(**wanted), after, limit), self._store)
         return shown.letters
 
@@ -124,10 +126,12 @@ class DeadLetters:
 
     def distribution(self, **wanted: Unpack[Wanted]) -> Distribution:
         """How many letters there are, by tool, error, bucket and effect state."""
-        letters = tuple(self._all(Query(**wanted)))
-        counts = (Counter(of(letter) for letter in letters) for of in (_tool, _error, _bucket, _state))
+        counts = tuple(Counter[str]() for _ in range(4))
+        for letter in self._all(Query(**wanted)):
+            for counter, value in zip(counts, (letter.tool, letter.error, letter.bucket, letter.effect_state), strict=True):
+                counter[value] += 1
         tools, errors, buckets, states = (dict(counter.most_common()) for counter in counts)
-        return Distribution(total=len(letters), tools=tools, errors=errors, buckets=buckets, states=states)
+        return Distribution(total=counts[0].total(), tools=tools, errors=errors, buckets=buckets, states=states)
 
     def _page(self, query: Query, after: tuple[float, str], limit: int) -> Flow[Page]:
         return page(query, self._tools, self._grace_s, after, limit)
@@ -160,7 +164,7 @@ class DeadLetters:
             return ready
         tool, record = ready
         self._store.apply(asked_again(record.request.key, by, reason))
-        return self._redriven(record, tool.run(tool.recalled(record)))
+        return self._redriven(record, tool.run(tool.recalled(record)), by, reason)
 
     async def aredrive(self, key: str, *, by: str, reason: str, early: bool = False) -> Redriven:
         """The same for an async tool."""
@@ -170,7 +174,7 @@ class DeadLetters:
             return ready
         tool, record = ready
         await self._store.aapply(asked_again(record.request.key, by, reason))
-        return self._redriven(record, await tool.arun(tool.recalled(record)))
+        return self._redriven(record, await tool.arun(tool.recalled(record)), by, reason)
 
     def redrive_all(
         self,
@@ -187,15 +191,15 @@ class DeadLetters:
     ) -> tuple[Redriven, ...]:
         """Redrive the letters of sync tools, oldest first, at most *limit* of them and *per_s* a second. A dry run says what would be done.
 
-        It ends early when *stop* is set; *on_each* hears of each as it is done. Stopped or killed, it can be begun again: what has an
-        outcome is a letter no more.
+        What is skipped is told as well, and does not count. It ends early when *stop* is set; *on_each* hears of each as it is done.
+        Stopped or killed, it can be begun again: what has an outcome is a letter no more.
         """
         if not dry_run:
             who(by, reason)
         pace, stop = Pace(per_s), threading.Event() if stop is None else stop
         done: list[Redriven] = []
         for letter in self._all(Query(**wanted)):
-            if len(done) >= limit or stop.is_set():
+            if limit <= 0 or stop.is_set():
                 break
             if dry_run:
                 redriven = would(told(self._ready(letter.key, early=early, is_async=False), self._store))
@@ -204,7 +208,8 @@ class DeadLetters:
             done.append(redriven)
             if on_each is not None:
                 on_each(redriven)
-            if redriven.what not in ("skipped", "would_run"):
+            limit -= redriven.ran or redriven.what == "would_run"
+            if redriven.ran:
                 stop.wait(pace.next_s())
         return tuple(done)
 
@@ -227,7 +232,7 @@ class DeadLetters:
         pace = Pace(per_s)
         done: list[Redriven] = []
         async for letter in self._aall(Query(**wanted)):
-            if len(done) >= limit or (stop is not None and stop.is_set()):
+            if limit <= 0 or (stop is not None and stop.is_set()):
                 break
             if dry_run:
                 redriven = would(await atold(self._ready(letter.key, early=early, is_async=True), self._store))
@@ -236,7 +241,8 @@ class DeadLetters:
             done.append(redriven)
             if on_each is not None:
                 on_each(redriven)
-            if redriven.what not in ("skipped", "would_run"):
+            limit -= redriven.ran or redriven.what == "would_run"
+            if redriven.ran:
                 await asyncio.sleep(pace.next_s())
         return tuple(done)
 
@@ -263,10 +269,10 @@ class DeadLetters:
         why = unsendable(tool, record)
         return skipped(letter, why) if why else (tool, record)
 
-    def _redriven(self, record: Record, ending: Ending) -> Redriven:
-        """Every letter that was redriven passes here, with what came of it."""
+    def _redriven(self, record: Record, ending: Ending, by: str, reason: str) -> Redriven:
+        """Every letter that was redriven passes here, with who asked for it and what came of it."""
         what, why, value = came_to(ending)
-        return Redriven(effect=effect_of(record), what=what, why=why, value=value)
+        return Redriven(effect=effect_of(record), what=what, why=why, value=value, ran=True)
 
     # ------------------------------------------------------------ discarding
 
@@ -315,33 +321,11 @@ class DeadLetters:
         return Imported(imported, known, tuple(problems))
 
 
-# ---------------------------------------------------------------- looking
-
-
-def _tool(letter: Letter) -> str:
-    return letter.tool
-
-
-def _error(letter: Letter) -> str:
-    return letter.error
-
-
-def _bucket(letter: Letter) -> str:
-    return letter.bucket
-
-
-def _state(letter: Letter) -> str:
-    return letter.effect_state
-
-
-# ---------------------------------------------------------------- discarding
-
-
 def _undiscardable(record: Record, now: float) -> str:
     if record.state not in OPEN:
         return f"there is nothing to discard: the effect is {record.state}"
     if record.lease_until > now:
         return "it is in flight: somebody is working on it"
-    if resendable(record, None, Scene(now)):
+    if record.sends > 0 and resendable(record, None, Scene(now)):
         return "it may have happened, and the same request may still be sent under its key: redrive it, and it is done once"
     return "it changed meanwhile: look again"

@@ -167,6 +167,12 @@ def test_what_is_settled_is_forgotten(guard):
     assert len(background._asked) == 1
 
 
+@pytest.mark.parametrize("pace", [{"per_s": 0}, {"every_s": -1}], ids=str)
+def test_a_pace_that_is_none_is_refused(guard, pace):
+    with pytest.raises(ContractViolation):
+        guard.reconciler(**pace)
+
+
 def test_a_started_reconciler_asks_at_once_and_stops_when_told(guard):
     doubt(guard, count=3).probe(lambda n: Found("receipt"))
 

@@ -111,6 +111,12 @@ def test_letters_are_filtered(shop, clock):
         shop.letters.list(colour="red")
 
 
+@pytest.mark.parametrize("wanted", [{"state": "indoubt"}, {"bucket": "timeout"}, {"limit": 0}], ids=str)
+def test_a_word_that_no_letter_has_is_refused(shop, wanted):
+    with pytest.raises(ContractViolation):
+        shop.letters.list(**wanted)
+
+
 def test_pages_show_each_letter_once_and_drop_none(shop, clock):
     keys = []
     for n in range(250):

@@ -198,6 +198,20 @@ def test_all_letters_of_a_kind_are_redriven_and_a_dry_run_comes_first(shop, cloc
     assert [letter.tool for letter in shop.letters.list()] == ["mail"]
 
 
+def test_what_is_skipped_does_not_keep_the_others_from_being_redriven(shop, clock):
+    for n in range(150):
+        shop.ask(shop.mail, f"inv_{n}")
+    clock.advance(1)
+    for n in range(3):
+        shop.ask(shop.pay, f"late_{n}")
+    shop.away = False
+
+    assert [each.what for each in shop.letters.redrive_all(limit=2)].count("would_run") == 2
+    done = shop.letters.redrive_all(dry_run=False, per_s=None, limit=2, **BY)
+    assert [each.what for each in done] == ["in_doubt"] * 150 + ["done"] * 2
+    assert len(shop.effects) == 2
+
+
 def test_what_gives_up_again_is_tried_once_in_a_round_and_stays_a_letter(shop, clock):
     keys = []
     for n in range(3):
@@ -248,6 +262,8 @@ def test_what_is_skipped_costs_no_wait(shop, clock):
 
 def test_a_pace_without_a_limit_never_waits():
     assert Pace(None).next_s() == 0
+    with pytest.raises(ContractViolation, match="per_s=0"):
+        Pace(0)
 
 
 def test_async_letters_are_redriven_in_their_colour(shop, clock):
