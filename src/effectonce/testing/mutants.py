@@ -182,6 +182,17 @@ class _KeepsTheFirst(_Wrapped):
         return record if full else super().apply(op)  # type: ignore[return-value]
 
 
+class _CompletesWithoutEvidence(_Wrapped):
+    """The short way to complete a record writes what it knows of it, and nothing else."""
+
+    def apply(self, op: Op[R], /) -> R:
+        reply = super().apply(op)
+        if isinstance(op, Complete) and isinstance(reply, Applied):
+            record = self.inner._records[op.key]  # noqa: SLF001
+            self.inner._records[op.key] = replace(record, evidence=())  # noqa: SLF001
+        return reply
+
+
 class _OneLatchForAll(_Wrapped):
     """A lock for everything instead of one for each step."""
 
@@ -320,6 +331,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("late evidence of any send settles", 5, _with_guard(records.late_only_send, _late_any_send)),
     Mutant("late evidence never settles", 11, _with_guard(records.late_only_send, _no)),
     Mutant("late evidence is dropped", 11, _DropsEvidence),
+    Mutant("a completion forgets the evidence", 0, _CompletesWithoutEvidence),
     Mutant("a late result makes room for attempts", 11, _KeepsTheLast),
     Mutant("evidence stays as it was when it is full", 0, _KeepsTheFirst),
     Mutant("what was never sent cannot be discarded", 0, _with_guard(records.never_sent, _no)),

@@ -129,6 +129,18 @@ def evidence_is_kept_and_changes_nothing(bench: Bench) -> None:
     assert replace(after, evidence=()) == before
 
 
+def evidence_outlives_whatever_is_decided(bench: Bench) -> None:
+    wanted = request(on=KEYED)
+    token, epoch = bench.held(wanted)
+    bench.apply(Attest("k", TRIED, b"the first attempt"))
+    bench.lease_ends()
+    token, epoch = bench.held(wanted)
+    assert isinstance(bench.apply(Complete("k", token, epoch, b"rcpt_1")), Applied)
+    bench.apply(Attest("k", "late", b"rcpt_0"))
+    assert [e.outcome for e in bench.record(wanted).evidence] == [b"the first attempt", b"rcpt_0"]
+    assert bench.state(wanted) is State.COMPLETED
+
+
 def evidence_is_bounded_and_the_oldest_makes_room(bench: Bench) -> None:
     bench.in_doubt(request())
     for n in range(40):
