@@ -377,7 +377,7 @@ class GuardedTool:
         return conclude(ending, prepared.ref, self.signature.returns)
 
     def recalled(self, record: Record) -> Prepared:
-        """The call that a record is about, with the arguments and the terms that it was first made with."""
+        """The call that a record is about, from what it stores."""
         request = record.request
         args, kwargs = self.signature.call_with(self.signature.decode(request.arguments))
         ref = EffectRef(self.contract.name, request.key, request.tenant, request.scope, request.step)
