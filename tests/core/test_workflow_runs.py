@@ -451,3 +451,25 @@ def test_any_callable_may_be_a_step(guard, ledger):
         ]
 
     assert order(1) == ["p", "f", 3]
+
+
+def test_a_run_that_waits_is_a_dead_letter_and_redriving_it_is_resuming_it(guard, ledger):
+    stop = [KeyError("a bug")]
+
+    @guard.workflow
+    def order(run: Run, n: int) -> str:
+        run.step("pay", ledger.do, "pay")
+        if stop:
+            raise stop.pop()
+        return run.step("send", ledger.do, "send")
+
+    with pytest.raises(KeyError):
+        order(1)
+    (letter,) = guard.dead_letters.list()
+    assert (letter.tool, letter.error, letter.effect_state) == ("order", "KeyError", "never_started")
+
+    redriven = guard.dead_letters.redrive(letter.key, by="ann", reason="the bug is fixed")
+
+    assert (redriven.what, redriven.value) == ("done", "send")
+    assert guard.dead_letters.list() == ()
+    assert ledger.done == ["pay", "send"]
