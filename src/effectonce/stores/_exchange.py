@@ -36,6 +36,7 @@ from effectonce._core.ops import (
     RecordOp,
     Refused,
     Request,
+    Search,
     Sweep,
     Swept,
     Tally,
@@ -125,6 +126,10 @@ class Listed(Exchange["tuple[Record, ...]"], frozen=True):
     op: Browse
 
 
+class Found(Exchange["tuple[Record, ...]"], frozen=True):
+    op: Search
+
+
 class Counted(Exchange["dict[State, int]"], frozen=True):
     pass
 
@@ -159,6 +164,8 @@ def answer(op: Op[R], table: Table = TABLE) -> Answering[R]:
             reply = (yield from See(key)).record
         case Browse():
             reply = yield from Listed(op)
+        case Search():
+            reply = yield from Found(op)
         case Tally():
             reply = yield from Counted()
         case Sweep():

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from effectonce._core.keys import REFERENCE_LENGTH
 from effectonce._core.ops import Cell, Complete, Recorded, Request, WriteCell
 from effectonce._core.records import Record
 from effectonce._core.transitions import Step
@@ -112,6 +113,14 @@ SELECT {_COLUMNS} FROM effects
  ORDER BY created_at, key LIMIT ?
 """
 BROWSE_OPEN = BROWSE.replace("WHERE", f"INDEXED BY effects_open WHERE {_OPEN} AND")
+# For people, and rare: every row is looked at. An index by age would cost every call.
+SEARCH = f"""
+SELECT {_COLUMNS} FROM effects
+ WHERE substr(substr(key, -{REFERENCE_LENGTH}), 1, length(?1)) = ?1
+   AND (?2 IS NULL OR tool = ?2) AND (?3 IS NULL OR state = ?3) AND (?4 IS NULL OR tenant = ?4) AND (?5 IS NULL OR scope = ?5)
+   AND created_at >= ?6 AND (created_at, key) < (?7, ?8)
+ ORDER BY created_at DESC, key DESC LIMIT ?9
+"""
 TALLY = "SELECT state, count(*) FROM effects GROUP BY state"
 DUE = f"""
 SELECT * FROM (

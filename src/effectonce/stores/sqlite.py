@@ -35,6 +35,7 @@ from effectonce._core.ops import (
     Recorded,
     Refused,
     Request,
+    Search,
     Sweep,
     Swept,
     Tally,
@@ -44,7 +45,7 @@ from effectonce._core.records import TERMINAL, Record, Scene, State, latch_of
 from effectonce._core.transitions import Step, transition
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._jobs import MUST_WRITE, Job, finish_all
-from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, DUE, READ, RIVAL, TALLY, Connection
+from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, DUE, READ, RIVAL, SEARCH, TALLY, Connection
 from effectonce.stores.base import Capabilities, Finding
 
 R = TypeVar("R")
@@ -266,6 +267,8 @@ class SqliteStore:
             case Browse(state, tenant, after, limit):
                 sql = BROWSE if state in TERMINAL else BROWSE_OPEN
                 return tuple(connection.records(sql, state, tenant, tenant, *after, limit))
+            case Search(reference, tool, wanted, whose, scope, since, before, limit):
+                return tuple(connection.records(SEARCH, reference, tool, wanted, whose, scope, since, *before, limit))
             case Tally():
                 return {State(state): count for state, count in connection.rows(TALLY)}
             case ReadCell(name):
