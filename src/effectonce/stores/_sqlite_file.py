@@ -24,7 +24,7 @@ from effectonce._core.records import Record
 from effectonce._core.transitions import Step
 from effectonce.errors import StoreUnavailable
 from effectonce.stores import _rows
-from effectonce.stores.base import DUE_SHOWN, Finding, due_finding
+from effectonce.stores.base import DUE_SHOWN, Finding, due_finding, size_finding
 
 POLL_S = 0.0002
 SCHEMA_VERSION = 2
@@ -264,6 +264,7 @@ class Connection:
                 "Make room: a full disk refuses every call." * (free < LOW_B),
                 bad=free < LOW_B,
             ),
+            size_finding(sum(file.stat().st_size for file in self.path.parent.glob(f"{self.path.name}*")), "in its files"),
             Finding("schema", f"version {SCHEMA_VERSION}"),
             Finding("clock", "this machine's own"),
             due_finding(due),
