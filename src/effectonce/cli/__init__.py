@@ -51,7 +51,7 @@ class CommandLine(click.Group):
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
-        return command
+        return _readable(command)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         names = self.list_commands(ctx)
@@ -91,12 +91,29 @@ class CommandLine(click.Group):
             ctx.exit(STORE_UNREACHABLE if isinstance(error, StoreUnavailable) else FAILED)
 
 
+def _readable(command: click.Command) -> click.Command:
+    """Docstrings are raw, and click wants the character itself before lines that it must not wrap."""
+    command.help = (command.help or "").replace("\\b\n", "\b\n")
+    for inner in getattr(command, "commands", {}).values():
+        _readable(inner)
+    return command
+
+
 @click.group(cls=CommandLine, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, "--version", prog_name="effectonce")
 @takes("store", "app", "tenant", "config", "output", "color", "no_input")
 def main() -> None:
-    """Your agent retried. Your customer was charged once.
+    r"""Your agent retried. Your customer was charged once.
 
     Start with `effectonce demo`: ten seconds, offline, and every count is read from the bank's ledger. `effectonce status` shows what is in
     your own store; name it with --store, EFFECTONCE_STORE or effectonce.toml.
+
+    \b
+    Examples:
+      effectonce demo
+      effectonce status --store sqlite:///effects.db
+      effectonce effect show eff_3fa94c1f22d0
     """
+
+
+_readable(main)

@@ -27,6 +27,7 @@ from effectonce.cli._times import moment, span
 if TYPE_CHECKING:
     from rich.console import Console
 
+OURSELVES = ("probe", "late evidence")  # they settle a doubt, and leave the reason of it as it was
 MARK = {State.COMPLETED: "✓", State.FAILED: "✗", State.IN_DOUBT: "?", State.TOMBSTONE: "·"}
 
 
@@ -56,7 +57,10 @@ def _facts(record: Record, now: float, *, reveal: bool) -> list[tuple[str, str]]
         ("sends", _sends(record, now)),
         ("owner", _owner(record, now)),
         ("settled by", record.settled_by),
-        ("reason", record.reason),
+        (
+            "was in doubt" if record.settled_by in OURSELVES else "reason",
+            "" if record.state is State.IN_DOUBT else record.reason,
+        ),
         ("arguments", "" if record.state is State.TOMBSTONE else _said(arguments_of(record, reveal=reveal))),
         ("outcome", _said(outcome_of(record.outcome, reveal=reveal)) if record.outcome else ""),
         ("key", request.key if reveal else ""),
@@ -83,9 +87,9 @@ def _sends(record: Record, now: float) -> str:
 
 
 def _owner(record: Record, now: float) -> str:
-    if record.state in TERMINAL or (not record.token and record.lease_until <= now):
-        return ""
     left_s = record.lease_until - now
+    if record.state in TERMINAL or (left_s <= 0 and (record.state is State.IN_DOUBT or not record.token)):
+        return ""  # whoever asked about a doubt last does not own it
     lease = f"its lease runs {span(left_s)} more" if left_s > 0 else f"its lease ended {span(-left_s)} ago"
     return f"{record.token[:8] or 'nobody'}, epoch {record.epoch}; {lease}"
 

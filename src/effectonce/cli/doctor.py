@@ -19,7 +19,7 @@ RECORDED = tuple(kind for kind in Kind if kind is not Kind.READ)
 
 
 @click.command()
-@click.argument("store_url", metavar="STORE_URL", required=False)
+@click.argument("store_url", metavar="[STORE_URL]", required=False)
 @store_options
 def doctor(*, store_url: str | None) -> None:
     r"""Is this store fit to hold effects? If not, what to change.

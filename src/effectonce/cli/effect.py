@@ -15,7 +15,7 @@ from effectonce.cli._output import print_line, print_one, print_rows
 if TYPE_CHECKING:
     from effectonce._core.records import Record
 
-PAGE = 10_000  # each page of an export looks at the whole store, so there should be few
+PAGE = 20_000  # each page of an export looks at the whole store, so there should be few
 EMPTY = (
     "No effect fits. An effect appears when a guarded tool is called: `effectonce demo` shows one, "
     "`effectonce store check` says which store this is."

@@ -78,19 +78,19 @@ def _needs(record: Record, now: float) -> dict[str, Any]:
 
 
 def _tell(data: dict[str, Any]) -> None:
-    screen, needs = console(), data["needs_you"]
+    needs = data["needs_you"]
     shown = [f"{count:,} {state}".replace("_", " ") for state, count in data["counts"].items() if count]
-    screen.print("[bold]effects[/]   " + (", ".join(shown) or "none yet: they appear when a guarded tool is called"))
-    if not needs:
-        screen.print("[bold]needs you[/] nothing. [green]All is well.[/]")
-        return
+    effects = ", ".join(shown) or "none yet: they appear when a guarded tool is called"
     many = " or more" if data["more"] else ""
     what = []
     if data["in_doubt"]:
         what.append(f"{data['in_doubt']:,}{many} in doubt, the oldest for {span(data['in_doubt_oldest_s'])}")
     if data["abandoned"]:
-        what.append(f"{data['abandoned']:,} abandoned after they were sent: `effectonce store gc` puts them in doubt")
-    screen.print(f"[bold yellow]needs you[/] {'; '.join(what)}")
+        what.append(f"{data['abandoned']:,} sent and abandoned: `effectonce store gc` puts them in doubt")
+    print_pairs([("effects", effects), ("needs you", "; ".join(what) or "nothing: all is well")], style="bold")
+    if not needs:
+        return
+    screen = console()
     screen.print()
     print_pairs([(n["reference"], n["tool"], f"{n['why']} for {span(n['for_s'])}", n["where"]) for n in needs[:SHOWN]])
     rest = "" if len(needs) <= SHOWN else f" {len(needs) - SHOWN:,}{many} more: effectonce indoubt list."

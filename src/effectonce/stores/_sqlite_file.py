@@ -113,14 +113,18 @@ SELECT {_COLUMNS} FROM effects
  ORDER BY created_at, key LIMIT ?
 """
 BROWSE_OPEN = BROWSE.replace("WHERE", f"INDEXED BY effects_open WHERE {_OPEN} AND")
-# For people, and rare: every row is looked at. An index by age would cost every call.
+# For people, and rare: every row is looked at, because an index by age would cost every call. Only what is shown is sorted as a whole row.
 SEARCH = f"""
-SELECT {_COLUMNS} FROM effects
- WHERE substr(substr(key, -{REFERENCE_LENGTH}), 1, length(?1)) = ?1
-   AND (?2 IS NULL OR tool = ?2) AND (?3 IS NULL OR state = ?3) AND (?4 IS NULL OR tenant = ?4) AND (?5 IS NULL OR scope = ?5)
-   AND created_at >= ?6 AND (created_at, key) < (?7, ?8)
- ORDER BY created_at DESC, key DESC LIMIT ?9
+SELECT {_COLUMNS} FROM effects WHERE rowid IN (
+SELECT rowid FROM effects
+ WHERE (?1 IS NULL OR tool = ?1) AND (?2 IS NULL OR state = ?2) AND (?3 IS NULL OR tenant = ?3) AND (?4 IS NULL OR scope = ?4)
+   AND created_at >= ?5 AND (created_at, key) < (?6, ?7)
+ ORDER BY created_at DESC, key DESC LIMIT ?8)
+ ORDER BY created_at DESC, key DESC
 """
+# By reference, the index of the keys is enough to find it.
+_REFERRED = f"key IN (SELECT key FROM effects WHERE substr(substr(key, -{REFERENCE_LENGTH}), 1, length(?9)) = ?9)"
+SEARCH_REFERENCE = SEARCH.replace("(?1 IS NULL", f"{_REFERRED} AND (?1 IS NULL")
 TALLY = "SELECT state, count(*) FROM effects GROUP BY state"
 DUE = f"""
 SELECT * FROM (

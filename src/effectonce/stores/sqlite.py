@@ -45,7 +45,7 @@ from effectonce._core.records import TERMINAL, Record, Scene, State, latch_of
 from effectonce._core.transitions import Step, transition
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._jobs import MUST_WRITE, Job, finish_all
-from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, DUE, READ, RIVAL, SEARCH, TALLY, Connection
+from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, DUE, READ, RIVAL, SEARCH, SEARCH_REFERENCE, TALLY, Connection
 from effectonce.stores.base import Capabilities, Finding
 
 R = TypeVar("R")
@@ -268,7 +268,8 @@ class SqliteStore:
                 sql = BROWSE if state in TERMINAL else BROWSE_OPEN
                 return tuple(connection.records(sql, state, tenant, tenant, *after, limit))
             case Search(reference, tool, wanted, whose, scope, since, before, limit):
-                return tuple(connection.records(SEARCH, reference, tool, wanted, whose, scope, since, *before, limit))
+                sql, ending = (SEARCH, ()) if reference == "" else (SEARCH_REFERENCE, (reference,))
+                return tuple(connection.records(sql, tool, wanted, whose, scope, since, *before, limit, *ending))
             case Tally():
                 return {State(state): count for state, count in connection.rows(TALLY)}
             case ReadCell(name):
