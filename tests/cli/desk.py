@@ -9,17 +9,20 @@ import re
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 from pathlib import Path
 
+COMPILED = tempfile.mkdtemp(prefix="effectonce-test-pyc-")  # each process would compile everything again
 ROOT = Path(__file__).parent.parent.parent
 QUIET = {"NO_COLOR": "1", "COLUMNS": "100", "TERM": "xterm", "XDG_CONFIG_HOME": "/nonexistent", "LOGNAME": "ada", "USER": "ada"}
 
 
 def environment(**changes):
     clean = {n: v for n, v in os.environ.items() if not n.startswith("EFFECTONCE_") or n == "EFFECTONCE_SPOOL"}
+    clean.pop("PYTHONDONTWRITEBYTECODE", None)
     paths = os.pathsep.join(path for path in (str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")) if path)
-    return {**clean, **QUIET, "PYTHONPATH": paths, **changes}
+    return {**clean, **QUIET, "PYTHONPATH": paths, "PYTHONPYCACHEPREFIX": COMPILED, **changes}
 
 
 class Desk:

@@ -1,21 +1,21 @@
 """`status`, `tail`, `tool`, `breaker`, `store` and `completion`, as people and scripts see them."""
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from tests.cli import shop
-from tests.cli.desk import environment, undated
+from tests.cli.desk import environment
 
-from effectonce import Guard, State
+from effectonce import Guard
 from effectonce._core.ops import Search
 from effectonce._core.votes import exchange
 from effectonce._drive import drive
-from effectonce.cli import main
 
 APP = ("--app", "tests.cli.shop:guard")
 
@@ -295,12 +295,15 @@ def test_commands_and_options_are_completed(empty):
     assert completed("effectonce effect list --state in", 4) == ["in_doubt"]
 
 
-def test_what_takes_long_says_so_on_a_terminal_and_nowhere_else(desk, monkeypatch):
-    from effectonce.cli import _console
+def test_what_takes_long_says_so_on_a_terminal(desk):
+    with Path(f"{desk.folder / 'effects.db'}-queue").open("r+b") as queue:
+        fcntl.flock(queue, fcntl.LOCK_EX)  # another writer is at work
 
-    monkeypatch.setattr(_console, "SLOW_S", 0.0)
-    done = CliRunner().invoke(main, ["--store", desk.url, "effect", "list"])
+        def let_it_in():
+            fcntl.flock(queue, fcntl.LOCK_UN)
 
-    assert "Looking" not in done.output
-    assert Guard(desk.url).counts()[State.IN_DOUBT] == 2
-    assert undated("2026-11-15 08:00:00") == "DATE"
+        code, screen = desk.terminal("store", "gc", dialogue=(("Sweeping", ""),), between=let_it_in)
+
+    assert code == 0
+    assert "1 put in doubt" in screen
+    assert "Sweeping" not in desk.run("store", "gc").stderr

@@ -108,6 +108,14 @@ def test_a_list_shows_what_was_asked_for(desk, options, found):
     assert [effect["tool"] for effect in desk.json("effect", "list", *options)["effects"]] == found
 
 
+@pytest.mark.parametrize("since", ["yesterday", "2 hours", "-3h"])
+def test_what_is_no_time_is_wrong_usage(desk, since):
+    done = desk.run("effect", "list", f"--since={since}")
+
+    assert done.returncode == 2
+    assert "neither a span such as 30m" in done.stderr
+
+
 def test_pages_follow_each_other_and_miss_nothing(desk):
     seen, cursor = [], []
     while True:

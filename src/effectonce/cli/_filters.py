@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from effectonce.cli._settings import remember, setting
-from effectonce.cli._times import Since
+from effectonce.cli._times import since_when
 
 if TYPE_CHECKING:
     from effectonce import Guard
@@ -65,7 +65,7 @@ def filters(command: F) -> F:
     for option in (
         click.option("--cursor", metavar="EFFECT", help="Go on after this effect, the last one of the page before."),
         click.option(
-            "--since", type=Since(), metavar="WHEN", help="Only what was claimed since: 30m, 2h, 7d, or a date in UTC."
+            "--since", type=since_when, metavar="WHEN", help="Only what was claimed since: 30m, 2h, 7d, or a date in UTC."
         ),
         click.option("--scope", metavar="NAME", help="Only effects of this conversation, workflow or stream."),
         click.option("--state", type=_State(STATES), help="Only effects in this state."),

@@ -33,18 +33,15 @@ def span(seconds: float) -> str:
     return f"{max(0, int(seconds))} s"
 
 
-class Since(click.ParamType[float]):
-    """`2h` ago, `7d` ago, or a date. Given back as seconds ago if negative, otherwise as seconds since 1970."""
-
-    name = "when"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        text = str(value)
-        ago = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
-        if ago is not None:
-            return -float(ago[1]) * _UNITS[ago[2]]
-        try:
-            at = datetime.fromisoformat(text)
-        except ValueError:
-            self.fail(f"{text!r} is neither a span such as 30m, 2h or 7d nor a date such as 2026-11-15T08:00", param, ctx)
-        return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+def since_when(text: str) -> float:
+    """An option's `2h` (ago) or date: seconds ago if negative, otherwise seconds since 1970."""
+    ago = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
+    if ago is not None:
+        return -float(ago[1]) * _UNITS[ago[2]]
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is neither a span such as 30m, 2h or 7d nor a date such as 2026-11-15T08:00"
+        ) from None
+    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
