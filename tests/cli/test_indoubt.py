@@ -52,6 +52,7 @@ def test_no_doubt_is_good_news(empty):
     done = empty.run("indoubt", "list")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "Nothing is in doubt.\n")
+    assert empty.run("indoubt", "list", "--tool", "refund").stderr == "Nothing of refund is in doubt.\n"
 
 
 # ---------------------------------------------------------------- people

@@ -16,7 +16,7 @@ from effectonce.cli._exits import NOT_FOUND, STORE_UNREACHABLE, Stop
 from effectonce.cli._settings import BadSettings, setting, settings
 
 if TYPE_CHECKING:
-    from effectonce import Circuit, Guard
+    from effectonce import Circuit, Guard, Health
     from effectonce._core.records import Record
     from effectonce._tool import GuardedTool
 
@@ -79,6 +79,16 @@ def load_app(app: str) -> Guard:
     if not isinstance(guard, Guard):
         raise click.UsageError(f"--app {app} is a {type(guard).__name__}, not a Guard.")
     return guard
+
+
+def health_of(guard: Guard) -> Health:
+    """How its store is. A guard that was made here has no spool, and so nothing to say about one."""
+    from msgspec.structs import replace
+
+    health = guard.health()
+    if guard.spool is not None:
+        return health
+    return replace(health, findings=tuple(finding for finding in health.findings if finding.subject != "spool"))
 
 
 def _guard_of_store(url: str) -> Guard:

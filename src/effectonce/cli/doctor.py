@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from effectonce import Capability, Finding, Guard, Health, Kind
-from effectonce.cli._app import the_guard
+from effectonce.cli._app import health_of, the_guard
 from effectonce.cli._console import console
 from effectonce.cli._exits import FAILED, STORE_UNREACHABLE
 from effectonce.cli._options import store_options
@@ -41,7 +41,7 @@ def doctor(*, store_url: str | None) -> None:
         raise click.UsageError("Give the URL of a store, or --app MODULE:GUARD.")
     guard = Guard(store_url) if store_url is not None else the_guard()
     try:
-        health = guard.health()
+        health = health_of(guard)
     finally:
         guard.close()
     print_one(as_data(health), lambda: tell(health), schema="health")

@@ -61,7 +61,8 @@ def list_doubts(*, tool: str | None) -> None:
             if len(records) == limit:
                 break
     items = [{**as_data(record, now), "_for_s": now - record.decided_at} for record in records]
-    print_rows(items, _columns(), schema="effect", empty="Nothing is in doubt.")
+    empty = "Nothing is in doubt." if tool is None else f"Nothing of {tool} is in doubt."
+    print_rows(items, _columns(), schema="effect", empty=empty)
 
 
 def _columns() -> list[Column]:

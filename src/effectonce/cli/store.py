@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from effectonce.cli._app import guard_here, the_guard
+from effectonce.cli._app import guard_here, health_of, the_guard
 from effectonce.cli._console import busy, console, say
 from effectonce.cli._exits import FAILED, STORE_UNREACHABLE
 from effectonce.cli._options import dry_run_option, store_options
@@ -42,7 +42,7 @@ def check() -> None:
 
     guard = the_guard()
     try:
-        health = guard.health()
+        health = health_of(guard)
     finally:
         guard.close()
     print_one(as_data(health), lambda: tell(health), schema="health")
@@ -66,7 +66,7 @@ def migrate() -> None:
     with guard_here(create=True) as guard:
         with busy("Bringing the schema up to date"):
             guard.counts()
-        schema = next((f.found for f in guard.health().findings if f.subject == "schema"), "none: this store needs no schema")
+        schema = next((f.found for f in health_of(guard).findings if f.subject == "schema"), "none: this store needs no schema")
     print_one({"schema_version": schema}, lambda: say(f"The schema is current: {schema}."), schema="migration")
 
 
@@ -90,7 +90,7 @@ def gc(*, limit: int | None, dry_run: bool) -> None:
 
     with guard_here() as guard:
         if dry_run:
-            due = next((f.found for f in guard.health().findings if f.subject == "due"), "unknown")
+            due = next((f.found for f in health_of(guard).findings if f.subject == "due"), "unknown")
             print_one({"due": due}, lambda: click.echo(f"{due} due. Nothing was changed."), schema="sweep")
             return
         swept = Swept(0, 0, 0)
@@ -126,7 +126,7 @@ def stats() -> None:
     from effectonce.cli._effects import STATES
 
     with guard_here() as guard:
-        health = guard.health()
+        health = health_of(guard)
     if not health.reachable:
         raise SystemExit(_unreachable(health.error))
     found = {finding.subject: finding.found for finding in health.findings}
