@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, cast
 from msgspec import Struct
 
 from effectonce._core.keys import KEY_LENGTH
-from effectonce._core.ops import Browse, Cell, Recorded, Request, WriteCell
+from effectonce._core.ops import Browse, Cell, Recorded, Request, Search, WriteCell
 from effectonce._core.records import Record, State, due_at
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores import _redis_records as records
@@ -30,6 +30,7 @@ from effectonce.stores._exchange import (
     Exchange,
     Finish,
     Forget,
+    Found,
     Listed,
     Look,
     See,
@@ -173,6 +174,8 @@ class Talk:
                 return self._due(limit)
             case Listed(op):
                 return self._listed(op)
+            case Found(op):
+                return self._found(op)
             case Counted():
                 return self._counted()
             case Forget():
@@ -261,6 +264,28 @@ class Talk:
         for bucket in self._buckets.values():
             (members,) = yield from self._ask([Command(bucket, None, ("ZRANGEBYSCORE", bucket.prefix + b"s", *scores))])
             found = nsmallest(page, (*found, *((m, bucket) for m in members if m > after)), _first)
+        return found
+
+    def _found(self, op: Search) -> Conversing:
+        """A member says how old a record is and what its key is; for the rest, the newest are read until there are enough."""
+        fitting = sorted((yield from self._fitting(op)), key=_first, reverse=True)
+        found, page = list[Record](), max(op.limit, 100)
+        for at in range(0, len(fitting), page):
+            found += [record for record, _ in (yield from self._records(fitting[at : at + page])) if op.fits(record)]
+            if len(found) >= op.limit:
+                break
+        return tuple(found[: op.limit])
+
+    def _fitting(self, op: Search) -> Conversing:
+        since, before = records.member(op.since, ""), records.member(*op.before)
+        doubts = ("ZRANGE", b"d", "0", "-1")
+        decided = ("ZRANGE", b"s", "0", "-1") if op.state is None else ("ZRANGEBYSCORE", b"s", *records.scores(op.state))
+        asked = [doubts] if op.state is State.IN_DOUBT else [decided] if op.state is not None else [doubts, decided]
+        found: list[tuple[bytes, Bucket]] = []
+        for bucket in self._buckets.values():
+            commands = [Command(bucket, None, (name, bucket.prefix + index, *rest)) for name, index, *rest in asked]
+            for members in (yield from self._ask(commands)):
+                found += [(m, bucket) for m in members if since <= m < before and op.fits_key(m[8:].decode())]
         return found
 
     def _records(self, members: Sequence[tuple[bytes, Bucket]]) -> Conversing:

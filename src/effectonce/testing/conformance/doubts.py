@@ -113,6 +113,12 @@ def what_was_never_sent_can_be_discarded_once_nobody_works_on_it(bench: Bench) -
     assert isinstance(bench.claim(request("next", latch="step"))[1], Held)
 
 
+def a_workflow_is_not_discarded_because_its_steps_may_have_happened(bench: Bench) -> None:
+    bench.held(request("run", on=terms(steps=True)), dispatch=False)
+    bench.lease_ends()
+    assert bench.apply(Refute("run", b"no", "ann", "enough")) == Refused(State.CLAIMED)
+
+
 def what_was_taken_back_can_be_discarded_too(bench: Bench) -> None:
     token, epoch = bench.held(request(on=KEYED))
     assert isinstance(bench.apply(Unsend("k", token, epoch, 1, 0)), Applied)
