@@ -26,7 +26,7 @@ from effectonce._core.ops import (
 )
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Kind
-from effectonce.testing.conformance.bench import KEYED, LEASE_S, PROBED, RACERS, RESEND_S, Bench, request
+from effectonce.testing.conformance.bench import KEYED, LEASE_S, PROBED, RACERS, RESEND_S, Bench, request, terms
 
 # ---------------------------------------------------------------- doubt
 
