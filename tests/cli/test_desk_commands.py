@@ -64,6 +64,7 @@ def test_status_for_programs(desk):
     assert 2 * 3600 < status["in_doubt_oldest_s"] < 3 * 3600
     assert [need["why"] for need in status["needs_you"]] == ["in doubt", "in doubt", "abandoned"]
     assert desk.json("status", "--tenant", "other")["needs_you"] == []
+    assert "1 dispatched (of all tenants)" in desk.run("status", "--tenant", "other").stdout
 
 
 # ---------------------------------------------------------------- tail

@@ -1,12 +1,13 @@
 """`effectonce effect`: lists, the story of one, and exports."""
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 from click.testing import CliRunner
-from tests.cli.desk import environment, undated
+from tests.cli.desk import ROOT, environment, undated
 
 from effectonce import Guard, State
 from effectonce._core.ops import Attest, Browse, Claim, Search
@@ -147,6 +148,17 @@ def test_json_has_a_schema_and_every_field(desk):
     assert all(set(json.loads(line)) == FIELDS for line in lines)
 
 
+def test_every_field_of_an_effect_is_in_the_reference():
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    rows = re.findall(
+        r"^\| `(\w+)`(?:, `(\w+)`)?(?:, `(\w+)`)?(?:, `(\w+)`)? \|",
+        page.partition("## JSON")[2].partition("##")[0],
+        re.MULTILINE,
+    )
+
+    assert {name for row in rows for name in row if name} == FIELDS | {"key", "arguments", "result"}
+
+
 # ---------------------------------------------------------------- one of them
 
 
@@ -275,6 +287,8 @@ def test_an_effect_is_found_by_its_key(desk):
 
     assert desk.json("effect", "show", key)["reference"] == ref
     assert desk.run("effect", "show", "0" * 40).returncode == 5
+    assert desk.run("effect", "show", key, "--tenant", "other").returncode == 5
+    assert desk.run("effect", "show", ref, "--tenant", "other").returncode == 5
 
 
 def test_a_reference_that_is_not_there_has_its_own_exit_code_and_a_guess(desk):

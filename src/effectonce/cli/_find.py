@@ -25,7 +25,7 @@ def find_one(guard: Guard, named: str) -> Record:
     """The effect of this name. If there is none, or more than one, say which it might be."""
     if len(named) == KEY_LENGTH and not named.startswith(PREFIX):
         record = guard.store.apply(Find(named))
-        if record is None:
+        if record is None or (setting("tenant") or record.request.tenant) != record.request.tenant:
             raise Stop("there is no effect with this key.", NOT_FOUND)
         return record
     digits = named.removeprefix(PREFIX).rstrip("…").lower()

@@ -81,6 +81,7 @@ def _tell(data: dict[str, Any]) -> None:
     needs = data["needs_you"]
     shown = [f"{count:,} {state}".replace("_", " ") for state, count in data["counts"].items() if count]
     effects = ", ".join(shown) or "none yet: they appear when a guarded tool is called"
+    effects += " (of all tenants)" if setting("tenant") and shown else ""
     many = " or more" if data["more"] else ""
     what = []
     if data["in_doubt"]:

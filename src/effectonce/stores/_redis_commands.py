@@ -46,6 +46,7 @@ from effectonce.stores._redis_wire import Batch, ReplyError, pack
 
 Conversing: TypeAlias = Generator[Batch, "list[Any] | StoreUnavailable", Any]
 REDIRECTS = 5
+TOGETHER = 32  # buckets that are searched in one round trip
 _SLOTS = 16384
 _first = itemgetter(0)
 _ELSEWHERE = "other"  # the bucket of keys that are not ours
@@ -277,15 +278,17 @@ class Talk:
         return tuple(found[: op.limit])
 
     def _fitting(self, op: Search) -> Conversing:
+        """Members that fit, some buckets at a time: all at once could be more than a reply should hold."""
         since, before = records.member(op.since, ""), records.member(*op.before)
         doubts = ("ZRANGE", b"d", "0", "-1")
         decided = ("ZRANGE", b"s", "0", "-1") if op.state is None else ("ZRANGEBYSCORE", b"s", *records.scores(op.state))
         asked = [doubts] if op.state is State.IN_DOUBT else [decided] if op.state is not None else [doubts, decided]
+        commands = [Command(b, None, (name, b.prefix + at, *rest)) for b in self._buckets.values() for name, at, *rest in asked]
         found: list[tuple[bytes, Bucket]] = []
-        for bucket in self._buckets.values():
-            commands = [Command(bucket, None, (name, bucket.prefix + index, *rest)) for name, index, *rest in asked]
-            for members in (yield from self._ask(commands)):
-                found += [(m, bucket) for m in members if since <= m < before and op.fits_key(m[8:].decode())]
+        for n in range(0, len(commands), TOGETHER):
+            some = commands[n : n + TOGETHER]
+            for command, members in zip(some, (yield from self._ask(some)), strict=True):
+                found += [(m, command.bucket) for m in members if since <= m < before and op.fits_key(m[8:].decode())]
         return found
 
     def _records(self, members: Sequence[tuple[bytes, Bucket]]) -> Conversing:
