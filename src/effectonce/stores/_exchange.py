@@ -9,7 +9,7 @@ exchanges. Each is one round trip and one atomic step on the server:
   see      the record, whoever shares its latch, its predecessor, the time
   swap     replace the record that was seen, if it is still the same revision
 
-and the same for cells, the small values that processes share: see, swap, and forget those that are past their time.
+and the same for cells, the small values that processes share: see, swap, list, and forget those that are past their time.
 
 So a first call costs two round trips and a replay one. Everything else sees and swaps, and starts again if somebody was faster:
 whatever was decided on an older revision is thrown away. Like the engine's flows, `answer` is one generator for both colours.
@@ -30,6 +30,7 @@ from effectonce._core.ops import (
     Claim,
     Complete,
     Find,
+    ListCells,
     Op,
     ReadCell,
     Recorded,
@@ -139,6 +140,10 @@ class SwapCell(Exchange["Cell | None"], frozen=True):
     op: WriteCell
 
 
+class ListedCells(Exchange["tuple[tuple[str, bytes], ...]"], frozen=True):
+    op: ListCells
+
+
 class Forget(Exchange[int], frozen=True):
     """Remove cells that are past their time. A server that does so by itself has nothing to count."""
 
@@ -167,6 +172,8 @@ def answer(op: Op[R], table: Table = TABLE) -> Answering[R]:
             reply = yield from SeeCell(name)
         case WriteCell():
             reply = yield from SwapCell(op)
+        case ListCells():
+            reply = yield from ListedCells(op)
         case _:
             reply = yield from _decide(op, table)  # type: ignore[arg-type]  # what is left is about one record
     return reply  # type: ignore[no-any-return]

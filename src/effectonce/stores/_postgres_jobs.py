@@ -18,7 +18,21 @@ from effectonce._core.ops import Cell, Recorded
 from effectonce._core.records import State
 from effectonce.stores import _postgres_sql as sql
 from effectonce.stores import _rows
-from effectonce.stores._exchange import Bear, Due, Exchange, Finish, Forget, Listed, Look, See, SeeCell, Seen, Swap, SwapCell
+from effectonce.stores._exchange import (
+    Bear,
+    Due,
+    Exchange,
+    Finish,
+    Forget,
+    Listed,
+    ListedCells,
+    Look,
+    See,
+    SeeCell,
+    Seen,
+    Swap,
+    SwapCell,
+)
 from effectonce.stores._postgres_wire import ServerError, Wire
 
 BATCH_MAX = 256
@@ -121,6 +135,8 @@ def queries_of(exchange: Exchange[Any], now: bytes | None) -> list[sql.Query]:
             return [sql.cell(name, now)]
         case SwapCell(write):
             return [sql.write_cell(write, now)]
+        case ListedCells(asked):
+            return [sql.listed_cells(asked, now)]
         case Forget(limit):
             return [sql.forget(limit, now)]
         case _:
@@ -150,6 +166,9 @@ def reply_of(exchange: Exchange[Any], results: list[PGresult]) -> Any:
             stands = _cell(result)
             written = result.get_value(0, 3) == b"\x01"
             return None if written else LOOK_AGAIN if stands.revision == write.revision else stands
+        case ListedCells():
+            get = result.get_value
+            return tuple((sql.unpack_text(get(row, 0)), get(row, 1)) for row in range(result.ntuples))
         case Forget():
             return result.command_tuples
         case _:

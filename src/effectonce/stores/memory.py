@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from itertools import count, islice
 from typing import Any, TypeVar, cast
 
-from effectonce._core.ops import Browse, Cell, Claim, Find, Op, ReadCell, Sweep, Swept, Tally, WriteCell
+from effectonce._core.ops import Browse, Cell, Claim, Find, ListCells, Op, ReadCell, Sweep, Swept, Tally, WriteCell
 from effectonce._core.records import TABLE, TERMINAL, Record, Scene, State, Table, in_the_air, latch_of
 from effectonce._core.transitions import transition
 from effectonce.stores.base import Capabilities
@@ -69,6 +69,8 @@ class MemoryStore:
                     return stands
                 self._cells[name] = (value, next(self._revisions), stands.now + keep_s)
                 return None
+            case ListCells():
+                return self._listed(op)
             case _:
                 return self._step(op.key, op)
 
@@ -107,6 +109,11 @@ class MemoryStore:
         now = self._clock()
         value, revision, forget_at = self._cells.get(name, (b"", 0, 0.0))
         return Cell(now, value, revision) if forget_at > now else Cell(now)
+
+    def _listed(self, op: ListCells) -> tuple[tuple[str, bytes], ...]:
+        now, (first, last) = self._clock(), op.bounds
+        there = (name for name, (_, _, forget_at) in self._cells.items() if first < name < last and forget_at > now)
+        return tuple((name, self._cells[name][0]) for name in sorted(there, reverse=op.backwards)[: op.limit])
 
     def _put(self, key: str, record: Record | None) -> None:
         if record is None:

@@ -21,7 +21,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, TypeVar
 
-from effectonce._core.ops import Browse, Claim, Dispatch, Find, Op, ReadCell, Tally
+from effectonce._core.ops import Browse, Claim, Dispatch, Find, ListCells, Op, ReadCell, Tally
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores._exchange import Bear, Due, Exchange, See, SeeCell, SwapAll, SwapCell, answer, arun, run
 from effectonce.stores._urls import ENCODE, shown, tellable
@@ -43,7 +43,7 @@ from effectonce.stores._postgres_wire import Lost, ServerError, Wire, connect
 R = TypeVar("R")
 FAILURES = (Lost, ServerError, Unfit, Unreadable)
 _BEFORE_A_SEND = (Claim, Dispatch)
-_READS = (Find, Browse, Tally, ReadCell)
+_READS = (Find, Browse, Tally, ReadCell, ListCells)
 
 
 class PostgresStore:

@@ -30,6 +30,7 @@ from effectonce._core.ops import (
     Complete,
     Dispatch,
     Find,
+    ListCells,
     Op,
     ReadCell,
     Recorded,
@@ -270,6 +271,8 @@ class SqliteStore:
                 return {State(state): count for state, count in connection.rows(TALLY)}
             case ReadCell(name):
                 return connection.cell(name, self._clock())
+            case ListCells():
+                return connection.cells(op, self._clock())
             case _:
                 return MUST_WRITE
 
