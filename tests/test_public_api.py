@@ -81,6 +81,7 @@ GUARD = [
     "find",
     "health",
     "in_doubt",
+    "observe",
     "reconcile",
     "refute",
     "retry",

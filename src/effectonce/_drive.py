@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from math import inf
 from types import CoroutineType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -307,7 +307,7 @@ class Heart:
 # ---------------------------------------------------------------- async
 
 
-async def adrive(flow: Flow[T], perform: AsyncPerformer | AsyncPlain) -> T:
+async def adrive(flow: Flow[T], perform: AsyncPerforming) -> T:
     """Run *flow* to its end; if the caller was cancelled on the way, say so when everything known is written down."""
     try:
         op = next(flow)
@@ -320,6 +320,13 @@ async def adrive(flow: Flow[T], perform: AsyncPerformer | AsyncPlain) -> T:
         return result
     finally:
         flow.close()
+
+
+class AsyncPerforming(Protocol):
+    @property
+    def cancelled(self) -> asyncio.CancelledError | None: ...
+
+    def __call__(self, op: Op[Any], /) -> Awaitable[Any]: ...
 
 
 class AsyncPerformer:

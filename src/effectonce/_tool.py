@@ -43,6 +43,7 @@ from effectonce._core.terms import Capability, Kind
 from effectonce._drive import AsyncPerformer, Heart, Performer, Prepared, Setup, adrive, drive
 from effectonce._signature import ToolSignature, is_async
 from effectonce._turns import step_of, turn_here
+from effectonce._watch import Watch
 from effectonce.circuit import Circuit
 from effectonce.effect import EffectRef, running
 from effectonce.errors import (
@@ -102,6 +103,7 @@ class House(Struct, frozen=True):
     heart: Heart
     cache: ReplayCache
     keep: Callable[[Complete | Fail], None]  # what the store could not be told
+    watch: Watch
 
 
 def not_kept(op: Complete | Fail) -> None:
@@ -138,6 +140,12 @@ class GuardedTool:
         self._prefix = canonical(contract.name)
         self._look = house.store.look if isinstance(house.store, LocalStore) else None
         self._asked: dict[tuple[Boundary, bytes], tuple[Request, EffectRef]] = {}
+
+    def watch(self) -> None:
+        """Tell of every call from now on. On this very object, the methods that tell replace the others: those pay nothing for it."""
+        from effectonce.observe._watched import watched
+
+        vars(self).update(watched(self))
 
     def _plan_calls(self) -> None:
         contract, house = self.contract, self.house
@@ -324,22 +332,22 @@ class GuardedTool:
     async def acall(self, prepared: Prepared) -> Outcome[Any]:
         return conclude(await self.arun(prepared), prepared.ref, self.signature.returns)
 
-    def run(self, prepared: Prepared) -> Ending:
+    def run(self, prepared: Prepared, performer: Callable[[Setup, Prepared], Any] = Performer) -> Ending:
         request, cache = prepared.request, self.house.cache
         known = self._known(prepared)
         if known is not None:
             return Replay(known, coalesced=False)
-        ending = drive(self._flow(prepared), Performer(self.setup, prepared))
+        ending = drive(self._flow(prepared), performer(self.setup, prepared))
         if cache.size > 0:
             self._remember_outcome(request, ending)
         return ending
 
-    async def arun(self, prepared: Prepared) -> Ending:
+    async def arun(self, prepared: Prepared, performer: Callable[[Setup, Prepared], Any] = AsyncPerformer) -> Ending:
         request, cache = prepared.request, self.house.cache
         known = self._known(prepared)
         if known is not None:
             return Replay(known, coalesced=False)
-        ending = await adrive(self._flow(prepared), AsyncPerformer(self.setup, prepared))
+        ending = await adrive(self._flow(prepared), performer(self.setup, prepared))
         if cache.size > 0:
             self._remember_outcome(request, ending)
         return ending
@@ -361,16 +369,16 @@ class GuardedTool:
                 cache.put(request.key, request.fingerprint, known)
         return known
 
-    def reconcile(self, record: Record) -> Outcome[Any]:
+    def reconcile(self, record: Record, performer: Callable[[Setup, Prepared], Any] = Performer) -> Outcome[Any]:
         """Ask the probe about a record in doubt."""
         prepared = self._recalled(record)
         flow = GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
-        return self._settled(drive(flow, Performer(self.setup, prepared)), prepared)
+        return self._settled(drive(flow, performer(self.setup, prepared)), prepared)
 
-    async def areconcile(self, record: Record) -> Outcome[Any]:
+    async def areconcile(self, record: Record, performer: Callable[[Setup, Prepared], Any] = AsyncPerformer) -> Outcome[Any]:
         prepared = self._recalled(record)
         flow = GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
-        return self._settled(await adrive(flow, AsyncPerformer(self.setup, prepared)), prepared)
+        return self._settled(await adrive(flow, performer(self.setup, prepared)), prepared)
 
     def _settled(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
         self._remember_outcome(prepared.request, ending)
@@ -459,4 +467,8 @@ def _async_wrapper(tool: GuardedTool) -> Callable[..., Awaitable[Any]]:
 def _reader(tool: GuardedTool) -> Callable[..., Any]:
     """A read has no record: it is the function itself, and the policy when it fails."""
     read = Retrier(tool.retrying, repeatable=True, store=tool.house.store, name=tool.contract.name, env=tool.house.env)
+    if tool.house.watch.observers:
+        from effectonce.observe._watched import watched_aread, watched_read
+
+        return (watched_aread if tool.is_async else watched_read)(tool, read)
     return read.around_async(tool.function, tool.arescue) if tool.is_async else read.around(tool.function, tool.rescue)

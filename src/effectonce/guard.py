@@ -9,8 +9,8 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from math import inf
-from types import CellType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import msgspec
@@ -29,6 +29,8 @@ from effectonce._drive import Heart
 from effectonce._sweeper import Sweeper
 from effectonce._tool import GuardedTool, House, Tool, not_kept, wrap
 from effectonce._turns import TurnBudget
+from effectonce._twins import captured, home
+from effectonce._watch import Observer, Watch, know, settled, tidied
 from effectonce.circuit import Circuit
 from effectonce.errors import ContractViolation, Rejected
 from effectonce.health import Health, examine
@@ -64,7 +66,7 @@ class Guard:
     *store* is a URL (`sqlite:///effects.db`, `memory://`) or a store of your own. *tenant* is whose effects these are, unless a step
     says otherwise. *secret* makes keys and fingerprints unguessable. *keyring* seals arguments and results in the store. *cache* is how
     many known outcomes this process remembers. *spool* is a folder for outcomes that the store could not be told in time; a store given
-    by its URL has one among the user's state.
+    by its URL has one among the user's state. *observers* are told of everything that happens, see `effectonce.observe`.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Guard:
         keyring: Keyring | None = None,
         cache: int = 4096,
         spool: str | os.PathLike[str] | None = None,
+        observers: Iterable[Observer] = (),
     ) -> None:
         self.keyring = keyring
         self.store: Store = _sealed(open_store(store) if isinstance(store, str) else store, keyring, secret)
@@ -89,8 +92,11 @@ class Guard:
             heart=Heart(self.store),
             cache=ReplayCache(cache, time.monotonic),
             keep=not_kept if self.spool is None else self.spool.keep,
+            watch=Watch(),
         )
         self._tools: dict[str, GuardedTool] = {}
+        for observer in observers:
+            self.observe(observer)
 
     # ------------------------------------------------------------ tools
 
@@ -201,17 +207,18 @@ class Guard:
         if tool.contract.name == "<lambda>":
             raise ContractViolation("a lambda has no name that could be part of a key: give it name='...'")
         known = self._tools.get(tool.contract.name)
-        if known is not None and _home(known.function) != _home(tool.function):
+        if known is not None and home(known.function) != home(tool.function):
             raise ContractViolation(
-                f"two tools are called {tool.contract.name!r}: {_home(known.function)} and {_home(tool.function)}. "
+                f"two tools are called {tool.contract.name!r}: {home(known.function)} and {home(tool.function)}. "
                 f"Give one of them name='...': the name is part of every key."
             )
-        if known is not None and _captured(known.function) != _captured(tool.function):
+        if known is not None and captured(known.function) != captured(tool.function):
             raise ContractViolation(
                 f"{tool.contract.name!r} was made before with other captured values: both would share keys and replay each other's results. "
                 f"Give each its own name='...', or pass what differs as an argument."
             )
         self._tools[tool.contract.name] = tool
+        know(self._house.watch, tool)
 
     def _tool(self, tool: str | Tool[..., Any]) -> GuardedTool:
         guarded = self._tools.get(tool) if isinstance(tool, str) else getattr(tool, "__effectonce_tool__", None)
@@ -330,8 +337,12 @@ class Guard:
         self._settle(Rearm(key, *_who(by, reason)))
 
     def _settle(self, op: Confirm | Refute | Rearm) -> None:
+        watch = self._house.watch
+        record = self.find(op.key) if watch.observers else None
         reply: WriteReply = self.store.apply(op)
         if isinstance(reply, Applied):
+            if record is not None:
+                settled(watch, op, record)
             return
         state = reply.state if isinstance(reply, Refused) else None
         if isinstance(op, Rearm) and state is State.IN_DOUBT:
@@ -367,7 +378,9 @@ class Guard:
 
     def sweep(self, *, limit: int = 100) -> Swept:
         """One bounded round of tidying: abandoned effects go in doubt, outcomes past their window become tombstones."""
-        return self.store.apply(Sweep(limit))
+        swept = self.store.apply(Sweep(limit))
+        tidied(self._house.watch, swept)
+        return swept
 
     def sweeper(self, *, every_s: float = 60.0, batch: int = 10, pause_s: float = 0.05) -> Sweeper:
         """The same in the background: `with guard.sweeper():`, or `.start()` and `.stop()`.
@@ -375,7 +388,17 @@ class Guard:
         It pauses after every batch: 200 records a second, 17 million a day. A larger batch, or a shorter pause, sweeps more, and whoever
         calls meanwhile waits for it.
         """
-        return Sweeper(self.store, every_s=every_s, batch=batch, pause_s=pause_s)
+        told = partial(tidied, self._house.watch)
+        return Sweeper(self.store, every_s=every_s, batch=batch, pause_s=pause_s, told=told)
+
+    def observe(self, observer: Observer) -> None:
+        """Call *observer* with every `effectonce.observe.Event` from now on; reads tell if they are declared afterwards.
+
+        It is called where things happen, so it should hand longer work over. If it raises, that is logged once, counted, and nothing else.
+        """
+        self._house.watch.add(observer)
+        for tool in self._tools.values():
+            know(self._house.watch, tool)
 
     def health(self) -> Health:
         """How the store is, and whether it can keep what the tools of this guard promise. Never raises for a sick store."""
@@ -389,6 +412,7 @@ class Guard:
 
     def close(self) -> None:
         """Give back connections. The guard can be used again afterwards."""
+        self._house.watch.close()
         self.store.close()
 
 
@@ -432,34 +456,6 @@ def _sealed(store: Store, keyring: Keyring | None, secret: bytes) -> Store:
 
 class _DidNotHappen(Exception):  # a statement by a person, stored under this name
     """A person found out that the effect did not happen."""
-
-
-def _captured(function: Callable[..., Any]) -> list[Any]:
-    """The values that a closure carries: tools from a factory differ only in these."""
-    cells = getattr(function, "__closure__", None) or ()
-    return [_Same(cell) for cell in cells]
-
-
-class _Same:
-    """Two cells are the same if they hold the same object, or equal plain values. Nothing else is compared: it might not want to be."""
-
-    def __init__(self, cell: CellType) -> None:
-        try:
-            self.content: Any = cell.cell_contents
-        except ValueError:  # not filled yet: the function itself, for one
-            self.content = None
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Same):
-            return NotImplemented
-        plain = type(self.content) is type(other.content) and isinstance(self.content, str | int | float | bytes | tuple)
-        return self.content is other.content or (plain and self.content == other.content)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def _home(function: Callable[..., Any]) -> str:
-    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', function)}"
 
 
 def _who(by: str, reason: str) -> tuple[str, str]:
