@@ -140,9 +140,11 @@ def _fill_sqlite(_: str, path: str, record: Record, each: Iterator[Varying]) -> 
     db.execute(f"INSERT INTO template VALUES ({', '.join('?' * len(names))})", (*_rows.birth(record), *_rows.life(record)))
     place = {name: f"?{VARYING.index(name) + 1}" for name in VARYING}
     own = ", ".join(place.get("token" if name == "dtoken" else name, name) for name in names)
-    db.execute("BEGIN")
-    db.executemany(f"INSERT INTO main.effects ({', '.join(names)}) SELECT {own} FROM temp.template", each)
-    db.execute("COMMIT")
+    # In one transaction the log would grow as large as the file, and push it out of memory.
+    while batch := list(itertools.islice(each, 100_000)):
+        db.execute("BEGIN")
+        db.executemany(f"INSERT INTO main.effects ({', '.join(names)}) SELECT {own} FROM temp.template", batch)
+        db.execute("COMMIT")
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     db.close()
 

@@ -6,6 +6,9 @@ import effectonce
 from effectonce import errors
 
 NAMES = [
+    "StepFailed",
+    "CodeChanged",
+    "Cancelled",
     "Action",
     "Advice",
     "Attempt",
@@ -91,6 +94,8 @@ GUARD = [
     "sweeper",
     "tool",
     "turn",
+    "workflow",
+    "workflows",
 ]
 
 

@@ -16,7 +16,9 @@ from effectonce._turns import TurnBudget
 from effectonce.circuit import Circuit, breaker
 from effectonce.effect import Effect, EffectRef, current_effect
 from effectonce.errors import (
+    Cancelled,
     CircuitOpen,
+    CodeChanged,
     Conflict,
     ContractViolation,
     EffectOnceError,
@@ -31,6 +33,7 @@ from effectonce.errors import (
     Rejected,
     ReplayedFailure,
     ResultUnavailable,
+    StepFailed,
     StoreUnavailable,
 )
 from effectonce.guard import Guard, Reconciled
@@ -49,6 +52,7 @@ __all__ = [
     "Breaker",
     "Bucket",
     "Budget",
+    "Cancelled",
     "CannotTell",
     "Capability",
     "Certainty",
@@ -56,6 +60,7 @@ __all__ = [
     "CircuitOpen",
     "CircuitStats",
     "Circuits",
+    "CodeChanged",
     "Conflict",
     "Contract",
     "ContractViolation",
@@ -96,6 +101,7 @@ __all__ = [
     "Scope",
     "Stable",
     "State",
+    "StepFailed",
     "StoreUnavailable",
     "Swept",
     "TimeWindow",

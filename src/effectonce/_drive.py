@@ -307,6 +307,15 @@ class Heart:
 # ---------------------------------------------------------------- async
 
 
+class AsyncPerforming(Protocol):
+    """Performs ops, and remembers that the caller was cancelled meanwhile."""
+
+    @property
+    def cancelled(self) -> asyncio.CancelledError | None: ...
+
+    def __call__(self, op: Op[Any], /) -> Awaitable[Any]: ...
+
+
 async def adrive(flow: Flow[T], perform: AsyncPerforming) -> T:
     """Run *flow* to its end; if the caller was cancelled on the way, say so when everything known is written down."""
     try:
@@ -320,13 +329,6 @@ async def adrive(flow: Flow[T], perform: AsyncPerforming) -> T:
         return result
     finally:
         flow.close()
-
-
-class AsyncPerforming(Protocol):
-    @property
-    def cancelled(self) -> asyncio.CancelledError | None: ...
-
-    def __call__(self, op: Op[Any], /) -> Awaitable[Any]: ...
 
 
 class AsyncPerformer:

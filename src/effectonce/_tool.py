@@ -28,6 +28,7 @@ from effectonce._core.keys import (
     ByContent,
     ByName,
     Explanation,
+    InRun,
     InSequence,
     Part,
     Place,
@@ -36,11 +37,11 @@ from effectonce._core.keys import (
     effect_key,
     latch_key,
 )
-from effectonce._core.ops import Complete, Fail, Flow, Recorded, Request
+from effectonce._core.ops import Complete, Fail, Flow, Op, Recorded, Request
 from effectonce._core.patience import Env
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
-from effectonce._drive import AsyncPerformer, Heart, Performer, Prepared, Setup, adrive, drive
+from effectonce._drive import AsyncPerformer, AsyncPerforming, Heart, Performer, Prepared, Setup, adrive, drive
 from effectonce._signature import ToolSignature, is_async
 from effectonce._turns import step_of, turn_here
 from effectonce._watch import Watch
@@ -136,10 +137,14 @@ class GuardedTool:
         self.probe_function: Callable[..., Any] | None = None
         self.fallback_function: Callable[..., Any] | None = None
         self.amplified: Finding | None = None  # its clients retry, too
+        self.calling: type[GuardedCall] = GuardedCall
+        self.performing: Callable[[Setup, Prepared], Callable[[Op[Any]], Any]] = Performer
+        self.aperforming: Callable[[Setup, Prepared], AsyncPerforming] = AsyncPerformer
         self._plan_calls()
         self._prefix = canonical(contract.name)
         self._look = house.store.look if isinstance(house.store, LocalStore) else None
         self._asked: dict[tuple[Boundary, bytes], tuple[Request, EffectRef]] = {}
+        house.watch.know(self)
 
     def watch(self) -> None:
         """Tell of every call from now on. On this very object, the methods that tell replace the others: those pay nothing for it."""
@@ -231,7 +236,7 @@ class GuardedTool:
     def _boundary(self, key: tuple[Part, ...] | None) -> Boundary:
         boundary = here.get()
         if boundary is None:
-            if key is None and self.contract.dedup is None:
+            if key is None and self.contract.dedup is None and not self.terms.steps:
                 raise ContractViolation(
                     f"{self.contract.name} was called outside a step, so a retry could not be recognised. Nothing was sent. "
                     f"Call it inside `with guard.step(conversation, step):`, or give it a business key with guard.call(..., key=...)."
@@ -263,6 +268,8 @@ class GuardedTool:
             case AtStep() | AtOrdinal():
                 scope, step = boundary.scope, boundary.step or ""
                 latch = latch_key(tenant, scope, boundary.step, secret) if boundary.latch else ""
+            case InRun():
+                scope, step = boundary.scope, boundary.step or ""
             case InSequence(stream, number):
                 scope, step = stream, str(number)
                 after = effect_key(tenant, "", tool, b"", InSequence(stream, number - 1), secret) if number > 1 else ""
@@ -283,9 +290,11 @@ class GuardedTool:
         )
 
     def _place(self, boundary: Boundary, intent: bytes, key: tuple[Part, ...] | None) -> Place:
+        if boundary.run is not None:
+            return boundary.run
         if key is not None:
             return ByName(stable(key, f"the key of {self.contract.name}"))
-        if self.contract.dedup is not None:
+        if self.contract.dedup is not None or (self.terms.steps and boundary.scope == ""):
             return ByContent()
         if boundary.stream is not None:
             return InSequence(*boundary.stream)
@@ -332,34 +341,39 @@ class GuardedTool:
     async def acall(self, prepared: Prepared) -> Outcome[Any]:
         return conclude(await self.arun(prepared), prepared.ref, self.signature.returns)
 
-    def run(self, prepared: Prepared, performer: Callable[[Setup, Prepared], Any] = Performer) -> Ending:
+    def run(self, prepared: Prepared) -> Ending:
         request, cache = prepared.request, self.house.cache
-        known = self._known(prepared)
+        known = self.known(prepared)
         if known is not None:
             return Replay(known, coalesced=False)
-        ending = drive(self._flow(prepared), performer(self.setup, prepared))
+        ending = drive(self.flow(prepared), self.performing(self.setup, prepared))
         if cache.size > 0:
             self._remember_outcome(request, ending)
         return ending
 
-    async def arun(self, prepared: Prepared, performer: Callable[[Setup, Prepared], Any] = AsyncPerformer) -> Ending:
+    async def arun(self, prepared: Prepared) -> Ending:
         request, cache = prepared.request, self.house.cache
-        known = self._known(prepared)
+        known = self.known(prepared)
         if known is not None:
             return Replay(known, coalesced=False)
-        ending = await adrive(self._flow(prepared), performer(self.setup, prepared))
+        ending = await adrive(self.flow(prepared), self.aperforming(self.setup, prepared))
         if cache.size > 0:
             self._remember_outcome(request, ending)
         return ending
 
-    def _flow(self, prepared: Prepared) -> Flow[Ending]:
+    def flow(self, prepared: Prepared) -> Flow[Ending]:
+        """The call as a flow, to be driven by a performer."""
         request, turn = prepared.request, turn_here.get()
         if turn is None:
-            return GuardedCall(request, self.plan, self.house.env, again=prepared.again).flow()
+            return self.calling(request, self.plan, self.house.env, again=prepared.again).flow()
         step = step_of(prepared.ref)
-        return GuardedCall(request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step).flow()
+        return self.calling(request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step).flow()
 
-    def _known(self, prepared: Prepared) -> Recorded | None:
+    def told(self, flow: Flow[Ending], _prepared: Prepared) -> Flow[Ending]:
+        """A flow of this call that somebody else has made: as it is, if nobody wants to know."""
+        return flow
+
+    def known(self, prepared: Prepared) -> Recorded | None:
         """The outcome, if it costs no more than a look: in this process, or in a store that is read without a round trip."""
         request, cache = prepared.request, self.house.cache
         known = cache.get(request.key, request.fingerprint)
@@ -369,22 +383,27 @@ class GuardedTool:
                 cache.put(request.key, request.fingerprint, known)
         return known
 
-    def reconcile(self, record: Record, performer: Callable[[Setup, Prepared], Any] = Performer) -> Outcome[Any]:
+    def reconcile(self, record: Record) -> Outcome[Any]:
         """Ask the probe about a record in doubt."""
-        prepared = self._recalled(record)
-        flow = GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
-        return self._settled(drive(flow, performer(self.setup, prepared)), prepared)
+        prepared = self.recalled(record)
+        flow = self.asking(record, prepared)
+        return self._settled(drive(flow, Performer(self.setup, prepared)), prepared)
 
-    async def areconcile(self, record: Record, performer: Callable[[Setup, Prepared], Any] = AsyncPerformer) -> Outcome[Any]:
-        prepared = self._recalled(record)
-        flow = GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
-        return self._settled(await adrive(flow, performer(self.setup, prepared)), prepared)
+    async def areconcile(self, record: Record) -> Outcome[Any]:
+        prepared = self.recalled(record)
+        flow = self.asking(record, prepared)
+        return self._settled(await adrive(flow, AsyncPerformer(self.setup, prepared)), prepared)
+
+    def asking(self, _record: Record, prepared: Prepared) -> Flow[Ending]:
+        """To ask the probe, and do nothing else."""
+        return GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
 
     def _settled(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
         self._remember_outcome(prepared.request, ending)
         return conclude(ending, prepared.ref, self.signature.returns)
 
-    def _recalled(self, record: Record) -> Prepared:
+    def recalled(self, record: Record) -> Prepared:
+        """The call that a record is about, from what it stores."""
         request = record.request
         args, kwargs = self.signature.call_with(self.signature.decode(request.arguments))
         ref = EffectRef(self.contract.name, request.key, request.tenant, request.scope, request.step)

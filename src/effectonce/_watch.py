@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -33,13 +34,34 @@ class Watch:
         self.digests = False
         self.circuits: dict[str, Circuit] = {}
         self.budgets: dict[str, RetryBudget] = {}
-        self.followed: set[str] = set()  # circuits that tell of their changes
+        self._tools: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._followed: set[str] = set()  # circuits that tell of their changes
         self._by_name: dict[str, tuple[Observer, ...]] = {}
 
     def add(self, observer: Observer) -> None:
         self.observers = (*self.observers, observer)
         self.digests = self.digests or getattr(observer, "digests", False)
         self._by_name = {}
+        for tool in list(self._tools):
+            self._follow(tool)
+
+    def know(self, tool: Any) -> None:
+        """A tool of this guard: if anybody wants to know, it tells from now on."""
+        circuit, budget = tool.retrying.circuit, tool.retrying.tokens
+        if budget is not None:
+            self.budgets[budget.name] = budget
+        if circuit is not None:
+            self.circuits.setdefault(circuit.name, circuit)
+        self._tools.add(tool)
+        if self.observers:
+            self._follow(tool)
+
+    def _follow(self, tool: Any) -> None:
+        tool.watch()
+        circuit = tool.retrying.circuit
+        if circuit is not None and circuit.name not in self._followed:
+            self._followed.add(circuit.name)
+            circuit.watch(partial(_moved, self, circuit.name))
 
     def of(self, name: str) -> tuple[Observer, ...]:
         """Who wants to hear of events of this name."""
@@ -70,21 +92,6 @@ class Watch:
         self.failures[kind] += 1
         if self.failures[kind] == 1:
             LOG.warning("the observer %s failed, which is said once and counted: %r", kind, error, exc_info=error)
-
-
-def know(watch: Watch, tool: Any) -> None:
-    """A tool of the guard that this is the watch of: if anybody wants to know, it tells from now on."""
-    circuit, budget = tool.retrying.circuit, tool.retrying.tokens
-    if budget is not None:
-        watch.budgets[budget.name] = budget
-    if circuit is not None:
-        watch.circuits.setdefault(circuit.name, circuit)
-    if not watch.observers:
-        return
-    tool.watch()
-    if circuit is not None and circuit.name not in watch.followed:
-        watch.followed.add(circuit.name)
-        circuit.watch(partial(_moved, watch, circuit.name))
 
 
 def _moved(watch: Watch, dependency: str, _old: Any, new: Any, stats: Any) -> None:

@@ -13,6 +13,9 @@ EffectOnceError
 ├── LeaseLost              it ran, but another caller owns the record by now
 ├── PartialSuccess         some of it happened (raised by tools)
 ├── ReplayedFailure        it failed for good earlier; this is that failure
+├── StepFailed             a step of a workflow failed for good
+│   └── Cancelled          a person asked for the end of the run
+├── CodeChanged            the workflow's code does not fit the run that it should go on with; nothing was sent
 └── ResultUnavailable      it happened, but its result cannot be shown again
 
 NotSent, Rejected          raised by tools to say what is certain; they are the tool's own errors, not ours
@@ -194,6 +197,33 @@ class ReplayedFailure(EffectOnceError):
         super().__init__(message, **data)
         self.error_type = error_type
         self.error_message = error_message
+
+
+class StepFailed(EffectOnceError):
+    """A step of a workflow failed for good: now, or when the run was here before."""
+
+    code = "STEP_FAILED"
+    corrective_action = "Handle it in the workflow, or let it end the run: then what was done is compensated."
+
+    def __init__(self, message: str, *, step: str = "", error_type: str = "", error_message: str = "", **data: Any) -> None:
+        super().__init__(message, **data)
+        self.step, self.error_type, self.error_message = step, error_type, error_message
+
+
+class Cancelled(StepFailed):
+    """A person asked for the end of the run; what was done is compensated."""
+
+    code = "CANCELLED"
+    corrective_action = "Nothing more is done. To do it after all, start another run."
+
+
+class CodeChanged(EffectOnceError):
+    """The workflow's code does not fit the run that it should go on with; nothing was sent."""
+
+    code = "CODE_CHANGED"
+    corrective_action = (
+        "Finish open runs with the code that began them, or change it after their last step. The run waits; nothing is lost."
+    )
 
 
 class ResultUnavailable(EffectOnceError):

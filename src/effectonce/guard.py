@@ -9,9 +9,9 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from math import inf
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 
 import msgspec
 from msgspec import Struct
@@ -26,11 +26,11 @@ from effectonce._core.patience import Env
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
 from effectonce._drive import Heart
+from effectonce._registry import register
 from effectonce._sweeper import Sweeper
 from effectonce._tool import GuardedTool, House, Tool, not_kept, wrap
 from effectonce._turns import TurnBudget
-from effectonce._twins import captured, home
-from effectonce._watch import Observer, Watch, know, settled, tidied
+from effectonce._watch import Observer, Watch, settled, tidied
 from effectonce.circuit import Circuit
 from effectonce.errors import ContractViolation, Rejected
 from effectonce.health import Health, examine
@@ -43,7 +43,9 @@ from effectonce.stores._sealed import Sealed
 from effectonce.stores.base import Finding
 
 if TYPE_CHECKING:
+    from effectonce._run import Run
     from effectonce._spool import Spool
+    from effectonce.workflows import WorkflowOptions, Workflows
 
 P = ParamSpec("P")
 LOG = logging.getLogger("effectonce")
@@ -171,6 +173,28 @@ class Guard:
 
         return decorate
 
+    @cached_property
+    def workflows(self) -> Workflows:
+        """The runs of this guard's workflows: look at them, resume them, cancel them."""
+        from effectonce.workflows import Workflows
+
+        return Workflows(self.store, self._house, self._register)
+
+    @overload
+    def workflow(self, function: Callable[Concatenate[Run, P], R], /) -> Tool[P, R]: ...
+
+    @overload
+    def workflow(self, **options: Unpack[WorkflowOptions]) -> Callable[[Callable[Concatenate[Run, P], R]], Tool[P, R]]: ...
+
+    def workflow(self, function: Any = None, /, **options: Any) -> Any:  # type: ignore[misc]  # mypy does not see that it does
+        """Make a function durable: its first parameter is a `Run`, which it asks for steps. Called again, it goes on where it stopped.
+
+        *identity* are the arguments that name a run; the others must not change while it is open. See `WorkflowOptions`.
+        """
+        if function is None:
+            return lambda decorated: self.workflows.define(decorated, **options)
+        return self.workflows.define(function, **options)
+
     def _host(self, contract: Contract, function: Callable[..., Any]) -> GuardedTool:
         """The door for rooms above that make requests of their own, such as HTTP: what *function* does is an effect like any other."""
         self._check_store(contract)
@@ -203,22 +227,7 @@ class Guard:
             )
 
     def _register(self, tool: GuardedTool) -> None:
-        """Two functions of one name would share keys and replay each other's results."""
-        if tool.contract.name == "<lambda>":
-            raise ContractViolation("a lambda has no name that could be part of a key: give it name='...'")
-        known = self._tools.get(tool.contract.name)
-        if known is not None and home(known.function) != home(tool.function):
-            raise ContractViolation(
-                f"two tools are called {tool.contract.name!r}: {home(known.function)} and {home(tool.function)}. "
-                f"Give one of them name='...': the name is part of every key."
-            )
-        if known is not None and captured(known.function) != captured(tool.function):
-            raise ContractViolation(
-                f"{tool.contract.name!r} was made before with other captured values: both would share keys and replay each other's results. "
-                f"Give each its own name='...', or pass what differs as an argument."
-            )
-        self._tools[tool.contract.name] = tool
-        know(self._house.watch, tool)
+        register(self._tools, tool)
 
     def _tool(self, tool: str | Tool[..., Any]) -> GuardedTool:
         guarded = self._tools.get(tool) if isinstance(tool, str) else getattr(tool, "__effectonce_tool__", None)
@@ -397,8 +406,6 @@ class Guard:
         It is called where things happen, so it should hand longer work over. If it raises, that is logged once, counted, and nothing else.
         """
         self._house.watch.add(observer)
-        for tool in self._tools.values():
-            know(self._house.watch, tool)
 
     def health(self) -> Health:
         """How the store is, and whether it can keep what the tools of this guard promise. Never raises for a sick store."""

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from effectonce import ContractViolation, Downstream, Guard, InDoubt, NotFound, NotSent, Retry, State, TimeWindow
-from effectonce._twins import captured
+from effectonce._registry import _captured
 from tests.core.helpers import RECEIPT, Colour, Model, Receipt, Struct, named, tool
 
 
@@ -220,9 +220,9 @@ def test_a_tool_that_captures_itself_may_be_made_again(guard):
 
     assert make() is not None
     first = guard._tools["pay"].function
-    assert captured(first) == captured(first)
-    assert captured(first) != [1]
-    assert (captured(first)[0] == 1) is False
+    assert _captured(first) == _captured(first)
+    assert _captured(first) != [1]
+    assert (_captured(first)[0] == 1) is False
 
 
 def test_a_lambda_needs_a_name(guard):

@@ -11,6 +11,7 @@ from effectonce import (
     Conflict,
     ContractViolation,
     Downstream,
+    EffectOnceError,
     Found,
     Guard,
     InDoubt,
@@ -217,9 +218,8 @@ def test_a_call_that_meets_another_one_is_told():
     guard, seen = watched()
 
     def met():
-        with pytest.raises(InFlight):
-            with guard.step("chat", "pay"):
-                pay()
+        with pytest.raises(InFlight), guard.step("chat", "pay"):
+            pay()
         return "receipt"
 
     pay, call = tool(guard, met)
@@ -291,7 +291,7 @@ def test_a_sequence_out_of_order_is_told():
 def test_why_there_is_no_other_attempt(reason, contract, answers, colour):
     guard, seen = watched()
     _, call = tool(guard, script(*answers()), colour, **contract)
-    with pytest.raises(Exception):
+    with pytest.raises((EffectOnceError, NotSent)):
         call()
     assert only(seen, "retry_suppressed").reason == reason
     assert only(seen, "call").outcome == ("gave_up" if "downstream" in contract else "failed")
@@ -300,7 +300,7 @@ def test_why_there_is_no_other_attempt(reason, contract, answers, colour):
 def test_a_turn_without_attempts_left_keeps_a_retry_back():
     guard, seen = watched()
     _, call = tool(guard, script(NotSent(), "receipt"))
-    with guard.turn("chat", "1", budget=Budget(attempts=1)), pytest.raises(Exception):
+    with guard.turn("chat", "1", budget=Budget(attempts=1)), pytest.raises((EffectOnceError, NotSent)):
         call()
     assert only(seen, "retry_suppressed").reason == "budget"
 
@@ -650,15 +650,66 @@ def test_a_cancelled_call_is_told_as_such():
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(cancelled())
-    assert only(seen, "call").outcome == "cancelled"
+    assert (only(seen, "call").outcome, only(seen, "call").error) == ("gave_up", "CancelledError")
     assert only(seen, "attempt").error == "CancelledError"
+
+
+def test_a_call_that_is_interrupted_between_two_writes_is_told_as_such():
+    class Interrupted(MemoryStore):
+        def apply(self, op, /):
+            if isinstance(op, Complete):
+                raise KeyboardInterrupt
+            return super().apply(op)
+
+    guard, seen = watched(Interrupted())
+    _, call = tool(guard, script("receipt"))
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    assert names(seen) == ["reserved", "dispatched", "attempt", "call"]
+    assert (only(seen, "call").outcome, only(seen, "call").error) == ("cancelled", "")
+
+
+# ---------------------------------------------------------------- workflows
+
+
+def test_a_workflow_and_each_of_its_steps_are_told():
+    guard, seen = watched()
+
+    @guard.workflow
+    def order(run, number: int):
+        run.step("charge", lambda: "receipt")
+        return run.step("ship", lambda: "parcel")
+
+    assert order(7) == "parcel"
+    assert order(7) == "parcel"
+
+    calls = [(e.tool, e.outcome) for e in seen if e.name == "call"]
+    assert calls == [("order.charge", "executed"), ("order.ship", "executed"), ("order", "executed"), ("order", "replayed")]
+    ran = [event for event in seen if event.name == "workflow"]
+    assert [(event.tool, event.outcome) for event in ran] == [("order", "executed")]
+    assert names(seen).count("completed") == 3
+
+
+def test_a_workflow_that_is_resumed_tells_of_it():
+    guard, seen = watched()
+    answers = script(NotSent(retryable=False), "receipt")
+
+    @guard.workflow
+    def order(run, number: int):
+        return run.step("charge", answers)
+
+    with pytest.raises(NotSent):
+        order(7)
+    seen.clear()
+    guard.workflows.resume_all()
+    assert [(e.tool, e.outcome) for e in seen if e.name == "call"] == [("order.charge", "executed"), ("order", "executed")]
 
 
 def test_what_is_told_is_in_the_word_list_and_says_nothing_confidential():
     guard, seen = watched(secret=b"s" * 32)
     _, call = tool(guard, script({"card": "4111"}, TimeoutError("4111")), downstream="key")
     call(amount=41_11)
-    with pytest.raises(Exception):
+    with pytest.raises((EffectOnceError, NotSent)):
         call("other", amount=41_11)
 
     assert {event.name for event in seen} <= EVENTS.keys()

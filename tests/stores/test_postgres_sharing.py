@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 
+import psycopg
 import pytest
 
 from effectonce import InDoubt, InFlight, StoreUnavailable
@@ -19,6 +20,7 @@ from tests.servers.postgres import Pooler, Postgres
 from tests.stores.helpers import aguarded, guarded
 
 RACERS = 20
+WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 
 def claim(key, token="t", **changes):
@@ -86,6 +88,27 @@ def test_a_race_under_another_isolation_level_is_decided_the_same_way(postgres, 
     assert set(replies) == {ops.Applied(1)}
     for store in stores:
         store.close()
+
+
+def test_several_ops_that_lose_a_race_together_are_asked_one_by_one(postgres, database):
+    name = database.partition("@/")[2].partition("?")[0]
+    postgres.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
+    store = PostgresStore(database)
+    store.apply(claim("first", "t"))
+    replies = []
+    together = ops.Together((ops.Complete("first", "t", 1, b"done"), claim("second", "t")))
+
+    with psycopg.connect(database) as other:
+        other.execute("UPDATE effectonce.effects SET revision = revision + 1 WHERE key = 'first'")
+        racer = threading.Thread(target=lambda: replies.append(store.apply(together)))
+        racer.start()
+        while postgres.execute(WAITS, database) == [(0,)]:
+            pass
+        other.commit()  # now the racer's transaction cannot be serialised any more
+    racer.join()
+
+    assert replies == [(ops.Applied(1), ops.Held(1, 1, dispatched=True))]
+    store.close()
 
 
 def test_a_hundred_thousand_doubts_slow_no_call_down(postgres, database):

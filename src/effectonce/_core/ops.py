@@ -327,6 +327,18 @@ class ListCells(Op["tuple[tuple[str, bytes], ...]"], frozen=True):
         return first, last
 
 
+# ---------------------------------------------------------------- several at once
+
+
+class Together(Op["tuple[Any, ...]"], frozen=True):
+    """Several ops, one after the other, in one round trip where the store can. Each is answered on its own.
+
+    If the store does not answer, any of them may have been applied; repeating all of them is as safe as repeating each.
+    """
+
+    ops: tuple[Op[Any], ...]
+
+
 RecordOp: TypeAlias = (
     Claim | Dispatch | Unsend | Complete | Fail | Doubt | Renew | Inquire | Rerun | Confirm | Refute | Rearm | Attest
 )

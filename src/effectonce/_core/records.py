@@ -188,8 +188,9 @@ def rejection_is_final(r: Record, _op: Any, _: Scene) -> bool:
     return r.sends == 1 or r.request.terms.stores_rejections
 
 
-def transactional(r: Record, _op: Any, _: Scene) -> bool:
-    return r.request.terms.downstream is Capability.TRANSACTION
+def ends_unsent(r: Record, _op: Any, _: Scene) -> bool:
+    """Its effect is written by the same COMMIT as its end, or by its steps: nothing is ever sent for it."""
+    return r.request.terms.downstream is Capability.TRANSACTION or r.request.terms.steps
 
 
 def late_only_send(r: Record, op: Complete, _: Scene) -> bool:
@@ -366,9 +367,9 @@ RULES: tuple[Rule, ...] = (
     Rule("T3", Dispatch, State.DISPATCHED, State.DISPATCHED, (owns, next_send, resendable), _sent),
     Rule("T4", Unsend, State.DISPATCHED, State.CLAIMED, (owns, this_send), _unsent),
     Rule("T5", Complete, State.DISPATCHED, State.COMPLETED, (owns,), _completed),
-    Rule("T5b", Complete, State.CLAIMED, State.COMPLETED, (owns, transactional, unlatched), _completed),
+    Rule("T5b", Complete, State.CLAIMED, State.COMPLETED, (owns, ends_unsent, unlatched), _completed),
     Rule("T6", Fail, State.DISPATCHED, State.FAILED, (owns, rejection_is_final), _failed),
-    Rule("T6b", Fail, State.CLAIMED, State.FAILED, (owns, transactional), _failed),
+    Rule("T6b", Fail, State.CLAIMED, State.FAILED, (owns, ends_unsent), _failed),
     Rule("T7", Doubt, State.DISPATCHED, State.IN_DOUBT, (owns,), _doubted),
     Rule("T9", Inquire, State.IN_DOUBT, State.IN_DOUBT, (lease_over,), _inquired),
     Rule("T10", Complete, State.IN_DOUBT, State.COMPLETED, (owns,), _completed),

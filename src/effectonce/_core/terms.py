@@ -95,6 +95,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     stores_rejections: bool = False  # key only: the downstream replays its own refusals
     tombstone_s: float = inf  # how long an expired key is remembered as expired
     rerun: bool = False  # time-window dedup only: an expired key runs again
+    steps: bool = False  # a workflow: all that it does is recorded on its own, so it is never sent, and may always be run again
 
 
 def resend_window_s(kind: Kind, downstream: Capability, key_window_s: float) -> float:

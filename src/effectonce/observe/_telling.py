@@ -1,14 +1,14 @@
 """What the driver performs, told as events: an op and its reply go in, events come out, for one call at a time.
 
-A watched tool drives the same flow with the same performer; `Teller` stands between them and passes everything on unchanged. What an op
-means for the effect is told when its reply is there, never before.
+A watched tool drives the same flow by the same performer; `heard` stands between them, passes everything on, and has no colour. What
+an op means for the effect is told when its reply is there, never before.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -26,6 +26,7 @@ from effectonce._core.ops import (
     Doubt,
     Doubtful,
     Fail,
+    Flow,
     Found,
     Held,
     Invoke,
@@ -52,6 +53,7 @@ from effectonce._watch import Watch
 from effectonce.effect import EffectRef
 from effectonce.observe.events import Event, ended, suppressed
 
+T = TypeVar("T")
 _CELLS = frozenset({ReadCell, WriteCell, ListCells})
 _WAITS = (Unavailable, Busy, Latched)  # after one of these, a pause is not for another attempt
 
@@ -72,8 +74,16 @@ class Facts(Struct, frozen=True, kw_only=True):
 class Telling:
     """One call, as it is told."""
 
-    def __init__(self, facts: Facts, ref: EffectRef | None, call: Any = None, doubt_age_s: float | None = None) -> None:
-        self.facts, self.ref, self.call = facts, ref, call
+    def __init__(
+        self,
+        facts: Facts,
+        ref: EffectRef | None,
+        call: Any = None,
+        *,
+        doubt_age_s: float | None = None,
+        workflow: bool = False,
+    ) -> None:
+        self.facts, self.ref, self.call, self.workflow = facts, ref, call, workflow
         self.attempts = 0
         self.verdict: Verdict | None = None  # of the last attempt that failed
         self.error = ""
@@ -103,10 +113,13 @@ class Telling:
 
     def cut(self, error: BaseException) -> None:
         """The call ended by an error that no flow knows: the caller was cancelled, or is told of a mistake."""
-        self._call("refused" if isinstance(error, Exception) else "cancelled", type(error).__name__)
+        stopped = isinstance(error, GeneratorExit)  # from outside: why, only the caller knows
+        self._call("refused" if isinstance(error, Exception) else "cancelled", "" if stopped else type(error).__name__)
 
     def _call(self, outcome: str, error: str, age_s: float | None = None) -> None:
         took_s = self.facts.now() - self._started
+        if self.workflow:
+            self.tell("workflow", outcome=outcome, error=error, duration_s=took_s)
         self.tell("call", outcome=outcome, error=error, attempt=self.attempts, duration_s=took_s, age_s=age_s)
 
     # ------------------------------------------------------------ ops
@@ -259,42 +272,34 @@ def trouble(error: BaseException) -> str:
     return type(error if error.__cause__ is None else error.__cause__).__name__
 
 
-# ---------------------------------------------------------------- performers
+# ---------------------------------------------------------------- listening
 
 
-class Teller:
-    """A sync performer that is listened to."""
+def heard(flow: Flow[T], telling: Telling) -> Flow[T]:
+    """The same flow, with somebody who listens: every op passes on as it is, and so does its reply."""
+    now = telling.facts.now
+    try:
+        op = next(flow)
+        while True:
+            telling.before(op)
+            began = now()
+            reply = yield op
+            telling.after(op, reply, now() - began)
+            op = flow.send(reply)
+    except StopIteration as done:
+        ending: T = done.value
+        return ending
+    finally:
+        flow.close()
 
-    __slots__ = ("_perform", "_telling")
 
-    def __init__(self, perform: Callable[[Op[Any]], Any], telling: Telling) -> None:
-        self._perform, self._telling = perform, telling
-
-    def __call__(self, op: Op[Any]) -> Any:
-        telling, now = self._telling, self._telling.facts.now
-        telling.before(op)
-        began = now()
-        reply = self._perform(op)
-        telling.after(op, reply, now() - began)
-        return reply
-
-
-class AsyncTeller:
-    """The same in the other colour."""
-
-    __slots__ = ("_perform", "_telling")
-
-    def __init__(self, perform: Any, telling: Telling) -> None:
-        self._perform, self._telling = perform, telling
-
-    @property
-    def cancelled(self) -> Any:
-        return self._perform.cancelled
-
-    async def __call__(self, op: Op[Any]) -> Any:
-        telling, now = self._telling, self._telling.facts.now
-        telling.before(op)
-        began = now()
-        reply = await self._perform(op)
-        telling.after(op, reply, now() - began)
-        return reply
+def heard_call(flow: Flow[T], telling: Telling) -> Flow[T]:
+    """The same for a whole call: how it begins and how it ends is told as well."""
+    telling.begins()
+    try:
+        ending = yield from heard(flow, telling)
+    except BaseException as error:  # told, and raised as it is
+        telling.cut(error)
+        raise
+    telling.ends(ending)  # type: ignore[arg-type]  # a call's flow ends so
+    return ending

@@ -7,15 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 from effectonce._core.canonical import canonical
-from effectonce._core.endings import Ending
+from effectonce._core.endings import Ending, Fresh, Replay
 from effectonce._core.keys import derive
-from effectonce._core.plain import whole_call
+from effectonce._core.ops import Flow, Recorded
+from effectonce._core.plain import Over, whole_call
 from effectonce._core.records import Record
-from effectonce._drive import AsyncPerformer, AsyncPlain, Performer, Plain, Prepared, adrive, drive
+from effectonce._drive import AsyncPlain, Plain, Prepared, adrive, drive
 from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation, EffectOnceError
-from effectonce.observe._telling import AsyncTeller, Facts, Teller, Telling
+from effectonce.observe._telling import Facts, Telling, heard, heard_call
 from effectonce.retrying import Retrier, concluded
+from effectonce.stores.base import Store
 
 DIGEST_LENGTH = 12  # hexadecimal characters: enough to tell two arguments of a few days apart
 
@@ -64,40 +66,27 @@ def watched(tool: Any) -> dict[str, Callable[..., Any]]:
             telling.cut(error)
             raise
 
-    def run(prepared: Prepared) -> Ending:
-        telling = Telling(facts, prepared.ref, prepared)
-        telling.begins()
-        try:
-            ending: Ending = methods.run(tool, prepared, lambda setup, call: Teller(Performer(setup, call), telling))
-        except BaseException as error:  # told, and raised as it is
-            telling.cut(error)
-            raise
-        telling.ends(ending)
-        return ending
+    def flow(prepared: Prepared) -> Flow[Ending]:
+        return told(methods.flow(tool, prepared), prepared)
 
-    async def arun(prepared: Prepared) -> Ending:
-        telling = Telling(facts, prepared.ref, prepared)
-        telling.begins()
-        try:
-            heard = lambda setup, call: AsyncTeller(AsyncPerformer(setup, call), telling)  # noqa: E731
-            ending: Ending = await methods.arun(tool, prepared, heard)
-        except BaseException as error:  # told, and raised as it is, cancellation included
-            telling.cut(error)
-            raise
-        telling.ends(ending)
-        return ending
+    def told(flow: Flow[Ending], prepared: Prepared) -> Flow[Ending]:
+        return heard_call(flow, Telling(facts, prepared.ref, prepared, workflow=tool.terms.steps))
 
-    def asking(record: Record, ref: EffectRef) -> Telling:
-        """A probe on its own: there is no call to tell of, only what it finds out."""
-        return Telling(facts, ref, doubt_age_s=max(0.0, facts.clock() - record.decided_at))
+    def known(prepared: Prepared) -> Recorded | None:
+        """A replay that needs no flow."""
+        recorded: Recorded | None = methods.known(tool, prepared)
+        if recorded is not None:
+            telling = Telling(facts, prepared.ref, prepared)
+            telling.begins()
+            telling.ends(Replay(recorded, coalesced=False))
+        return recorded
 
-    def reconcile(record: Record) -> Any:
-        return methods.reconcile(tool, record, lambda s, call: Teller(Performer(s, call), asking(record, call.ref)))
+    def asking(record: Record, prepared: Prepared) -> Flow[Ending]:
+        """There is no call to tell of, only what the probe finds out."""
+        telling = Telling(facts, prepared.ref, doubt_age_s=max(0.0, facts.clock() - record.decided_at))
+        return heard(methods.asking(tool, record, prepared), telling)
 
-    def areconcile(record: Record) -> Any:
-        return methods.areconcile(tool, record, lambda s, call: AsyncTeller(AsyncPerformer(s, call), asking(record, call.ref)))
-
-    return {"prepare": prepare, "run": run, "arun": arun, "reconcile": reconcile, "areconcile": areconcile}
+    return {"prepare": prepare, "flow": flow, "told": told, "known": known, "asking": asking}
 
 
 # ---------------------------------------------------------------- reads
@@ -105,37 +94,34 @@ def watched(tool: Any) -> dict[str, Callable[..., Any]]:
 
 def watched_read(tool: Any, read: Retrier) -> Callable[..., Any]:
     """A sync read that tells. It has no record, so there is no effect to name."""
-    facts, rescue, name = facts_of(tool), tool.rescue, tool.contract.name
+    facts, name = facts_of(tool), tool.contract.name
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        telling = Telling(facts, None)
-        telling.begins()
-        patience, store = read.patience(name, read.env.now(), attempt=0)
-        perform = Plain(store, functools.partial(tool.function, *args, **kwargs))
-        ended = drive(whole_call(patience, repeatable=True), Teller(perform, telling))
-        telling.ends(ended)
+        flow, store = _reading(read, facts)
+        ended = drive(flow, Plain(store, functools.partial(tool.function, *args, **kwargs)))
         try:
             return concluded(ended, name)
         except EffectOnceError as error:
-            return rescue(error, args, kwargs)
+            return tool.rescue(error, args, kwargs)
 
     return call
 
 
 def watched_aread(tool: Any, read: Retrier) -> Callable[..., Any]:
     """The same in the other colour."""
-    facts, rescue, name = facts_of(tool), tool.arescue, tool.contract.name
+    facts, name = facts_of(tool), tool.contract.name
 
     async def call(*args: Any, **kwargs: Any) -> Any:
-        telling = Telling(facts, None)
-        telling.begins()
-        patience, store = read.patience(name, read.env.now(), attempt=0)
-        perform = AsyncPlain(store, functools.partial(tool.function, *args, **kwargs))
-        ended = await adrive(whole_call(patience, repeatable=True), AsyncTeller(perform, telling))
-        telling.ends(ended)
+        flow, store = _reading(read, facts)
+        ended = await adrive(flow, AsyncPlain(store, functools.partial(tool.function, *args, **kwargs)))
         try:
             return concluded(ended, name)
         except EffectOnceError as error:
-            return await rescue(error, args, kwargs)
+            return await tool.arescue(error, args, kwargs)
 
     return call
+
+
+def _reading(read: Retrier, facts: Facts) -> tuple[Flow[Fresh | Over], Store | None]:
+    patience, store = read.patience(facts.tool, read.env.now(), attempt=0)
+    return heard_call(whole_call(patience, repeatable=True), Telling(facts, None)), store

@@ -40,6 +40,7 @@ from effectonce._core.ops import (
     Sweep,
     Swept,
     Tally,
+    Together,
     WriteCell,
 )
 from effectonce._core.records import TABLE, Record, Scene, State, Table, latch_of
@@ -144,6 +145,15 @@ class ListedCells(Exchange["tuple[tuple[str, bytes], ...]"], frozen=True):
     op: ListCells
 
 
+class Volley(Exchange["tuple[Any, ...]"], frozen=True):
+    """Several of the above that are about one row each, in this order, in one round trip."""
+
+    exchanges: tuple[Exchange[Any], ...]
+
+
+_ONE_ROW = frozenset({Bear, Finish, See, SeeCell, SwapCell})
+
+
 class Forget(Exchange[int], frozen=True):
     """Remove cells that are past their time. A server that does so by itself has nothing to count."""
 
@@ -174,6 +184,8 @@ def answer(op: Op[R], table: Table = TABLE) -> Answering[R]:
             reply = yield from SwapCell(op)
         case ListCells():
             reply = yield from ListedCells(op)
+        case Together(ops):
+            reply = yield from _together(ops, table)
         case _:
             reply = yield from _decide(op, table)  # type: ignore[arg-type]  # what is left is about one record
     return reply  # type: ignore[no-any-return]
@@ -218,6 +230,27 @@ def decide_once(op: Complete, table: Table = TABLE) -> Answering[Applied | Refus
 
 def _scene(seen: Seen, op: RecordOp) -> Scene:
     return Scene(seen.now, seen.rival if latch_of(seen.record, op) else None, seen.predecessor)
+
+
+def _together(ops: tuple[Op[Any], ...], table: Table) -> Answering[tuple[Any, ...]]:
+    """Everybody's first exchange goes out with the others'; most need no second one."""
+    answers = [answer(op, table) for op in ops]
+    exchanges = tuple([next(answering) for answering in answers])
+    at_once = all(type(exchange) in _ONE_ROW for exchange in exchanges)
+    first = (yield from Volley(exchanges)) if at_once else (None,) * len(ops)
+    replies = []
+    for answering, exchange, reply in zip(answers, exchanges, first, strict=True):
+        replies.append((yield from _go_on(answering, reply if at_once else (yield exchange))))
+    return tuple(replies)
+
+
+def _go_on(answering: Answering[Any], reply: Any) -> Answering[Any]:
+    """The rest of an answer whose first exchange was replied to."""
+    try:
+        while True:
+            reply = yield answering.send(reply)
+    except StopIteration as done:
+        return done.value
 
 
 def _sweep(op: Sweep, table: Table) -> Answering[Swept]:

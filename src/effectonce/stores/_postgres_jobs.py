@@ -32,19 +32,21 @@ from effectonce.stores._exchange import (
     Seen,
     Swap,
     SwapCell,
+    Volley,
 )
 from effectonce.stores._postgres_wire import ServerError, Wire
 
 BATCH_MAX = 256
 LOOK_AGAIN = object()  # neither written nor a known outcome: the whole picture is needed
+ONE_BY_ONE = object()  # nothing was written, and each may do better alone
 
 # Somebody else was faster: a unique index, a serialisation failure or a deadlock decided so, and nothing was written.
 RACED = frozenset({"23505", "40001", "40P01"})
 # Behind a pooler the next transaction may meet a session that has never heard of our statements, or has them already.
 UNPREPARED = frozenset({"26000", "42P05", "0A000"})
 LOCKED = "55P03"
-_LOSES: dict[type, Any] = {Bear: LOOK_AGAIN, Finish: False, Swap: False}
-_SHARES = frozenset({Bear, Swap, Finish, See, Look, SeeCell, SwapCell})  # short, about one row: these go together
+_LOSES: dict[type, Any] = {Bear: LOOK_AGAIN, Finish: False, Swap: False, Volley: ONE_BY_ONE}
+_SHARES = frozenset({Bear, Swap, Finish, See, Look, SeeCell, SwapCell, Volley})  # short, about one row: these go together
 
 _OUTCOMES = {str(state).encode(): state for state in (State.COMPLETED, State.FAILED)}
 
@@ -101,6 +103,8 @@ class Job:
                 return 2, "", op.key
             case SwapCell(write):
                 return 4, "", write.name  # many share it, so it is locked last
+            case Volley():
+                return 5, "", ""
             case _:
                 return 3, "", ""
 
@@ -139,6 +143,8 @@ def queries_of(exchange: Exchange[Any], now: bytes | None) -> list[sql.Query]:
             return [sql.listed_cells(asked, now)]
         case Forget(limit):
             return [sql.forget(limit, now)]
+        case Volley(exchanges):
+            return [query for each in exchanges for query in queries_of(each, now)]
         case _:
             return [sql.Query(sql.COUNTED, ())]
 
@@ -171,6 +177,8 @@ def reply_of(exchange: Exchange[Any], results: list[PGresult]) -> Any:
             return tuple((sql.unpack_text(get(row, 0)), get(row, 1)) for row in range(result.ntuples))
         case Forget():
             return result.command_tuples
+        case Volley(exchanges):
+            return tuple([reply_of(each, [one]) for each, one in zip(exchanges, results, strict=True)])
         case _:
             get = result.get_value
             return {_rows.STATES[get(n, 0).decode()]: sql.unpack_int(get(n, 1)) for n in range(result.ntuples)}

@@ -39,6 +39,7 @@ from effectonce.stores._exchange import (
     Swap,
     SwapAll,
     SwapCell,
+    Volley,
 )
 from effectonce.stores._redis_url import Address, Target
 from effectonce.stores._redis_wire import Batch, ReplyError, pack
@@ -167,6 +168,8 @@ class Talk:
         match exchange:
             case SwapAll(swaps):
                 return self._ask([self._swap(swap) for swap in swaps], written=True)
+            case Volley(exchanges):
+                return self._volley(exchanges)
             case Due(limit):
                 return self._due(limit)
             case Listed(op):
@@ -184,6 +187,11 @@ class Talk:
         command, read = cast(tuple[Command, Callable[[Any], Any]], self.single(exchange))
         (reply,) = yield from self._ask([command], written=True)
         return read(reply)
+
+    def _volley(self, exchanges: Sequence[Exchange[Any]]) -> Conversing:
+        singles = [cast(tuple[Command, Callable[[Any], Any]], self.single(exchange)) for exchange in exchanges]
+        replies = yield from self._ask([command for command, _ in singles], written=True)
+        return tuple([read(reply) for (_, read), reply in zip(singles, replies, strict=True)])
 
     def again(self, command: Command, refusal: Exception) -> Conversing:
         """What was refused did nothing. Ask in another way, if there is one."""

@@ -120,9 +120,11 @@ STATES = {str(state): state for state in State}
 
 @lru_cache(maxsize=1024)
 def write_terms(terms: Terms) -> str:
-    # JSON has no infinity, so numbers are written as text.
+    # JSON has no infinity, so numbers are written as text. What is as usual is left out: every record carries this.
     fields = {name: getattr(terms, name) for name in Terms.__struct_fields__}
-    return orjson.dumps({name: repr(v) if isinstance(v, float) else v for name, v in fields.items()}).decode()
+    usual = dict(zip(reversed(Terms.__struct_fields__), reversed(Terms.__struct_defaults__), strict=False))
+    said = {name: value for name, value in fields.items() if name not in usual or value != usual[name]}
+    return orjson.dumps({name: repr(v) if isinstance(v, float) else v for name, v in said.items()}).decode()
 
 
 @lru_cache(maxsize=1024)

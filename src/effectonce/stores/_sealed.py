@@ -36,6 +36,7 @@ from effectonce._core.ops import (
     Refused,
     Refute,
     Request,
+    Together,
 )
 from effectonce._core.records import Record
 from effectonce.stores._keyring import Keyring, NotOpened
@@ -98,6 +99,8 @@ def _sealed(op: Op[R], ring: Keyring) -> Op[R]:
             changed = replace(op, reason=_seal_text(reason, key, ring))
         case Attest(key, outcome=outcome):
             changed = replace(op, outcome=ring.seal(outcome, key, "evidence"))
+        case Together(ops):
+            changed = Together(tuple([_sealed(each, ring) for each in ops]))
         case _:
             return op
     return cast("Op[R]", changed)
@@ -115,6 +118,8 @@ def _seal_text(text: str, key: str, ring: Keyring) -> str:
 
 
 def _opened(reply: Any, op: Op[Any], ring: Keyring) -> Any:
+    if isinstance(op, Together):
+        return tuple([_opened(each, asked, ring) for each, asked in zip(reply, op.ops, strict=True)])
     match reply:
         case Recorded():
             return _open_recorded(reply, cast(Claim, op).key, ring)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from itertools import count, islice
 from typing import Any, TypeVar, cast
 
-from effectonce._core.ops import Browse, Cell, Claim, Find, ListCells, Op, ReadCell, Sweep, Swept, Tally, WriteCell
+from effectonce._core.ops import Browse, Cell, Claim, Find, ListCells, Op, ReadCell, Sweep, Swept, Tally, Together, WriteCell
 from effectonce._core.records import TABLE, TERMINAL, Record, Scene, State, Table, in_the_air, latch_of
 from effectonce._core.transitions import transition
 from effectonce.stores.base import Capabilities
@@ -71,6 +71,8 @@ class MemoryStore:
                 return None
             case ListCells():
                 return self._listed(op)
+            case Together(ops):
+                return tuple([self._apply(each) for each in ops])
             case _:
                 return self._step(op.key, op)
 

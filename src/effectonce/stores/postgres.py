@@ -18,12 +18,25 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from effectonce._core.ops import Browse, Claim, Dispatch, Find, ListCells, Op, ReadCell, Tally
 from effectonce.errors import ContractViolation, StoreUnavailable
-from effectonce.stores._exchange import Bear, Due, Exchange, See, SeeCell, SwapAll, SwapCell, answer, arun, run
+from effectonce.stores._exchange import (
+    Answering,
+    Bear,
+    Due,
+    Exchange,
+    See,
+    SeeCell,
+    SwapAll,
+    SwapCell,
+    Volley,
+    answer,
+    arun,
+    run,
+)
 from effectonce.stores._urls import ENCODE, shown, tellable
 from effectonce.stores.base import DUE_SHOWN, Capabilities, Finding, clock_finding, due_finding
 
@@ -35,7 +48,7 @@ except ImportError as missing:
 
 from effectonce.stores import _postgres_sql as sql
 from effectonce.stores._postgres_crews import Crew, Lanes
-from effectonce.stores._postgres_jobs import LOOK_AGAIN, Habits, Job, Unreadable, result
+from effectonce.stores._postgres_jobs import LOOK_AGAIN, ONE_BY_ONE, Habits, Job, Unreadable, result
 from effectonce.stores._postgres_lending import Lending, LentAsyncConnection, LentConnection
 from effectonce.stores._postgres_schema import Unfit, facts, prepare
 from effectonce.stores._postgres_wire import Lost, ServerError, Wire, connect
@@ -121,7 +134,8 @@ class PostgresStore:
         job = Job(exchange, self._now(), give_up_at)
         self._crew.do([job])
         reply = result(job)
-        return self._perform(_closer(exchange), give_up_at) if reply is LOOK_AGAIN else reply
+        rest = _unfinished(exchange, reply)
+        return reply if rest is None else run(rest, lambda more: self._perform(more, give_up_at))
 
     async def aapply(self, op: Op[R], /) -> R:
         give_up_at = time.monotonic() + self._timeout_s
@@ -140,7 +154,8 @@ class PostgresStore:
         job = Job(exchange, self._now(), give_up_at)
         await lanes.do([job])
         reply = result(job)
-        return await self._aperform(_closer(exchange), give_up_at, lanes) if reply is LOOK_AGAIN else reply
+        rest = _unfinished(exchange, reply)
+        return reply if rest is None else await arun(rest, lambda more: self._aperform(more, give_up_at, lanes))
 
     def _lanes_of(self, loop: asyncio.AbstractEventLoop) -> Lanes:
         lanes = self._lanes.get(loop)
@@ -211,13 +226,34 @@ class PostgresStore:
             await self._lending.aend(loan)
 
 
-def _closer(exchange: Exchange[Any]) -> See | SeeCell:
-    """What to look at when somebody else was faster."""
-    if isinstance(exchange, SwapCell):
-        return SeeCell(exchange.op.name)
-    assert isinstance(exchange, Bear)
-    request = exchange.record.request
-    return See(request.key, request.latch, request.after)
+def _unfinished(exchange: Exchange[Any], reply: Any) -> Answering[Any] | None:
+    """How to go on where this was no reply, because somebody else was faster. None: it was one."""
+    match exchange:
+        case Volley(exchanges) if reply is ONE_BY_ONE:
+            return _alone(exchanges)
+        case Volley(exchanges) if LOOK_AGAIN in reply:
+            return _more_closely(exchanges, reply)
+        case SwapCell(op) if reply is LOOK_AGAIN:
+            return iter(SeeCell(op.name))
+        case Bear(record) if reply is LOOK_AGAIN:
+            return iter(See(record.request.key, record.request.latch, record.request.after))
+        case _:
+            return None
+
+
+def _alone(exchanges: Iterable[Exchange[Any]]) -> Answering[tuple[Any, ...]]:
+    replies = []
+    for exchange in exchanges:
+        replies.append((yield from exchange))  # noqa: PERF401  # a comprehension cannot yield
+    return tuple(replies)
+
+
+def _more_closely(exchanges: Iterable[Exchange[Any]], replies: Iterable[Any]) -> Answering[tuple[Any, ...]]:
+    answered = []
+    for exchange, reply in zip(exchanges, replies, strict=True):
+        rest = _unfinished(exchange, reply)
+        answered.append(reply if rest is None else (yield from rest))
+    return tuple(answered)
 
 
 def _known(op: Op[Any]) -> str:

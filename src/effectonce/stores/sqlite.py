@@ -39,6 +39,7 @@ from effectonce._core.ops import (
     Sweep,
     Swept,
     Tally,
+    Together,
     WriteCell,
 )
 from effectonce._core.records import TERMINAL, Record, Scene, State, latch_of
@@ -53,7 +54,7 @@ BATCH_MAX = 256
 FOLLOW_S = 0.1  # how long a follower waits before it looks for itself; it is woken long before
 
 
-_BEFORE_A_SEND = frozenset({Claim, Dispatch})
+_BEFORE_A_SEND = frozenset({Claim, Dispatch, Together})
 
 
 class SqliteStore:
@@ -309,7 +310,13 @@ class SqliteStore:
             return self._sweep(connection, op)
         if isinstance(op, WriteCell):
             return connection.write_cell(op, self._clock())
+        if isinstance(op, Together):
+            return tuple([self._apply_one(connection, each) for each in op.ops])
         return self._change(connection, op).reply
+
+    def _apply_one(self, connection: Connection, op: Any) -> Any:
+        reply = self._read(connection, op)
+        return self._write(connection, op) if reply is MUST_WRITE else reply
 
     def _change(self, connection: Connection, op: Any) -> Step:
         record = connection.record(READ, op.key)

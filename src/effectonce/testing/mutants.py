@@ -28,6 +28,7 @@ from effectonce._core.ops import (
     Recorded,
     Refused,
     Sweep,
+    Together,
     WriteCell,
 )
 from effectonce._core.records import RULES, Guard, Record, Rule, Scene, State, index
@@ -195,6 +196,31 @@ class _RepinsTerms(_Wrapped):
         return super().apply(op)
 
 
+# ---------------------------------------------------------------- several at once
+
+
+class _StopsAtTheFirstRefusal(_Wrapped):
+    """One that is refused takes the later ones with it."""
+
+    def apply(self, op: Any, /) -> Any:
+        if not isinstance(op, Together):
+            return super().apply(op)
+        replies: list[Any] = []
+        for each in op.ops:
+            stopped = any(isinstance(reply, Refused) for reply in replies)
+            replies.append(Refused(None) if stopped else super().apply(each))
+        return tuple(replies)
+
+
+class _TakesThemFromTheEnd(_Wrapped):
+    """The next step begins before the last one has ended."""
+
+    def apply(self, op: Any, /) -> Any:
+        if not isinstance(op, Together):
+            return super().apply(op)
+        return tuple(reversed([super(_TakesThemFromTheEnd, self).apply(each) for each in reversed(op.ops)]))
+
+
 # ---------------------------------------------------------------- cells
 
 
@@ -344,7 +370,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the downstream window starts anew with each send", 4, _with_guard(records.resendable, _resendable_since_the_last_send)
     ),
-    Mutant("a claim completes without having been sent", 4, _with_guard(records.transactional, _yes)),
+    Mutant("a claim completes without having been sent", 4, _with_guard(records.ends_unsent, _yes)),
     Mutant("a rejection is always a failure", 5, _with_guard(records.rejection_is_final, _yes)),
     Mutant("a rejection is never a failure", 5, _with_guard(records.rejection_is_final, _no)),
     Mutant("not found is proof", 6, _with_guard(records.asked_when_quiet, _yes)),
@@ -386,4 +412,6 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("cells that are over are listed", 0, _ListsWhatIsOver),
     Mutant("a prefix of cells has no case", 0, _ListsPrefixesAsWords),
     Mutant("cells are listed forwards only", 0, _ListsForwardsOnly),
+    Mutant("several ops stop at the first refusal", 9, _StopsAtTheFirstRefusal),
+    Mutant("several ops are applied from the end", 3, _TakesThemFromTheEnd),
 )

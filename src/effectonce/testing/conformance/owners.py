@@ -267,7 +267,7 @@ def a_downstream_that_stores_rejections_may_be_believed(bench: Bench) -> None:
     assert bench.apply(Fail("k", token, epoch, b"no")) == Applied(epoch)
 
 
-def a_claim_completes_or_fails_unsent_only_in_a_transaction(bench: Bench) -> None:
+def a_claim_completes_or_fails_unsent_only_in_a_transaction_or_by_its_steps(bench: Bench) -> None:
     token, epoch = bench.held(request("plain"), dispatch=False)
     assert bench.apply(Complete("plain", token, epoch, b"x")) == Refused(State.CLAIMED)
     assert bench.apply(Fail("plain", token, epoch, b"x")) == Refused(State.CLAIMED)
@@ -275,3 +275,5 @@ def a_claim_completes_or_fails_unsent_only_in_a_transaction(bench: Bench) -> Non
     assert bench.apply(Complete("done", token, epoch, b"x")) == Applied(epoch)
     token, epoch = bench.held(request("failed", on=TRANSACTED), dispatch=False)
     assert bench.apply(Fail("failed", token, epoch, b"x")) == Applied(epoch)
+    token, epoch = bench.held(request("workflow", on=terms(steps=True)), dispatch=False)
+    assert bench.apply(Complete("workflow", token, epoch, b"x")) == Applied(epoch)

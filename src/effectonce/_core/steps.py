@@ -1,0 +1,77 @@
+"""A workflow is an effect that consists of effects.
+
+Theory of operation. A run is a record like any other: claimed by who runs it, kept alive by its heartbeat, completed with its result.
+It is never sent. All that it does are its steps, which are effects of their own, so whoever comes after a crash claims the run again and
+calls the same function: steps that have an outcome are replayed, the one that was running goes on by its own contract, and the rest is
+new. Resuming is replaying; there is no second engine.
+
+  claim the run ──> call the function ──> complete       it came to its end
+                        ├─ a step failed for good ──────> compensate ──> fail
+                        └─ anything else ───────────────> let go: it is resumed when somebody calls again
+
+A step is keyed by its position in the run and nothing else. Other arguments, or another tool, at the same position are a conflict and not
+a new effect: that is how changed code is noticed.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from effectonce._core.call import GuardedCall, _Again
+from effectonce._core.codec import encode_error
+from effectonce._core.endings import Ending, Fenced, NothingSent, Rejection
+from effectonce._core.ops import Applied, Fail, Flow, Invoke, NotStarted, Ok, Raised, Refused, Renew, WriteReply
+from effectonce._core.records import Record
+
+CANCEL = "its cancellation was asked for"
+
+
+class WorkflowCall(GuardedCall):
+    """One call of a workflow: it runs, goes on, waits for who is running it, or replays its end."""
+
+    def _own(self, *, dispatched: bool) -> Flow[Ending | _Again]:  # it is never sent
+        self.patience.attempt += 1
+        answer = yield from Invoke(self.key, self.token, self.epoch, self.patience.attempt, self.patience.give_up_at)
+        match answer:
+            case Ok(value):
+                return (yield from self._complete(value))
+            case Raised(error) if self.plan.retrying.classify(error).final:
+                return (yield from self._over(error))
+            case Raised(error) | NotStarted(error):
+                yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
+                return NothingSent(error, self.patience.attempt, exhausted=False)
+
+    def _over(self, error: BaseException) -> Flow[Ending]:
+        """It failed for good. If that cannot be written down, the next one to call comes to the same end."""
+        reply: WriteReply = yield from self._persist(Fail(self.key, self.token, self.epoch, encode_error(error)))
+        match reply:
+            case Applied():
+                return Rejection(error)
+            case Refused():
+                return Fenced(None)
+            case _:
+                return NothingSent(error, self.patience.attempt, exhausted=False)
+
+
+class Cancellation(Struct, frozen=True):
+    """Who wants a run to end, and why. Kept as evidence on its record."""
+
+    by: str
+    reason: str
+
+    def written(self) -> bytes:
+        return b"v1 ok " + msgspec.json.encode(self)
+
+
+def cancellation(record: Record | None) -> Cancellation | None:
+    """Is this run to end?"""
+    for evidence in () if record is None else record.evidence:
+        if evidence.note == CANCEL:
+            return msgspec.json.decode(evidence.outcome.removeprefix(b"v1 ok "), type=Cancellation)
+    return None
+
+
+def label(position: str, name: str) -> str:
+    """What a step's record calls it."""
+    return f"{position} {name}"

@@ -1,0 +1,57 @@
+"""Tools by their names. A name is part of every key, so two functions of one name would replay each other's results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CellType
+from typing import Any
+
+from effectonce._tool import GuardedTool
+from effectonce.errors import ContractViolation
+
+
+def register(tools: dict[str, GuardedTool], tool: GuardedTool) -> None:
+    """Add a tool, or put it in the place of an older one that is the same function."""
+    name = tool.contract.name
+    if name == "<lambda>":
+        raise ContractViolation("a lambda has no name that could be part of a key: give it name='...'")
+    known = tools.get(name)
+    if known is not None and _home(known.function) != _home(tool.function):
+        raise ContractViolation(
+            f"two tools are called {name!r}: {_home(known.function)} and {_home(tool.function)}. "
+            f"Give one of them name='...': the name is part of every key."
+        )
+    if known is not None and _captured(known.function) != _captured(tool.function):
+        raise ContractViolation(
+            f"{name!r} was made before with other captured values: both would share keys and replay each other's results. "
+            f"Give each its own name='...', or pass what differs as an argument."
+        )
+    tools[name] = tool
+
+
+def _captured(function: Callable[..., Any]) -> list[Any]:
+    """The values that a closure carries: tools from a factory differ only in these."""
+    cells = getattr(function, "__closure__", None) or ()
+    return [_Same(cell) for cell in cells]
+
+
+class _Same:
+    """Two cells are the same if they hold the same object, or equal plain values. Nothing else is compared: it might not want to be."""
+
+    def __init__(self, cell: CellType) -> None:
+        try:
+            self.content: Any = cell.cell_contents
+        except ValueError:  # not filled yet: the function itself, for one
+            self.content = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Same):
+            return NotImplemented
+        plain = type(self.content) is type(other.content) and isinstance(self.content, str | int | float | bytes | tuple)
+        return self.content is other.content or (plain and self.content == other.content)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _home(function: Callable[..., Any]) -> str:
+    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', function)}"

@@ -1,0 +1,379 @@
+"""Runs of workflows: what the function gets, and how its steps are performed in both colours.
+
+The end of a step that may be repeated waits for the claim of the next one, and both are written at once: one commit per step. A crash in
+between repeats that step, which its contract allows. All others are written down as soon as they are known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from math import inf
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from effectonce._boundary import Boundary, here
+from effectonce._core.endings import Ending
+from effectonce._core.keys import InRun, run_key
+from effectonce._core.ops import (
+    Applied,
+    Claim,
+    Complete,
+    Fail,
+    Find,
+    Held,
+    Invoke,
+    Mismatch,
+    Op,
+    Renew,
+    Together,
+    Unavailable,
+    Unsend,
+)
+from effectonce._core.records import Record, State
+from effectonce._core.steps import Cancellation, cancellation, label
+from effectonce._drive import AsyncPerforming, Prepared, adrive, drive
+from effectonce.effect import EffectRef
+from effectonce.errors import Cancelled, CodeChanged, ContractViolation, LeaseLost, StepFailed
+from effectonce.outcome import conclude
+
+if TYPE_CHECKING:
+    from effectonce._tool import GuardedTool
+    from effectonce._workflow import Workflow
+
+P = ParamSpec("P")
+R = TypeVar("R")
+LOOKS_PER_LEASE = 3
+THREADS_MAX = 32
+UNDO = "undo "
+
+
+class Planned(Struct, frozen=True):
+    """A step that is to be done: where, what, with which arguments."""
+
+    position: str
+    name: str
+    tool: GuardedTool
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    function: Callable[..., Any] | None  # of a plain function, the very one; its tool is shared by all of the same code
+    rides: bool  # its end may wait for the next step
+
+
+class Run:
+    """One run of a workflow. Ask it for steps: those that were done before are not done again."""
+
+    def __init__(self, workflow: Workflow, prepared: Prepared) -> None:
+        self._workflow, self._ref = workflow, prepared.ref
+        self._store, self._env = workflow.tool.house.store, workflow.tool.house.env
+        self._scope = f"{prepared.ref.tool} {prepared.ref.reference}"
+        self._lock = threading.Lock()
+        self._count, self._undo = 0, list[Planned]()
+        self._riders: list[Complete] = []
+        self._epoch = 0
+        self._stopped: BaseException | None = None
+        self._cancelled: Cancellation | None = None
+        self._renewal: Renew | None = None
+        self._look_at = -inf
+
+    @property
+    def id(self) -> str:
+        """The name of this run: the same after every crash, in every step, event and message."""
+        return self._ref.reference
+
+    @property
+    def effect(self) -> EffectRef:
+        """The run as an effect."""
+        return self._ref
+
+    # ------------------------------------------------------------ what a workflow asks for
+
+    def step(self, name: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Do this once. A guarded tool keeps its contract; any other function is done at most once, and is in doubt if nobody knows.
+
+        Returns its result, or an awaitable of it if the function is async. Raises `StepFailed` if it failed for good. Everything else
+        stops the run until it is resumed.
+        """
+        return self.do(self._plan(self._next(), name, function, args, kwargs))  # type: ignore[no-any-return]
+
+    def ask(self, name: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Ask a model, or read something: the answer is written down before anything is done with it, and never asked for again."""
+        return self.do(self._plan(self._next(), name, function, args, kwargs, asks=True))  # type: ignore[no-any-return]
+
+    def compensate(self, name: str, function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> None:
+        """If a later step fails for good, do this: once, as a step of its own, the last one first."""
+        self._undo.append(self._plan(f"{UNDO}{len(self._undo) + 1}", name, function, args, kwargs))
+
+    def parallel(self, *steps: Sequence[Any]) -> Any:
+        """Do these at the same time: `(name, function, *arguments)` each. Their results in this order; awaitable in an async workflow."""
+        planned = [self._plan(self._next(), step[0], step[1], tuple(step[2:]), {}) for step in steps]
+        if self._workflow.tool.is_async:
+            return self._aall(planned)
+        with ThreadPoolExecutor(min(THREADS_MAX, max(1, len(planned))), "effectonce-steps") as threads:
+            doing = [threads.submit(contextvars.copy_context().run, self.do, step) for step in planned]
+        return _first_error_or_all([done.exception() or done for done in doing], lambda done: done.result())
+
+    async def _aall(self, planned: Sequence[Planned]) -> list[Any]:
+        done = await asyncio.gather(*(self.do(step) for step in planned), return_exceptions=True)
+        return _first_error_or_all(done, lambda value: value)
+
+    # ------------------------------------------------------------ one step
+
+    def _next(self) -> str:
+        with self._lock:
+            self._count += 1
+            return str(self._count)
+
+    def _plan(
+        self,
+        position: str,
+        name: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        asks: bool = False,
+    ) -> Planned:
+        if not isinstance(name, str) or name == "":  # type: ignore[redundant-expr]  # callers without a type checker
+            raise ContractViolation(f"step {position} of {self._ref} has no name. Nothing was sent.")
+        guarded = getattr(function, "__effectonce_tool__", None)
+        tool = guarded or self._workflow.plain(name, function, asks=asks)
+        rides = tool.terms.resend_s == inf and not asks
+        return Planned(position, name, tool, args, kwargs, None if guarded else function, rides)
+
+    def do(self, step: Planned) -> Any:
+        """One step, in the colour of its function."""
+        return self._ado(step) if step.tool.is_async else self._done(step)
+
+    def _done(self, step: Planned) -> Any:
+        self.refuse_when_stopped()
+        if self._env.now() >= self._look_at:
+            self._seen(self._store.apply(self._look()))
+        prepared = self._prepare(step)
+        if self._ends_at(step):
+            self._end_here(self._store.apply(Find(prepared.request.key)))
+        perform = Riding(self, step.tool.performing(step.tool.setup, prepared), rides=step.rides)
+        try:
+            ending = drive(step.tool.flow(prepared), perform)
+            found = self._store.apply(Find(prepared.request.key)) if isinstance(ending, Mismatch) else None
+            return self._value(step, prepared, ending, found)
+        except Exception as error:  # noqa: BLE001  # whatever it is, this run is over unless it is a step's own end
+            raise self._stop(error)  # noqa: B904  # the very same error
+
+    async def _ado(self, step: Planned) -> Any:
+        self.refuse_when_stopped()
+        if self._env.now() >= self._look_at:
+            self._seen(await self._store.aapply(self._look()))
+        prepared = self._prepare(step)
+        if self._ends_at(step):
+            self._end_here(await self._store.aapply(Find(prepared.request.key)))
+        perform = AsyncRiding(self, step.tool.aperforming(step.tool.setup, prepared), rides=step.rides)
+        try:
+            ending = await adrive(step.tool.flow(prepared), perform)
+            found = await self._store.aapply(Find(prepared.request.key)) if isinstance(ending, Mismatch) else None
+            return self._value(step, prepared, ending, found)
+        except Exception as error:  # noqa: BLE001  # as above
+            raise self._stop(error)  # noqa: B904
+
+    def _prepare(self, step: Planned) -> Prepared:
+        """The step as an effect: keyed by its position, kept for as long as the run is."""
+        boundary = Boundary(
+            tenant=self._ref.tenant,
+            scope=self._scope,
+            step=label(step.position, step.name),
+            run=InRun(self._ref.key, step.position),
+            permissions=self._workflow.permissions,
+        )
+        outside = here.set(boundary)
+        try:
+            prepared = step.tool.prepare(step.args, step.kwargs)
+        finally:
+            here.reset(outside)
+        terms = self._workflow.terms_of(step.tool)
+        args = prepared.args if step.function is None else (step.function, *prepared.args)
+        return Prepared(msgspec.structs.replace(prepared.request, terms=terms), prepared.ref, args, prepared.kwargs)
+
+    def _value(self, step: Planned, prepared: Prepared, ending: Ending, found: Record | None) -> Any:
+        if found is not None:
+            raise self._changed(step, prepared, found)
+        outcome = conclude(ending, prepared.ref, step.tool.signature.returns)
+        if outcome.status != "failed":
+            return outcome.unwrap()
+        error = outcome.error
+        type_name = getattr(error, "error_type", type(error).__name__)
+        said = getattr(error, "error_message", str(error))
+        message = f"step {label(step.position, step.name)} of {self._ref} failed for good with {type_name}: {said}"
+        raise StepFailed(message, step=step.name, error_type=type_name, error_message=said, effect=prepared.ref) from error
+
+    def _changed(self, step: Planned, prepared: Prepared, found: Record) -> CodeChanged:
+        now, then = label(step.position, step.name), found.request.step
+        what = (
+            f"step {then!r} was done here before, and now {now!r} is asked for"
+            if now != then
+            else f"{then!r} has other arguments"
+        )
+        return CodeChanged(
+            f"{self._ref} cannot go on: {what} than when the run was here before. Nothing was sent.", effect=prepared.ref
+        )
+
+    # ------------------------------------------------------------ stopping
+
+    def refuse_when_stopped(self) -> None:
+        """A run that has to wait does nothing more, even if the workflow catches the error that says so."""
+        if self._stopped is not None:
+            raise self._stopped
+
+    def _stop(self, error: Exception) -> Exception:
+        if not isinstance(error, StepFailed):
+            self._stopped = error
+        return error
+
+    def _ends_at(self, step: Planned) -> bool:
+        return self._cancelled is not None and not step.position.startswith(UNDO)
+
+    def _end_here(self, found: Record | None) -> None:
+        """A cancelled run replays what was done, to know what to compensate, and goes no further."""
+        if found is None or (found.state is State.CLAIMED and found.sends == 0):
+            by, reason = self._cancelled.by, self._cancelled.reason  # type: ignore[union-attr]
+            raise Cancelled(f"{self._ref} was cancelled by {by}: {reason}", effect=self._ref)
+
+    # ------------------------------------------------------------ owning it
+
+    def _begin(self, op: Invoke) -> None:
+        """The run is ours: from now on it is asked now and then whether it still is, and at once if somebody had it before."""
+        lease_s = self._workflow.tool.contract.lease_s
+        self._epoch, self._renewal = op.epoch, Renew(op.key, op.token, op.epoch, lease_s)
+        self._look_at = self._env.now() + (lease_s / LOOKS_PER_LEASE if op.epoch == 1 else 0.0)
+
+    def _look(self) -> Together:
+        assert self._renewal is not None
+        return Together((self._renewal, Find(self._ref.key)))
+
+    def _seen(self, replies: tuple[Any, ...]) -> None:
+        renewed, record = replies
+        if not isinstance(renewed, Applied):
+            raise self._stop(self._lost())
+        self._cancelled = cancellation(record)
+        self._look_at = self._env.now() + self._workflow.tool.contract.lease_s / LOOKS_PER_LEASE
+
+    def _lost(self) -> LeaseLost:
+        return LeaseLost(f"{self._ref} is run by somebody else by now. This run does nothing more.", effect=self._ref)
+
+    # ------------------------------------------------------------ ends that wait for the next write
+
+    def on_its_way(self, op: Op[Any], *, rides: bool) -> Op[Any] | Applied:
+        """What to write instead of *op*: together with all that waits; or nothing, if it may wait itself.
+
+        Until an end is written, its step counts as running, and is done again after a crash.
+        """
+        if type(op) is Invoke:
+            if op.key == self._ref.key:
+                self._begin(op)
+            return op
+        if rides and type(op) is Complete:
+            with self._lock:
+                self._riders.append(op)
+            return Applied(op.epoch)
+        if not self._riders:
+            return op
+        with self._lock:
+            riders, self._riders = self._riders, []
+        return Together((*riders, op)) if riders else op
+
+    def landed(self, together: Together, replies: Any) -> tuple[Any, Unsend | None]:
+        """The reply to the write that took others along; and what has to be taken back, if one of them was refused."""
+        *riders, op = together.ops
+        if isinstance(replies, Unavailable):
+            with self._lock:
+                self._riders = [*riders, *self._riders]  # type: ignore[list-item]
+            return replies, None
+        *ended, reply = replies
+        if all(isinstance(each, Applied) for each in ended):
+            return reply, None
+        self._stop(self._lost())
+        if isinstance(op, Claim) and isinstance(reply, Held) and reply.dispatched:
+            return reply, Unsend(op.key, op.token, reply.epoch, reply.sends, 0)
+        return reply, None
+
+    # ------------------------------------------------------------ the end
+
+    def last(self) -> Find | None:
+        """A run that was here before may have done more than the code of today knows of: where to look."""
+        self.refuse_when_stopped()
+        after = str(self._count + 1)
+        return Find(run_key(self._ref.key, after, self._workflow.tool.house.secret)) if self._epoch > 1 else None
+
+    def refuse_leftovers(self, found: Record | None) -> None:
+        if found is not None:
+            raise CodeChanged(
+                f"{self._ref} ends after {self._count} steps, but step {found.request.step!r} was begun when the run was here before.",
+                effect=self._ref,
+            )
+
+    def undoing(self) -> Iterator[Planned]:
+        """What has to be compensated, the last one first."""
+        while self._undo:
+            yield self._undo.pop()
+
+
+_TAKES_ALONG = frozenset({Claim, Complete, Fail, Renew})
+_CONCERNED = _TAKES_ALONG | {Invoke}
+
+
+class Riding:
+    """Performs the ops of a step or of the run itself, sync: what may wait waits, and what is written takes it along."""
+
+    __slots__ = ("_perform", "_rides", "_run")
+
+    def __init__(self, run: Run, perform: Callable[[Op[Any]], Any], *, rides: bool = False) -> None:
+        self._run, self._perform, self._rides = run, perform, rides
+
+    def __call__(self, op: Op[Any]) -> Any:
+        if type(op) not in _CONCERNED:
+            return self._perform(op)
+        together = self._run.on_its_way(op, rides=self._rides)
+        if not isinstance(together, Together):
+            return together if isinstance(together, Applied) else self._perform(together)
+        reply, take_back = self._run.landed(together, self._perform(together))
+        if take_back is not None:
+            self._perform(take_back)
+        self._run.refuse_when_stopped()
+        return reply
+
+
+class AsyncRiding:
+    """The same in the other colour."""
+
+    __slots__ = ("_perform", "_rides", "_run")
+
+    def __init__(self, run: Run, perform: AsyncPerforming, *, rides: bool = False) -> None:
+        self._run, self._perform, self._rides = run, perform, rides
+
+    @property
+    def cancelled(self) -> asyncio.CancelledError | None:
+        return self._perform.cancelled
+
+    async def __call__(self, op: Op[Any], /) -> Any:
+        if type(op) not in _CONCERNED:
+            return await self._perform(op)
+        together = self._run.on_its_way(op, rides=self._rides)
+        if not isinstance(together, Together):
+            return together if isinstance(together, Applied) else await self._perform(together)
+        reply, take_back = self._run.landed(together, await self._perform(together))
+        if take_back is not None:
+            await self._perform(take_back)
+        self._run.refuse_when_stopped()
+        return reply
+
+
+def _first_error_or_all(done: Sequence[Any], value: Callable[[Any], Any]) -> list[Any]:
+    """Everything has ended: the first error in the order of the steps, not of time, or all results."""
+    for each in done:
+        if isinstance(each, BaseException):
+            raise each
+    return [value(each) for each in done]

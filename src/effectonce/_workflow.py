@@ -1,0 +1,230 @@
+"""A workflow: a user's function that asks a `Run` for steps, turned into a tool whose calls are runs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from math import inf
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from effectonce._core.endings import Ending
+from effectonce._core.ops import Flow, Op
+from effectonce._core.records import Record
+from effectonce._core.steps import WorkflowCall
+from effectonce._core.terms import Kind, Terms
+from effectonce._drive import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive, drive
+from effectonce._run import AsyncRiding, Riding, Run
+from effectonce._signature import is_async
+from effectonce._tool import GuardedTool, House
+from effectonce.effect import current_effect
+from effectonce.errors import ContractViolation, GaveUp, Rejected, StepFailed
+from effectonce.outcome import Outcome, conclude
+from effectonce.policy import Contract, Downstream
+
+by_hand: ContextVar[bool] = ContextVar("effectonce_resumed_by_hand", default=False)
+PLAIN_MAX = 1024  # plain functions whose signature is remembered, by their code
+
+
+class Workflow:
+    """Everything that is known when a workflow is decorated."""
+
+    def __init__(
+        self,
+        house: House,
+        contract: Contract,
+        function: Callable[..., Any],
+        *,
+        identity: Sequence[Any] | None,
+        keep_s: float,
+        runs: int,
+        ends_on: tuple[type[Exception], ...],
+        permissions: frozenset[str],
+    ) -> None:
+        self._function, self._runs = function, runs
+        self._ends_on: tuple[type[Exception], ...] = (StepFailed, Rejected, *ends_on)
+        self.keep_s, self.permissions = keep_s, permissions
+        body = self._abody if is_async(function) else self._body
+        self.tool = GuardedTool(house, contract, _called_like(body, function, skip=1), identity)
+        self.tool.terms = msgspec.structs.replace(self.tool.terms, steps=True)
+        self.tool.calling = WorkflowCall
+        self.tool.performing, self.tool.aperforming = self._performing, self._aperforming
+        self._plain: dict[Any, GuardedTool] = {}
+        self._terms: dict[int, tuple[GuardedTool, Terms]] = {}
+
+    # ------------------------------------------------------------ one run
+
+    def _performing(self, setup: Setup, prepared: Prepared) -> Callable[[Op[Any]], Any]:
+        run = Run(self, prepared)
+        return Riding(run, Performer(setup, msgspec.structs.replace(prepared, args=(run, *prepared.args))))
+
+    def _aperforming(self, setup: Setup, prepared: Prepared) -> AsyncPerforming:
+        run = Run(self, prepared)
+        return AsyncRiding(run, AsyncPerformer(setup, msgspec.structs.replace(prepared, args=(run, *prepared.args))))
+
+    def _body(self, run: Run, *args: Any, **kwargs: Any) -> Any:
+        self._refuse_endless(run)
+        try:
+            value = self._function(run, *args, **kwargs)
+            last = run.last()
+            run.refuse_leftovers(None if last is None else self.tool.house.store.apply(last))
+        except self._ends_on as error:
+            failures = _Failures(run)
+            for step in run.undoing():
+                with failures:
+                    run.do(step)
+            failures.tell(error)
+            raise
+        return value
+
+    async def _abody(self, run: Run, *args: Any, **kwargs: Any) -> Any:
+        self._refuse_endless(run)
+        try:
+            value = await self._function(run, *args, **kwargs)
+            last = run.last()
+            run.refuse_leftovers(None if last is None else await self.tool.house.store.aapply(last))
+        except self._ends_on as error:
+            failures = _Failures(run)
+            for step in run.undoing():
+                with failures:
+                    done = run.do(step)
+                    if step.tool.is_async:
+                        await done
+            failures.tell(error)
+            raise
+        return value
+
+    def _refuse_endless(self, run: Run) -> None:
+        """A run that kills its process each time must not do so for ever."""
+        begun = current_effect().epoch
+        if begun > self._runs and not by_hand.get():
+            raise GaveUp(
+                f"{run.effect} was begun {begun - 1} times and never ended. Nothing was sent by this call.",
+                effect=run.effect,
+                retriable=False,
+                corrective_action="Find out why, then resume it by hand: guard.workflows.resume(key).",
+            )
+
+    # ------------------------------------------------------------ resuming
+
+    def resume(self, record: Record) -> Any:
+        """By hand: however often it was begun."""
+        return self._aresume(record) if self.tool.is_async else self._resume(record)
+
+    def _resume(self, record: Record) -> Any:
+        token = by_hand.set(True)
+        try:
+            return self.go_on(record).unwrap()
+        finally:
+            by_hand.reset(token)
+
+    async def _aresume(self, record: Record) -> Any:
+        token = by_hand.set(True)
+        try:
+            return (await self.ago_on(record)).unwrap()
+        finally:
+            by_hand.reset(token)
+
+    def go_on(self, record: Record) -> Outcome[Any]:
+        """Without waiting for somebody who has it."""
+        prepared = self.tool.recalled(record)
+        ending = drive(self._impatient(prepared), self._performing(self.tool.setup, prepared))
+        return conclude(ending, prepared.ref, self.tool.signature.returns)
+
+    async def ago_on(self, record: Record) -> Outcome[Any]:
+        prepared = self.tool.recalled(record)
+        ending = await adrive(self._impatient(prepared), self._aperforming(self.tool.setup, prepared))
+        return conclude(ending, prepared.ref, self.tool.signature.returns)
+
+    def _impatient(self, prepared: Prepared) -> Flow[Ending]:
+        plan = msgspec.structs.replace(self.tool.plan, wait_s=0.0)
+        return self.tool.told(WorkflowCall(prepared.request, plan, self.tool.house.env).flow(), prepared)
+
+    # ------------------------------------------------------------ its steps
+
+    def terms_of(self, tool: GuardedTool) -> Terms:
+        """What a step's record pins: its tool's terms, for at least as long as the run is remembered."""
+        known = self._terms.get(id(tool))
+        if known is None or known[0] is not tool:
+            terms = msgspec.structs.replace(
+                tool.terms, window_s=max(tool.terms.window_s, self.keep_s), tombstone_s=inf, rerun=False
+            )
+            known = self._terms[id(tool)] = (tool, terms)
+        return known[1]
+
+    def plain(self, name: str, function: Callable[..., Any], *, asks: bool) -> GuardedTool:
+        """The tool of a function that is none. One for all functions of the same code: closures are made anew in every run."""
+        code = (name, asks, getattr(function, "__code__", None))
+        tool = self._plain.get(code)
+        if tool is None:
+            tool = self._new(name, function, asks=asks)
+            if code[-1] is not None and len(self._plain) < PLAIN_MAX:
+                self._plain[code] = tool
+        return tool
+
+    def _new(self, name: str, function: Callable[..., Any], *, asks: bool) -> GuardedTool:
+        if not callable(function):
+            raise ContractViolation(
+                f"step {name!r} of {self.tool.contract.name} is not a function: {function!r}. Nothing was sent."
+            )
+        contract = Contract(
+            name=f"{self.tool.contract.name}.{name}",
+            kind=Kind.READ if asks else Kind.WRITE,
+            downstream=Downstream.none(),
+            window_s=self.keep_s,
+            lease_s=self.tool.contract.lease_s,
+            rejected=(Rejected,),
+            accept_store_loss=True,
+        )
+        call = _acall if is_async(function) else _call
+        return GuardedTool(self.tool.house, contract, _called_like(call, function), ())
+
+
+class _Failures:
+    """Compensations that failed for good: the others are done all the same."""
+
+    def __init__(self, run: Run) -> None:
+        run.refuse_when_stopped()  # a run that has to wait compensates nothing
+        self._found: list[StepFailed] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if isinstance(error, StepFailed):
+            self._found.append(error)
+        return isinstance(error, StepFailed)
+
+    def tell(self, error: Exception) -> None:
+        if self._found:
+            failed = "; ".join(str(each) for each in self._found)
+            raise StepFailed(f"{error} It could not be compensated: {failed}", effect=self._found[0].effect) from error
+
+
+def _call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)
+
+
+async def _acall(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return await function(*args, **kwargs)
+
+
+def _called_like(call: Callable[..., Any], function: Callable[..., Any], *, skip: int = 0) -> Callable[..., Any]:
+    """*call* as it is seen by who looks at its signature: like *function*, without its first parameters."""
+    like: Any = functools.partial(call)
+    signature = inspect.signature(function)
+    kept = list(signature.parameters.values())[skip:]
+    like.__signature__ = signature.replace(parameters=kept)
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except (NameError, TypeError):  # a hint that cannot be resolved checks nothing
+        hints = {}
+    like.__annotations__ = {name: hint for name, hint in hints.items() if name == "return" or name in {p.name for p in kept}}
+    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(like, name, getattr(function, name, ""))
+    return like  # type: ignore[no-any-return]

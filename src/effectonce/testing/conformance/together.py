@@ -1,0 +1,103 @@
+"""Several ops at once: in their order, each answered on its own, as if they had come one by one."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from effectonce._core.ops import (
+    Applied,
+    Cell,
+    Claim,
+    Complete,
+    Find,
+    Held,
+    Mismatch,
+    ReadCell,
+    Recorded,
+    Refused,
+    Tally,
+    Together,
+    WriteCell,
+)
+from effectonce._core.records import State
+from effectonce.testing.conformance.bench import LEASE_S, Bench, request
+
+
+def one_step_ends_and_the_next_begins_at_once(bench: Bench) -> None:
+    first, second = request("first"), request("second")
+    token, epoch = bench.held(first)
+
+    ended, begun = bench.apply(
+        Together((Complete("first", token, epoch, b"done"), Claim(second, bench.token(), LEASE_S, dispatch=True)))
+    )
+
+    assert ended == Applied(epoch)
+    assert begun == Held(1, 1, dispatched=True)
+    assert (bench.state(first), bench.state(second)) == (State.COMPLETED, State.DISPATCHED)
+
+
+def the_later_op_sees_what_the_earlier_one_did(bench: Bench) -> None:
+    token = bench.token()
+    asked = request("k", latch="one")
+
+    replies = bench.apply(Together((Claim(asked, token, LEASE_S, dispatch=True), Complete("k", token, 1, b"done"))))
+    found = bench.apply(Together((Find("k"), Claim(asked, bench.token(), LEASE_S, dispatch=True))))
+
+    assert replies == (Held(1, 1, dispatched=True), Applied(1))
+    assert found[0] is not None
+    assert found[0].outcome == b"done"
+    assert isinstance(found[1], Recorded)
+    assert found[1].outcome == b"done"
+
+
+def one_that_is_refused_does_not_stop_the_others(bench: Bench) -> None:
+    taken = request("taken")
+    bench.held(taken)
+
+    replies = bench.apply(
+        Together(
+            (
+                Complete("nobody's", bench.token(), 1, b""),
+                Claim(replace(taken, fingerprint="another"), bench.token(), LEASE_S, dispatch=True),
+                Claim(request("free"), bench.token(), LEASE_S, dispatch=True),
+            )
+        )
+    )
+
+    assert replies == (Refused(None), Mismatch(taken.terms.tool), Held(1, 1, dispatched=True))
+
+
+def several_at_once_may_be_repeated(bench: Bench) -> None:
+    token, epoch = bench.held(request("first"))
+    ops = Together((Complete("first", token, epoch, b"done"), Claim(request("second"), bench.token(), LEASE_S, dispatch=True)))
+
+    assert bench.apply(ops) == bench.apply(ops)
+
+
+def ops_of_any_kind_go_together(bench: Bench) -> None:
+    claim = Claim(request("k"), bench.token(), LEASE_S, dispatch=True, again=True)
+
+    held, counts, written, cell = bench.apply(
+        Together((claim, Tally(), WriteCell("cell", 0, b"value", 60.0), ReadCell("cell")))
+    )
+
+    assert held == Held(1, 1, dispatched=True)
+    assert counts == {State.DISPATCHED: 1}
+    assert written is None
+    assert isinstance(cell, Cell)
+    assert cell.value == b"value"
+
+
+def of_many_that_begin_the_same_step_one_holds(bench: Bench) -> None:
+    tokens = [bench.token() for _ in range(8)]
+    ends = [bench.held(request(f"before {n}")) for n in range(8)]
+
+    replies = bench.race(
+        [
+            Together((Complete(f"before {n}", *ends[n], b"done"), Claim(request("k"), tokens[n], LEASE_S, dispatch=True)))
+            for n in range(8)
+        ]
+    )
+
+    assert all(ended == Applied(1) for ended, _ in replies)
+    assert sum(isinstance(begun, Held) for _, begun in replies) == 1

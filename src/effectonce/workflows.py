@@ -1,0 +1,282 @@
+"""Durable workflows over the same effects: a run is an effect, a step is an effect, resuming is calling again.
+
+@guard.workflow(identity=["order_id"])
+def refund_order(run: Run, order_id: str, amount_minor: int) -> dict:
+plan = run.ask("plan", choose, order_id)                 # journalled before anything is done with it
+paid = run.step("refund", refund, order_id, amount_minor)  # a guarded tool, or any function
+run.compensate("claw back", claw_back, paid["id"])       # if a later step fails for good
+return run.step("tell the customer", send_mail, order_id)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from math import inf
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
+
+from msgspec import Struct
+
+from effectonce._core.codec import NotReadable, decode
+from effectonce._core.keys import Stable, run_key
+from effectonce._core.ops import Attest, Browse, Find, ReadCell, Together
+from effectonce._core.records import TERMINAL, Record, State
+from effectonce._core.steps import CANCEL, Cancellation, cancellation
+from effectonce._core.terms import DAY_S, Kind
+from effectonce._run import UNDO, Run
+from effectonce._tool import GuardedTool, House, Tool, wrap
+from effectonce._workflow import Workflow
+from effectonce.errors import ContractViolation, InFlight, LeaseLost, Rejected, StepFailed
+from effectonce.outcome import Outcome
+from effectonce.policy import Contract, Downstream, Retry, seconds
+from effectonce.stores.base import Store
+
+__all__ = ["Cancellation", "Resumed", "Run", "RunState", "RunSummary", "StepSummary", "WorkflowOptions", "Workflows"]
+
+PAGE = 200
+KEEP_S, RUNS_MAX = 30 * DAY_S, 20
+STEPS_AT_ONCE = 16
+RunState: TypeAlias = Literal["open", "completed", "failed"]
+_STATES: dict[RunState, State] = {"open": State.CLAIMED, "completed": State.COMPLETED, "failed": State.FAILED}
+
+
+class StepSummary(Struct, frozen=True):
+    """One step of a run, as its record tells."""
+
+    position: str
+    name: str
+    tool: str
+    state: str
+    sends: int  # how often it may have left
+    began_at: float
+    ended_at: float | None
+    key: str
+    error: str = ""
+
+
+class RunSummary(Struct, frozen=True):
+    """What a run has done so far."""
+
+    key: str
+    workflow: str
+    state: str  # running, waiting, completed, failed
+    runs: int  # how often it was begun
+    began_at: float
+    ended_at: float | None
+    arguments: Any
+    steps: tuple[StepSummary, ...]
+    compensations: tuple[StepSummary, ...]
+    cancelled: Cancellation | None = None
+    error: str = ""
+
+
+class Resumed(Struct, frozen=True):
+    """What a round of resuming came to."""
+
+    completed: int = 0
+    failed: int = 0  # for good, and compensated
+    waiting: int = 0  # stopped again: in doubt, out of attempts, or by an error
+    running: int = 0  # somebody else has it
+    unknown: int = 0  # no workflow of that name and colour is registered here
+
+    def __add__(self, other: Resumed) -> Resumed:
+        return Resumed(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+
+
+class WorkflowOptions(TypedDict, total=False):
+    """What `@guard.workflow(...)` may say."""
+
+    identity: Sequence[str | Stable]  # the arguments that name a run; default: all that are not volatile
+    volatile: Sequence[str]  # arguments that may differ from call to call
+    redact: Sequence[str]  # arguments that are not stored; such a run cannot be resumed from the store alone
+    name: str
+    version: str
+    keep: float | timedelta  # how long an ended run and its steps are remembered; default: 30 days
+    lease_s: float  # how long after a crash somebody else may go on
+    wait_s: float  # how long a caller waits for who is running it
+    runs: int  # how often it may be begun before a person has to look
+    ends_on: Sequence[type[Exception]]  # errors that end the run for good, besides StepFailed and Rejected: then it compensates
+    permissions: Iterable[str]  # what its steps may need
+
+
+class Workflows:
+    """The workflows of a guard, and their runs."""
+
+    def __init__(self, store: Store, house: House, register: Callable[[GuardedTool], None]) -> None:
+        self._store, self._house, self._register = store, house, register
+        self._known: dict[str, Workflow] = {}
+
+    def define(self, function: Callable[..., Any], **options: Unpack[WorkflowOptions]) -> Tool[..., Any]:
+        """What `guard.workflow` does."""
+        identity, keep_s = options.get("identity"), seconds(options.get("keep", KEEP_S))
+        contract = Contract(
+            name=options.get("name") or str(getattr(function, "__name__", "")),
+            kind=Kind.WRITE,
+            downstream=Downstream.none(),
+            version=options.get("version", "1"),
+            identity=None if identity is None else tuple(str(f.value) if isinstance(f, Stable) else f for f in identity),
+            volatile=tuple(options.get("volatile", ())),
+            redact=tuple(options.get("redact", ())),
+            window_s=keep_s,
+            lease_s=options.get("lease_s", 30.0),
+            wait_s=options.get("wait_s", 30.0),
+            retry=Retry(attempts=1, deadline_s=inf),
+            separate_dispatch=True,
+            rejected=(StepFailed, Rejected, *options.get("ends_on", ())),
+        )
+        workflow = Workflow(
+            self._house,
+            contract,
+            function,
+            identity=identity,
+            keep_s=keep_s,
+            runs=options.get("runs", RUNS_MAX),
+            ends_on=tuple(options.get("ends_on", ())),
+            permissions=frozenset(options.get("permissions", ())),
+        )
+        self._register(workflow.tool)
+        self._known[contract.name] = workflow
+        return wrap(workflow.tool)
+
+    # ------------------------------------------------------------ looking
+
+    def runs(self, state: RunState = "open", *, workflow: str | None = None, tenant: str | None = None) -> Iterator[Record]:
+        """Their records, oldest first."""
+        after = (0.0, "")
+        while True:
+            page = self._store.apply(Browse(_STATES[state], tenant, after, PAGE))
+            for record in page:
+                if record.request.terms.steps and workflow in (None, record.request.terms.tool):
+                    yield record
+            if len(page) < PAGE:
+                return
+            after = (page[-1].created_at, page[-1].request.key)
+
+    def summary(self, key: str) -> RunSummary:
+        """What this run has done so far."""
+        record, now = self._run(key), self._store.apply(ReadCell("clock")).now
+        open_, request = record.state is State.CLAIMED, record.request
+        return RunSummary(
+            key=key,
+            workflow=request.terms.tool,
+            state=str(record.state) if not open_ else "running" if record.lease_until > now else "waiting",
+            runs=record.epoch,
+            began_at=record.created_at,
+            ended_at=None if open_ else record.decided_at,
+            arguments=_content(request.arguments),
+            steps=tuple(self._steps(key, "")),
+            compensations=tuple(self._steps(key, UNDO)),
+            cancelled=cancellation(record),
+            error=_error(record),
+        )
+
+    def _steps(self, run: str, prefix: str) -> Iterator[StepSummary]:
+        begin, found = 1, cast("tuple[Record | None, ...]", (None,))
+        while begin == 1 or found[-1] is not None:
+            positions = [f"{prefix}{number}" for number in range(begin, begin + STEPS_AT_ONCE)]
+            keys = [run_key(run, position, self._house.secret) for position in positions]
+            found = self._store.apply(Together(tuple([Find(key) for key in keys])))
+            for position, record in zip(positions, found, strict=True):
+                if record is not None:
+                    yield _step(position, record)
+            begin += STEPS_AT_ONCE
+
+    def _run(self, key: str) -> Record:
+        record = self._store.apply(Find(key))
+        if record is None or not record.request.terms.steps:
+            raise ContractViolation(f"{key} is not a run of a workflow in this store.")
+        return record
+
+    # ------------------------------------------------------------ going on, and not
+
+    def resume(self, key: str) -> Any:
+        """Go on with this run, whatever stopped it, however often it was begun; its result. For an async workflow, await it."""
+        record = self._run(key)
+        workflow = self._known.get(record.request.terms.tool)
+        if workflow is None:
+            raise ContractViolation(
+                f"no workflow {record.request.terms.tool!r} is registered here, only {', '.join(self._known) or 'none'}. "
+                f"Import the module that has it."
+            )
+        return workflow.resume(record)
+
+    def resume_all(self, *, at_once: int = 8, workflow: str | None = None) -> Resumed:
+        """Go on with every open run of sync workflows that nobody has: after a restart, or now and then."""
+        with ThreadPoolExecutor(at_once, "effectonce-resume") as threads:
+            return sum(threads.map(self._resume_one, list(self.runs(workflow=workflow))), Resumed())
+
+    async def aresume_all(self, *, at_once: int = 64, workflow: str | None = None) -> Resumed:
+        """Go on with every open run of async workflows that nobody has."""
+        gate = asyncio.Semaphore(at_once)
+        records = await asyncio.to_thread(lambda: list(self.runs(workflow=workflow)))
+
+        async def one(record: Record) -> Resumed:
+            async with gate:
+                return await self._aresume_one(record)
+
+        return sum(await asyncio.gather(*(one(record) for record in records)), Resumed())
+
+    def _resume_one(self, record: Record) -> Resumed:
+        workflow = self._known.get(record.request.terms.tool)
+        if workflow is None or workflow.tool.is_async:
+            return Resumed(unknown=1)
+        try:
+            return _ended(workflow.go_on(record))
+        except Exception as error:  # noqa: BLE001  # it stops this run, and no other
+            return _stopped(error)
+
+    async def _aresume_one(self, record: Record) -> Resumed:
+        workflow = self._known.get(record.request.terms.tool)
+        if workflow is None or not workflow.tool.is_async:
+            return Resumed(unknown=1)
+        try:
+            return _ended(await workflow.ago_on(record))
+        except Exception as error:  # noqa: BLE001  # as above
+            return _stopped(error)
+
+    def cancel(self, key: str, *, by: str, reason: str) -> None:
+        """Let this run end: whoever runs it, or resumes it, does no new step and compensates what was done."""
+        if not by.strip() or not reason.strip():
+            raise ContractViolation("cancelling needs a name (by=) and a reason (reason=): somebody will ask")
+        if self._run(key).state is not State.CLAIMED:
+            raise ContractViolation(f"{key} has ended already: there is nothing to cancel.")
+        self._store.apply(Attest(key, CANCEL, Cancellation(by, reason).written()))
+
+
+def _ended(outcome: Outcome[Any]) -> Resumed:
+    return Resumed(completed=1) if outcome.status == "succeeded" else Resumed(failed=1)
+
+
+def _stopped(error: Exception) -> Resumed:
+    return Resumed(running=1) if isinstance(error, InFlight | LeaseLost) else Resumed(waiting=1)
+
+
+def _step(position: str, record: Record) -> StepSummary:
+    return StepSummary(
+        position=position,
+        name=record.request.step.removeprefix(f"{position} "),
+        tool=record.request.terms.tool,
+        state=str(record.state),
+        sends=record.sends,
+        began_at=record.created_at,
+        ended_at=record.decided_at if record.state in TERMINAL else None,
+        key=record.request.key,
+        error=_error(record),
+    )
+
+
+def _error(record: Record) -> str:
+    if record.state is not State.FAILED:
+        return record.reason
+    content = _content(record.outcome)
+    return f"{content['type']}: {content['message']}" if isinstance(content, dict) and "message" in content else str(content)
+
+
+def _content(stored: bytes) -> Any:
+    """What stored bytes say, without the types that only their tool knows."""
+    try:
+        return decode(stored, Any).content
+    except NotReadable as error:
+        return {"why": str(error)}
