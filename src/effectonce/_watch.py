@@ -95,7 +95,7 @@ class Watch:
 
 
 def _moved(watch: Watch, dependency: str, _old: Any, new: Any, stats: Any) -> None:
-    _tell(watch, name="breaker", dependency=dependency, outcome=str(new), reason=stats.why)
+    tell(watch, name="breaker", dependency=dependency, outcome=str(new), reason=stats.why)
 
 
 _RESOLUTIONS = {Confirm: "happened", Refute: "not_happened", Rearm: "retried"}
@@ -104,7 +104,7 @@ _RESOLUTIONS = {Confirm: "happened", Refute: "not_happened", Rearm: "retried"}
 def settled(watch: Watch, op: Confirm | Refute | Rearm, before: Record) -> None:
     """A person has spoken."""
     request, terms = before.request, before.request.terms
-    _tell(
+    tell(
         watch,
         name="settled",
         tool=terms.tool,
@@ -121,12 +121,13 @@ def tidied(watch: Watch, swept: Swept) -> None:
     """A sweep went round."""
     if swept.total == 0:
         return
-    _tell(watch, name="swept", count=swept.total)
+    tell(watch, name="swept", count=swept.total)
     if swept.doubted:
-        _tell(watch, name="in_doubt", count=swept.doubted, reason="its owner vanished")
+        tell(watch, name="in_doubt", count=swept.doubted, reason="its owner vanished")
 
 
-def _tell(watch: Watch, **data: Any) -> None:
+def tell(watch: Watch, **data: Any) -> None:
+    """Tell of something that no flow knows of: the fields of an `Event`, but for the time. Nothing, if nobody wants to know."""
     if watch.observers:
         from effectonce.observe.events import Event
 

@@ -418,6 +418,32 @@ def test_a_keyring_seals_the_audit(store):
     guard.close()
 
 
+def test_a_tool_in_a_transaction_does_not_wait_for_itself_to_be_audited(tmp_path):
+    store = SqliteStore(tmp_path / "effects.db", busy_s=0.05)
+    guard = Guard(store)
+    audit = Audit(guard, flush_s=3600, buffer=2, batch=2)
+    guard.observe(audit)
+    flushed = []
+    audit.flush = lambda: flushed.append(1) or Audit.flush(audit)
+
+    @guard.tool(kind="read")
+    def balance():
+        return 1
+
+    @guard.tool(kind="write", downstream="transaction")
+    def pay():
+        before = len(flushed)
+        balance()
+        balance()
+        balance()
+        return len(flushed) - before
+
+    with guard.step("chat", "pay"):
+        assert pay() == 0
+    assert len(audit.entries(event="attempt")) == 4
+    guard.close()
+
+
 # ---------------------------------------------------------------- processes
 
 WRITER = """

@@ -19,6 +19,7 @@ from typing import Any
 
 from effectonce._core.ops import ListCells, ReadCell, WriteCell
 from effectonce._core.terms import DAY_S
+from effectonce.effect import running
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.observe._chain import (
     BATCHES,
@@ -109,7 +110,7 @@ class Audit:
             self._lost += 1
             return
         self._waiting.append(entry_of(event))
-        if (event.by and event.by != "probe") or len(self._waiting) >= self._buffer:
+        if ((event.by and event.by != "probe") or len(self._waiting) >= self._buffer) and not _in_transaction():
             self.flush()
         elif self._thread is None:
             self._hire()
@@ -117,7 +118,7 @@ class Audit:
     def _hire(self) -> None:
         with self._lock:
             if self._thread is None:
-                self._stopped.clear()
+                self._stopped = threading.Event()  # the one before may still have to be noticed
                 self._thread = threading.Thread(
                     target=_live, args=(weakref.ref(self), self._stopped, self._flush_s), daemon=True
                 )
@@ -274,6 +275,12 @@ class Audit:
             return data if self._keyring is None else self._keyring.open(data, name, "audit")
         except NotOpened:
             return None
+
+
+def _in_transaction() -> bool:
+    """Inside a tool's transaction of the store a write would wait for that one to end."""
+    effect = running.get()
+    return effect is not None and effect.connection is not None
 
 
 def _said(entry: Entry) -> dict[str, Any]:
