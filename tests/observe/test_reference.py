@@ -34,10 +34,13 @@ def test_every_field_of_an_event_is_on_its_page():
     assert shown == {field.name for field in fields(Event)}
 
 
+def labels(metric):
+    return ", ".join(f"`{label}`" for label in metric.labels) or "none"
+
+
 def test_every_metric_is_on_its_page_as_the_code_has_it():
     assert rows("metrics.md", "metrics") == [
-        f"| `{m.name}` | `{m.prometheus_name}` | {m.kind}, `{m.unit}` | {', '.join(f'`{label}`' for label in m.labels) or 'none'} | {m.help} |"
-        for m in METRICS.values()
+        f"| `{m.name}` | `{m.prometheus_name}` | {m.kind}, `{m.unit}` | {labels(m)} | {m.help} |" for m in METRICS.values()
     ]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from effectonce._core.canonical import canonical
 from effectonce._core.endings import Ending, Fresh, Replay
+from effectonce._core.foreign import attempt
 from effectonce._core.keys import derive
 from effectonce._core.ops import Flow, Recorded
 from effectonce._core.plain import Over, whole_call
@@ -42,13 +43,15 @@ def _system(store: Any) -> str:
 
 def _digests(tool: Any, call: Prepared) -> dict[str, str]:
     """One for each argument that counts. Only under a secret: a bare digest of a card number tells as much as the number itself."""
-    secret, signature = tool.house.secret, tool.signature
-    if not secret:
-        return {}
-    arguments = signature.bind(call.args, call.kwargs)
+    digests: dict[str, str] | None = attempt(_each, tool, call) if tool.house.secret else None
+    return digests or {}  # a request of HTTP or a step of a workflow has other arguments than its tool
+
+
+def _each(tool: Any, call: Prepared) -> dict[str, str]:
+    arguments, secret = tool.signature.bind(call.args, call.kwargs), tool.house.secret
     return {
         name: derive("argument", tool.contract.name, name, canonical(arguments[name]), secret=secret)[:DIGEST_LENGTH]
-        for name in signature.matched
+        for name in tool.signature.matched
     }
 
 

@@ -94,7 +94,8 @@ class Audit:
         self._begin()
 
     def _begin(self) -> None:
-        self.stream = f"{int(self._clock() * 1000):012x}-{os.urandom(6).hex()}"
+        self._began = self._clock()
+        self.stream = f"{int(self._began * 1000):012x}-{os.urandom(6).hex()}"
         self._number, self._last, self._mark, self._at = 0, 0, START, 0.0
         self._unwritten: Batch | None = None  # whether the store has it is not known
 
@@ -178,7 +179,7 @@ class Audit:
     def _next(self, *, closed: bool) -> Batch:
         data: list[dict[str, Any]] = []
         if self._number == 0:
-            data.append({"event": OPENED, "at": self._clock(), "heads": self._heads_there(limit=NOTED_MAX)})
+            data.append({"event": OPENED, "at": self._began, "heads": self._heads_there(limit=NOTED_MAX)})
         if self._lost:
             data.append({"event": LOST, "at": self._clock(), "count": self._lost})
         while self._waiting and len(data) < self._batch:
