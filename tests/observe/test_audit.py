@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from effectonce import ContractViolation, Guard, InDoubt, Keyring, StoreUnavailable
-from effectonce._core.ops import ListCells, ReadCell, WriteCell
+from effectonce._core.ops import ListCells, ReadCell, Together, WriteCell
 from effectonce.observe import Audit, Event
 from effectonce.observe.audit import BATCHES, HEADS
 from effectonce.stores.memory import MemoryStore
@@ -251,6 +251,19 @@ class Clock:
         return self.now
 
 
+def test_a_batch_and_its_head_are_one_write():
+    applied = []
+
+    class Counting(MemoryStore):
+        def apply(self, op, /):
+            applied.append(type(op).__name__)
+            return super().apply(op)
+
+    audit = written(Counting(), batches=3)
+    assert applied == ["ListCells", "Together", "Together", "Together"]
+    audit.close()
+
+
 def test_what_is_past_its_time_is_not_missed():
     clock = Clock()
     store = MemoryStore(clock=clock)
@@ -282,7 +295,7 @@ class Away(MemoryStore):
         if self.away == "before":
             raise StoreUnavailable("away")
         reply = super().apply(op)
-        if self.away == "after" and isinstance(op, WriteCell):
+        if self.away == "after" and isinstance(op, Together):
             raise StoreUnavailable("its answer was lost")
         return reply
 
@@ -331,7 +344,7 @@ def test_the_background_writes_without_being_asked():
     class Watching(MemoryStore):
         def apply(self, op, /):
             reply = super().apply(op)
-            if isinstance(op, WriteCell) and op.name.startswith(HEADS):
+            if isinstance(op, Together):
                 wrote.set()
             return reply
 
@@ -350,7 +363,7 @@ def test_somebody_else_who_writes_under_our_name_does_not_make_us_lose_anything(
     audit(happened())
     audit.flush()
     assert len(audit.entries(event="completed")) == 7
-    assert [what for what, _, _ in found(audit)] == ["unreadable"]
+    assert [what for what, _, _ in found(audit)] == ["unreadable", "cut"]
 
 
 @pytest.mark.parametrize("settings", [{"keep": 0}, {"flush_s": 0}, {"batch": 0}, {"batch": 9, "buffer": 8}, {"buffer": 10**9}])

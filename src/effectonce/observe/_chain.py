@@ -2,7 +2,7 @@
 
 Theory of operation. Every process writes a chain of its own, a stream, so that none waits for another. An entry's mark is a digest of the
 mark before it and of the entry, under the guard's secret if it has one. Entries are written in batches, one cell each, and no cell is ever
-written twice; after each batch a second, small cell says how far the stream has come: its head. A new stream notes the heads that it finds.
+written twice; with each batch a second, small cell says how far the stream has come: its head. A new stream notes the heads that it finds.
 
  1. A changed entry does not fit its mark; a changed mark does not fit the next one; a changed batch does not fit its seal.
  2. A batch that is missing in the middle leaves a gap in the numbers.
@@ -283,14 +283,8 @@ class Examination:
         begins = expected == 0 and stream not in self.streams
         if begins and batch is not None and batch.before_at + batch.keep_s < self._now + SLACK_S:
             return  # what came before is past its time
-        which = f"batch {expected}" if number == expected + 1 else f"batches {expected} to {number - 1}"
-        self._flaw(
-            "missing",
-            stream,
-            expected,
-            None,
-            f"{which} of the stream are missing" if " to " in which else f"{which} is missing",
-        )
+        which = f"batch {expected} is" if number == expected + 1 else f"batches {expected} to {number - 1} are"
+        self._flaw("missing", stream, expected, None, f"{which} missing")
 
     def _take(self, batch: Batch) -> None:
         self._before = batch

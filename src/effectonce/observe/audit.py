@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from effectonce._core.ops import ListCells, ReadCell, WriteCell
+from effectonce._core.ops import ListCells, ReadCell, Together, WriteCell
 from effectonce._core.terms import DAY_S
 from effectonce.effect import running
 from effectonce.errors import ContractViolation, StoreUnavailable
@@ -97,6 +97,7 @@ class Audit:
         self._began = self._clock()
         self.stream = f"{int(self._began * 1000):012x}-{os.urandom(6).hex()}"
         self._number, self._last, self._mark, self._at = 0, 0, START, 0.0
+        self._head = 0  # the revision that it stands at
         self._unwritten: Batch | None = None  # whether the store has it is not known
 
     # ------------------------------------------------------------ writing
@@ -159,22 +160,26 @@ class Audit:
             return f"{self.stream}:{self._last}:{self._mark.hex()}"
 
     def _write(self, *, closed: bool) -> None:
-        """One batch, and how far that comes. The lock is held."""
+        """One batch and how far that comes, in one round trip. The lock is held."""
         batch = self._unwritten or self._next(closed=closed)
-        name = f"{BATCHES}{self.stream}/{batch.number:08d}"
-        value = self._sealed(self._marks.batch(batch), name)
-        self._unwritten = batch
-        stands = self._store.apply(WriteCell(name, 0, value, self._keep_s, listed=True))
-        self._unwritten = None
-        if stands is not None and stands.value != value:
-            self._take_back(batch)  # somebody else writes under our name: this stream is not ours any more
-            self._begin()
-            return
-        self._number, self._last, self._mark, self._at = batch.number + 1, batch.last, batch.mark, batch.at
-        name = HEADS + self.stream
+        name, head_name = f"{BATCHES}{self.stream}/{batch.number:08d}", HEADS + self.stream
         head = Head(self.stream, batch.number, batch.last, batch.mark, batch.at, self._keep_s, batch.closed)
-        value = self._sealed(self._marks.head(head), name)
-        self._store.apply(WriteCell(name, self._store.apply(ReadCell(name)).revision, value, self._keep_s, listed=True))
+        value, head_value = self._sealed(self._marks.batch(batch), name), self._sealed(self._marks.head(head), head_name)
+        self._unwritten = batch
+        writes = (self._cell(name, 0, value), self._cell(head_name, self._head, head_value), ReadCell(head_name))
+        stands, _, now = self._store.apply(Together(writes))
+        self._unwritten, self._head = None, now.revision
+        if now.value != head_value:  # it stood at another revision: an acknowledgement was lost, or it is not ours alone
+            self._store.apply(self._cell(head_name, now.revision, head_value))
+        if stands is None or stands.value == value:
+            self._number, self._last, self._mark, self._at = batch.number + 1, batch.last, batch.mark, batch.at
+        else:  # somebody else writes under our name: this stream is not ours any more
+            ours = [entry for entry in batch.entries() if entry.event != OPENED]
+            self._waiting.extendleft({"event": e.event, "at": e.at} | _said(e) for e in reversed(ours))
+            self._begin()
+
+    def _cell(self, name: str, revision: int, value: bytes) -> WriteCell:
+        return WriteCell(name, revision, value, self._keep_s, listed=True)
 
     def _next(self, *, closed: bool) -> Batch:
         data: list[dict[str, Any]] = []
@@ -188,10 +193,6 @@ class Audit:
         lines = self._marks.lines(self._mark, (Entry(number=n, **entry) for n, entry in enumerate(data, self._last + 1)))
         now = self._clock()
         return Batch(1, self.stream, self._number, self._last + 1, self._mark, now, self._at, self._keep_s, closed, lines)
-
-    def _take_back(self, batch: Batch) -> None:
-        ours = [entry for entry in batch.entries() if entry.event != OPENED]
-        self._waiting.extendleft({"event": e.event, "at": e.at} | _said(e) for e in reversed(ours))
 
     def _heads_there(self, limit: int | None) -> dict[str, tuple[int, bytes, float]]:
         newest = sorted(self._heads(limit).values(), key=lambda head: "" if head is None else head.stream)
