@@ -22,6 +22,7 @@ from effectonce._core.endings import (
     Rejection,
     Replay,
 )
+from effectonce._core.foreign import get
 from effectonce._core.ops import Busy, Doubtful, Early, Expired, Latched, Mismatch, Unavailable
 from effectonce._core.patience import Why
 from effectonce._core.plain import Over
@@ -172,7 +173,7 @@ def suppressed(ending: Ending | Over, attempts: int) -> str:
         case OutOfPatience():
             return "budget" if attempts else ""
         case NothingSent(error) | GaveUp(error) | Over(error) if attempts:
-            if str(getattr(getattr(error, "effectonce_verdict", None), "bucket", "")) == Bucket.CIRCUIT_OPEN:
+            if get(get(error, "effectonce_verdict"), "bucket") is Bucket.CIRCUIT_OPEN:
                 return "breaker"
             why = ending.why
             return why.word if isinstance(why, Why) else "never_retry" if why or isinstance(ending, Over) else ""
