@@ -35,12 +35,16 @@ bench: $(VENV)/.servers $(VENV)/.peers  ## Figures beside the bare floor and the
 	$(BIN)/python bench/middleware.py
 	$(BIN)/python bench/policy.py
 	$(BIN)/python bench/scale.py
+	$(BIN)/python bench/workflows.py
 	$(BIN)/python bench/peers.py
 
 soak: $(VENV)/.servers  ## On each durable store: kill 2,000 processes at every named point, stop 200, kill the server 50 times
 	$(BIN)/python -m tests.crash.soak --kills 2000 --stops 200
 	$(BIN)/python -m tests.crash.soak --kills 2100 --stops 200 --store postgres --store-kills 50
 	$(BIN)/python -m tests.crash.soak --kills 2100 --stops 200 --store redis --store-kills 50
+	for store in sqlite postgres redis; do \
+	  $(BIN)/python -m tests.crash.soak_letters --letters 1000 --store $$store && \
+	  $(BIN)/python -m tests.crash.workflows --runs 1000 --store $$store || exit 1; done
 
 model: $(VENV)/.dev  ## Explore the transition table exhaustively; find the known counterexamples again
 	$(BIN)/python model/run.py

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from effectonce._core.ops import Complete, Fail
-from effectonce._core.records import RULES, TERMINAL, Record, Rule, Scene, State, index, resendable
+from effectonce._core.ops import Attest, Complete, Fail
+from effectonce._core.records import RULES, TERMINAL, Evidence, Record, Rule, Scene, State, index, resendable
 from effectonce._core.transitions import transition
 
 NOW = 1000.0
@@ -27,6 +27,7 @@ ABSENT = 0  # the number of "no record"
 
 STALE = "somebody else than the owner decided the outcome"
 OVERWRITTEN = "a recorded outcome was changed"
+CONTRADICTED = "a record says that it failed, and evidence says that it happened"
 
 
 class Written(NamedTuple):
@@ -117,6 +118,8 @@ def _flaw(before: Record | None, after: Record | None, op: Any) -> str:
         return OVERWRITTEN
     if isinstance(op, Complete | Fail) and not _may_decide(before, op):
         return STALE
+    if isinstance(op, Attest) and before.state is State.FAILED and Evidence(NOW, op.note, op.outcome).is_result:
+        return CONTRADICTED
     return ""
 
 

@@ -199,11 +199,13 @@ class Moves:
         return too_old and not self._in_the_air(world)
 
     def _person(self, world: World) -> Iterator[Step]:
-        """Somebody looks at the downstream itself, and decides what is true."""
+        """Somebody looks at the downstream itself, and decides what is true; or discards what was never sent, and looks at nothing."""
         decisions: list[Any] = [Rearm("key", "ann", "asked the bank")]
+        record = self.ledger.records[world.record]
+        never_sent = record is not None and record.state is State.CLAIMED and record.sends == 0
         if world.effects > 0:
             decisions.append(Confirm("key", _encode(1), "ann", "asked the bank"))
-        elif not self._in_the_air(world):
+        if never_sent or (world.effects == 0 and not self._in_the_air(world)):
             decisions.append(Refute("key", b"no", "ann", "asked the bank"))
         for op in decisions:
             after = self._written(world, self.ledger.op_number(op))

@@ -22,6 +22,7 @@ LAYERS = (
     ("observe", "_watch"),
     ("_tool",),
     ("_registry", "_run", "_workflow"),
+    ("_desk", "_letter_file", "_letter_import", "_letters", "_reconciler", "_redriving", "dead_letters"),
     ("workflows",),
     ("guard",),
     ("__init__",),

@@ -10,6 +10,7 @@ from effectonce._core.keys import Explanation, Stable, content_key
 from effectonce._core.ops import CannotTell, Found, NotFound, Swept
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
+from effectonce._desk import Reconciled
 from effectonce._permit import CircuitStats, Permit
 from effectonce._tool import Tool
 from effectonce._turns import TurnBudget
@@ -36,7 +37,7 @@ from effectonce.errors import (
     StepFailed,
     StoreUnavailable,
 )
-from effectonce.guard import Guard, Reconciled
+from effectonce.guard import Guard
 from effectonce.health import Health
 from effectonce.outcome import Outcome
 from effectonce.policy import Breaker, Budget, Contract, Downstream, Retry, TimeWindow

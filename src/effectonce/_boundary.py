@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from msgspec import Struct
 
-from effectonce._core.keys import InRun, Part, UnstableKey, check_stable
+from effectonce._core.keys import Part, UnstableKey, check_stable
 from effectonce.effect import INSIDE, EffectRef
 from effectonce.errors import ContractViolation
 
@@ -35,7 +35,6 @@ class Boundary(Struct, frozen=True, kw_only=True, eq=False):
     scope: str = ""
     step: str | None = None
     stream: tuple[str, int] | None = None
-    run: InRun | None = None
     latch: bool = True
     permissions: frozenset[str] = frozenset()
     delivered: tuple[Delivered, ...] = ()

@@ -1,7 +1,8 @@
 """Runs of workflows: what the function gets, and how its steps are performed in both colours.
 
-The end of a step that may be repeated waits for the claim of the next one, and both are written at once: one commit per step. A crash in
-between repeats that step, which its contract allows. All others are written down as soon as they are known.
+A step that may be repeated is claimed when its end is known, and both are written at once: one commit per step. A crash before that repeats
+the step, which its contract allows. Only who is the first to have the run may do so: nobody can have done the step before. All other steps
+are claimed before they are done, like any effect.
 """
 
 from __future__ import annotations
@@ -14,29 +15,28 @@ from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-import msgspec
 from msgspec import Struct
 
-from effectonce._boundary import Boundary, here
 from effectonce._core.endings import Ending
-from effectonce._core.keys import InRun, run_key
+from effectonce._core.keys import run_key
 from effectonce._core.ops import (
     Applied,
+    Ask,
     Claim,
-    Complete,
-    Fail,
     Find,
     Held,
     Invoke,
+    Keep,
     Mismatch,
     Op,
     Renew,
+    Sleep,
     Together,
     Unavailable,
-    Unsend,
 )
 from effectonce._core.records import Record, State
 from effectonce._core.steps import Cancellation, cancellation, label
+from effectonce._core.terms import Capability
 from effectonce._drive import AsyncPerforming, Prepared, adrive, drive
 from effectonce.effect import EffectRef
 from effectonce.errors import Cancelled, CodeChanged, ContractViolation, LeaseLost, StepFailed
@@ -62,7 +62,6 @@ class Planned(Struct, frozen=True):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     function: Callable[..., Any] | None  # of a plain function, the very one; its tool is shared by all of the same code
-    rides: bool  # its end may wait for the next step
 
 
 class Run:
@@ -74,7 +73,6 @@ class Run:
         self._scope = f"{prepared.ref.tool} {prepared.ref.reference}"
         self._lock = threading.Lock()
         self._count, self._undo = 0, list[Planned]()
-        self._riders: list[Complete] = []
         self._epoch = 0
         self._stopped: BaseException | None = None
         self._cancelled: Cancellation | None = None
@@ -143,8 +141,7 @@ class Run:
             raise ContractViolation(f"step {position} of {self._ref} has no name. Nothing was sent.")
         guarded = getattr(function, "__effectonce_tool__", None)
         tool = guarded or self._workflow.plain(name, function, asks=asks)
-        rides = tool.terms.resend_s == inf and not asks
-        return Planned(position, name, tool, args, kwargs, None if guarded else function, rides)
+        return Planned(position, name, tool, args, kwargs, None if guarded else function)
 
     def do(self, step: Planned) -> Any:
         """One step, in the colour of its function."""
@@ -157,7 +154,10 @@ class Run:
         prepared = self._prepare(step)
         if self._ends_at(step):
             self._end_here(self._store.apply(Find(prepared.request.key)))
-        perform = Riding(self, step.tool.performing(step.tool.setup, prepared), rides=step.rides)
+        late = self._may_claim_late(step.tool)
+        perform = step.tool.performing(self._workflow.without_heart(step.tool) if late else step.tool.setup, prepared)
+        if late:
+            perform = ClaimingLate(perform, self._lost)
         try:
             ending = drive(step.tool.flow(prepared), perform)
             found = self._store.apply(Find(prepared.request.key)) if isinstance(ending, Mismatch) else None
@@ -172,7 +172,9 @@ class Run:
         prepared = self._prepare(step)
         if self._ends_at(step):
             self._end_here(await self._store.aapply(Find(prepared.request.key)))
-        perform = AsyncRiding(self, step.tool.aperforming(step.tool.setup, prepared), rides=step.rides)
+        perform = step.tool.aperforming(step.tool.setup, prepared)
+        if self._may_claim_late(step.tool):
+            perform = AsyncClaimingLate(perform, self._lost)
         try:
             ending = await adrive(step.tool.flow(prepared), perform)
             found = await self._store.aapply(Find(prepared.request.key)) if isinstance(ending, Mismatch) else None
@@ -180,23 +182,25 @@ class Run:
         except Exception as error:  # noqa: BLE001  # as above
             raise self._stop(error)  # noqa: B904
 
+    def _may_claim_late(self, tool: GuardedTool) -> bool:
+        terms = tool.terms
+        return self._epoch == 1 and terms.resend_s == inf and terms.downstream is not Capability.TRANSACTION and not terms.steps
+
     def _prepare(self, step: Planned) -> Prepared:
         """The step as an effect: keyed by its position, kept for as long as the run is."""
-        boundary = Boundary(
-            tenant=self._ref.tenant,
-            scope=self._scope,
-            step=label(step.position, step.name),
-            run=InRun(self._ref.key, step.position),
-            permissions=self._workflow.permissions,
-        )
-        outside = here.set(boundary)
-        try:
-            prepared = step.tool.prepare(step.args, step.kwargs)
-        finally:
-            here.reset(outside)
-        terms = self._workflow.terms_of(step.tool)
-        args = prepared.args if step.function is None else (step.function, *prepared.args)
-        return Prepared(msgspec.structs.replace(prepared.request, terms=terms), prepared.ref, args, prepared.kwargs)
+        tool, ref = step.tool, self._ref
+        permission = tool.contract.permission
+        if permission is not None and permission not in self._workflow.permissions:
+            raise ContractViolation(
+                f"{tool.contract.name} needs the permission {permission!r}, which {ref} does not have. Nothing was sent. "
+                f"Give it: @guard.workflow(permissions=[{permission!r}])."
+            )
+        key = run_key(ref.key, step.position, tool.house.secret)
+        place = EffectRef(tool.contract.name, key, ref.tenant, self._scope, label(step.position, step.name))
+        prepared = tool.prepare_step(place, self._workflow.terms_of(tool), step.args, step.kwargs)
+        if step.function is None:
+            return prepared
+        return Prepared(prepared.request, place, (step.function, *step.args), step.kwargs)
 
     def _value(self, step: Planned, prepared: Prepared, ending: Ending, found: Record | None) -> Any:
         if found is not None:
@@ -244,7 +248,7 @@ class Run:
 
     # ------------------------------------------------------------ owning it
 
-    def _begin(self, op: Invoke) -> None:
+    def begin(self, op: Invoke) -> None:
         """The run is ours: from now on it is asked now and then whether it still is, and at once if somebody had it before."""
         lease_s = self._workflow.tool.contract.lease_s
         self._epoch, self._renewal = op.epoch, Renew(op.key, op.token, op.epoch, lease_s)
@@ -263,42 +267,6 @@ class Run:
 
     def _lost(self) -> LeaseLost:
         return LeaseLost(f"{self._ref} is run by somebody else by now. This run does nothing more.", effect=self._ref)
-
-    # ------------------------------------------------------------ ends that wait for the next write
-
-    def on_its_way(self, op: Op[Any], *, rides: bool) -> Op[Any] | Applied:
-        """What to write instead of *op*: together with all that waits; or nothing, if it may wait itself.
-
-        Until an end is written, its step counts as running, and is done again after a crash.
-        """
-        if type(op) is Invoke:
-            if op.key == self._ref.key:
-                self._begin(op)
-            return op
-        if rides and type(op) is Complete:
-            with self._lock:
-                self._riders.append(op)
-            return Applied(op.epoch)
-        if not self._riders:
-            return op
-        with self._lock:
-            riders, self._riders = self._riders, []
-        return Together((*riders, op)) if riders else op
-
-    def landed(self, together: Together, replies: Any) -> tuple[Any, Unsend | None]:
-        """The reply to the write that took others along; and what has to be taken back, if one of them was refused."""
-        *riders, op = together.ops
-        if isinstance(replies, Unavailable):
-            with self._lock:
-                self._riders = [*riders, *self._riders]  # type: ignore[list-item]
-            return replies, None
-        *ended, reply = replies
-        if all(isinstance(each, Applied) for each in ended):
-            return reply, None
-        self._stop(self._lost())
-        if isinstance(op, Claim) and isinstance(reply, Held) and reply.dispatched:
-            return reply, Unsend(op.key, op.token, reply.epoch, reply.sends, 0)
-        return reply, None
 
     # ------------------------------------------------------------ the end
 
@@ -321,54 +289,67 @@ class Run:
             yield self._undo.pop()
 
 
-_TAKES_ALONG = frozenset({Claim, Complete, Fail, Renew})
-_CONCERNED = _TAKES_ALONG | {Invoke}
+_ANYWAY = frozenset({Invoke, Ask, Sleep, Keep})  # these are not the store's
 
 
-class Riding:
-    """Performs the ops of a step or of the run itself, sync: what may wait waits, and what is written takes it along."""
+class _Late:
+    """A claim that was not made yet: whoever asks is told that it holds, and the first write takes it along."""
 
-    __slots__ = ("_perform", "_rides", "_run")
+    __slots__ = ("claim", "lost")
 
-    def __init__(self, run: Run, perform: Callable[[Op[Any]], Any], *, rides: bool = False) -> None:
-        self._run, self._perform, self._rides = run, perform, rides
+    def __init__(self, lost: Callable[[], Exception]) -> None:
+        self.lost = lost
+        self.claim: Claim | None = None
 
-    def __call__(self, op: Op[Any]) -> Any:
-        if type(op) not in _CONCERNED:
-            return self._perform(op)
-        together = self._run.on_its_way(op, rides=self._rides)
-        if not isinstance(together, Together):
-            return together if isinstance(together, Applied) else self._perform(together)
-        reply, take_back = self._run.landed(together, self._perform(together))
-        if take_back is not None:
-            self._perform(take_back)
-        self._run.refuse_when_stopped()
+    def instead(self, op: Op[Any]) -> Op[Any] | Held:
+        """What to perform instead of *op*; or the reply, if there is nothing to perform yet."""
+        if type(op) is Claim and self.claim is None:
+            self.claim = op
+            return Held(1, 1, dispatched=True)
+        if self.claim is None or type(op) in _ANYWAY:
+            return op
+        return Together((self.claim, op))
+
+    def reply(self, done: Op[Any], replies: Any) -> Any:
+        """The reply to what was asked, once its claim is written."""
+        if not isinstance(done, Together) or isinstance(replies, Unavailable):
+            return replies
+        self.claim, (claimed, reply) = None, replies
+        if not (
+            isinstance(claimed, Held) or isinstance(reply, Applied)
+        ):  # the latter: both were written before, and nobody was told
+            raise self.lost()  # somebody else has done it meanwhile, or is about to
         return reply
 
 
-class AsyncRiding:
+class ClaimingLate:
+    """Performs the ops of a step that may be repeated, sync: its claim is written together with its end."""
+
+    __slots__ = ("_late", "_perform")
+
+    def __init__(self, perform: Callable[[Op[Any]], Any], lost: Callable[[], Exception]) -> None:
+        self._perform, self._late = perform, _Late(lost)
+
+    def __call__(self, op: Op[Any]) -> Any:
+        instead = self._late.instead(op)
+        return instead if isinstance(instead, Held) else self._late.reply(instead, self._perform(instead))
+
+
+class AsyncClaimingLate:
     """The same in the other colour."""
 
-    __slots__ = ("_perform", "_rides", "_run")
+    __slots__ = ("_late", "_perform")
 
-    def __init__(self, run: Run, perform: AsyncPerforming, *, rides: bool = False) -> None:
-        self._run, self._perform, self._rides = run, perform, rides
+    def __init__(self, perform: AsyncPerforming, lost: Callable[[], Exception]) -> None:
+        self._perform, self._late = perform, _Late(lost)
 
     @property
     def cancelled(self) -> asyncio.CancelledError | None:
         return self._perform.cancelled
 
     async def __call__(self, op: Op[Any], /) -> Any:
-        if type(op) not in _CONCERNED:
-            return await self._perform(op)
-        together = self._run.on_its_way(op, rides=self._rides)
-        if not isinstance(together, Together):
-            return together if isinstance(together, Applied) else await self._perform(together)
-        reply, take_back = self._run.landed(together, await self._perform(together))
-        if take_back is not None:
-            await self._perform(take_back)
-        self._run.refuse_when_stopped()
-        return reply
+        instead = self._late.instead(op)
+        return instead if isinstance(instead, Held) else self._late.reply(instead, await self._perform(instead))
 
 
 def _first_error_or_all(done: Sequence[Any], value: Callable[[Any], Any]) -> list[Any]:

@@ -28,7 +28,6 @@ from effectonce._core.keys import (
     ByContent,
     ByName,
     Explanation,
-    InRun,
     InSequence,
     Part,
     Place,
@@ -40,7 +39,7 @@ from effectonce._core.keys import (
 from effectonce._core.ops import Complete, Fail, Flow, Op, Recorded, Request
 from effectonce._core.patience import Env
 from effectonce._core.records import Record, State
-from effectonce._core.terms import Capability, Kind
+from effectonce._core.terms import Capability, Kind, Terms
 from effectonce._drive import AsyncPerformer, AsyncPerforming, Heart, Performer, Prepared, Setup, adrive, drive
 from effectonce._signature import ToolSignature, is_async
 from effectonce._turns import step_of, turn_here
@@ -228,6 +227,18 @@ class GuardedTool:
             self._remember(asked, (request, ref))
         return Prepared(request, ref, args, kwargs)
 
+    def prepare_step(self, place: EffectRef, terms: Terms, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Prepared:
+        """The same for a step whose place is known: its key does not depend on the arguments, its fingerprint does."""
+        arguments = self.signature.bind(args, kwargs)
+        self.signature.validate(arguments)
+        self._refuse_inside_a_transaction()
+        try:
+            matched = canonical({name: arguments[name] for name in self.signature.matched})
+        except NotCanonical as error:
+            raise ContractViolation(f"{self.contract.name}: {error}. Nothing was sent.") from None
+        asked, stored = fingerprint(self._prefix + matched, self.house.secret), self.signature.encode(arguments)
+        return Prepared(Request(place.key, asked, terms, place.tenant, place.scope, place.step, stored), place, args, kwargs)
+
     def _remember(self, asked: tuple[Boundary, bytes], known: tuple[Request, EffectRef]) -> None:
         if len(self._asked) >= ASKED_MAX:
             self._asked.clear()
@@ -268,8 +279,6 @@ class GuardedTool:
             case AtStep() | AtOrdinal():
                 scope, step = boundary.scope, boundary.step or ""
                 latch = latch_key(tenant, scope, boundary.step, secret) if boundary.latch else ""
-            case InRun():
-                scope, step = boundary.scope, boundary.step or ""
             case InSequence(stream, number):
                 scope, step = stream, str(number)
                 after = effect_key(tenant, "", tool, b"", InSequence(stream, number - 1), secret) if number > 1 else ""
@@ -290,8 +299,6 @@ class GuardedTool:
         )
 
     def _place(self, boundary: Boundary, intent: bytes, key: tuple[Part, ...] | None) -> Place:
-        if boundary.run is not None:
-            return boundary.run
         if key is not None:
             return ByName(stable(key, f"the key of {self.contract.name}"))
         if self.contract.dedup is not None or (self.terms.steps and boundary.scope == ""):

@@ -103,18 +103,15 @@ _RESOLUTIONS = {Confirm: "happened", Refute: "not_happened", Rearm: "retried"}
 
 def settled(watch: Watch, op: Confirm | Refute | Rearm, before: Record) -> None:
     """A person has spoken."""
-    request, terms = before.request, before.request.terms
-    tell(
-        watch,
-        name="settled",
-        tool=terms.tool,
-        kind=str(terms.kind),
-        effect=EffectRef(terms.tool, request.key, request.tenant, request.scope, request.step),
-        outcome=_RESOLUTIONS[type(op)],
-        by=op.by,
-        reason=op.reason,
-        age_s=max(0.0, time.time() - before.decided_at) if before.decided_at else None,
-    )
+    age_s = max(0.0, time.time() - before.decided_at) if before.decided_at else None
+    told_of(watch, "settled", before, outcome=_RESOLUTIONS[type(op)], by=op.by, reason=op.reason, age_s=age_s)
+
+
+def told_of(watch: Watch, name: str, record: Record, **data: Any) -> None:
+    """Tell what somebody did with the effect of a record."""
+    request, terms = record.request, record.request.terms
+    effect = EffectRef(terms.tool, request.key, request.tenant, request.scope, request.step)
+    tell(watch, name=name, tool=terms.tool, kind=str(terms.kind), effect=effect, **data)
 
 
 def tidied(watch: Watch, swept: Swept) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from math import inf
 from types import TracebackType
@@ -14,12 +15,12 @@ from typing import Any, Self
 import msgspec
 
 from effectonce._core.endings import Ending
-from effectonce._core.ops import Flow, Op
+from effectonce._core.ops import Flow, Invoke, Op
 from effectonce._core.records import Record
 from effectonce._core.steps import WorkflowCall
 from effectonce._core.terms import Kind, Terms
 from effectonce._drive import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive, drive
-from effectonce._run import AsyncRiding, Riding, Run
+from effectonce._run import Run
 from effectonce._signature import is_async
 from effectonce._tool import GuardedTool, House
 from effectonce.effect import current_effect
@@ -56,16 +57,24 @@ class Workflow:
         self.tool.performing, self.tool.aperforming = self._performing, self._aperforming
         self._plain: dict[Any, GuardedTool] = {}
         self._terms: dict[int, tuple[GuardedTool, Terms]] = {}
+        self._setups: dict[int, tuple[Setup, Setup]] = {}
 
     # ------------------------------------------------------------ one run
 
     def _performing(self, setup: Setup, prepared: Prepared) -> Callable[[Op[Any]], Any]:
         run = Run(self, prepared)
-        return Riding(run, Performer(setup, msgspec.structs.replace(prepared, args=(run, *prepared.args))))
+        perform = Performer(setup, msgspec.structs.replace(prepared, args=(run, *prepared.args)))
+
+        def performing(op: Op[Any]) -> Any:
+            if type(op) is Invoke:
+                run.begin(op)
+            return perform(op)
+
+        return performing
 
     def _aperforming(self, setup: Setup, prepared: Prepared) -> AsyncPerforming:
         run = Run(self, prepared)
-        return AsyncRiding(run, AsyncPerformer(setup, msgspec.structs.replace(prepared, args=(run, *prepared.args))))
+        return _AsyncRun(run, AsyncPerformer(setup, msgspec.structs.replace(prepared, args=(run, *prepared.args))))
 
     def _body(self, run: Run, *args: Any, **kwargs: Any) -> Any:
         self._refuse_endless(run)
@@ -157,6 +166,13 @@ class Workflow:
             known = self._terms[id(tool)] = (tool, terms)
         return known[1]
 
+    def without_heart(self, tool: GuardedTool) -> Setup:
+        """How a step is run that has no record while it runs: there is nothing to keep alive."""
+        known = self._setups.get(id(tool.setup))
+        if known is None or known[0] is not tool.setup:
+            known = self._setups[id(tool.setup)] = (tool.setup, msgspec.structs.replace(tool.setup, heart=_NoHeart()))
+        return known[1]
+
     def plain(self, name: str, function: Callable[..., Any], *, asks: bool) -> GuardedTool:
         """The tool of a function that is none. One for all functions of the same code: closures are made anew in every run."""
         code = (name, asks, getattr(function, "__code__", None))
@@ -183,6 +199,30 @@ class Workflow:
         )
         call = _acall if is_async(function) else _call
         return GuardedTool(self.tool.house, contract, _called_like(call, function), ())
+
+
+class _NoHeart:
+    """Where there is nothing to keep alive."""
+
+    def start(self, _: Any) -> None: ...
+
+    def stop(self, _: Any) -> None: ...
+
+
+class _AsyncRun:
+    """Performs the ops of a run."""
+
+    def __init__(self, run: Run, perform: AsyncPerformer) -> None:
+        self._run, self._perform = run, perform
+
+    @property
+    def cancelled(self) -> asyncio.CancelledError | None:
+        return self._perform.cancelled
+
+    def __call__(self, op: Op[Any], /) -> Awaitable[Any]:
+        if type(op) is Invoke:
+            self._run.begin(op)
+        return self._perform(op)
 
 
 class _Failures:

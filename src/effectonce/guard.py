@@ -14,23 +14,22 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 
 import msgspec
-from msgspec import Struct
 
 from effectonce._boundary import Boundary, Delivered, Within, named, place, stable
 from effectonce._cache import ReplayCache
 from effectonce._core.classify import Rules, as_rules
-from effectonce._core.codec import NotReadable, encode, encode_error
 from effectonce._core.keys import Part, Stable
-from effectonce._core.ops import Applied, Browse, Confirm, Find, Rearm, Refused, Refute, Sweep, Swept, Tally, WriteReply
+from effectonce._core.ops import Find, Sweep, Swept, Tally
 from effectonce._core.patience import Env
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
+from effectonce._desk import Desk, Doubts, Reconciled
 from effectonce._drive import Heart
 from effectonce._registry import register
 from effectonce._sweeper import Sweeper
 from effectonce._tool import GuardedTool, House, Tool, not_kept, wrap
 from effectonce._turns import TurnBudget
-from effectonce._watch import Observer, Watch, settled, tidied
+from effectonce._watch import Observer, Watch, tidied
 from effectonce.circuit import Circuit
 from effectonce.errors import ContractViolation, Rejected
 from effectonce.health import Health, examine
@@ -43,8 +42,10 @@ from effectonce.stores._sealed import Sealed
 from effectonce.stores.base import Finding
 
 if TYPE_CHECKING:
+    from effectonce._reconciler import Reconciler
     from effectonce._run import Run
     from effectonce._spool import Spool
+    from effectonce.dead_letters import DeadLetters
     from effectonce.workflows import WorkflowOptions, Workflows
 
 P = ParamSpec("P")
@@ -52,14 +53,6 @@ LOG = logging.getLogger("effectonce")
 _NOTHING: frozenset[str] = frozenset()
 _REMEMBERED = frozenset({str, int, type(None)})  # exactly these: True is 1 to a dict, and not to a key
 R = TypeVar("R")
-
-
-class Reconciled(Struct, frozen=True):
-    """What a round of asking probes came to."""
-
-    settled: int
-    in_doubt: int  # asked, and still unknown
-    skipped: int  # no probe of this colour is registered here
 
 
 class Guard:
@@ -97,6 +90,7 @@ class Guard:
             watch=Watch(),
         )
         self._tools: dict[str, GuardedTool] = {}
+        self._desk = Desk(self.store, self._tools, self._house.watch)
         for observer in observers:
             self.observe(observer)
 
@@ -324,9 +318,11 @@ class Guard:
         """The record of one effect."""
         return self.store.apply(Find(key))
 
-    def in_doubt(self, *, limit: int = 100, tenant: str | None = None) -> tuple[Record, ...]:
+    def in_doubt(
+        self, *, limit: int = 100, tenant: str | None = None, tool: str | None = None, older_than_s: float = 0.0
+    ) -> tuple[Record, ...]:
         """Effects whose outcome nobody knows, oldest first."""
-        return self.store.apply(Browse(State.IN_DOUBT, tenant, limit=limit))
+        return self._desk.in_doubt(Doubts(tenant=tenant, tool=tool, older_than_s=older_than_s), limit)
 
     def counts(self) -> dict[State, int]:
         """How many effects there are in each state."""
@@ -334,56 +330,46 @@ class Guard:
 
     def confirm(self, key: str, *, result: Any, by: str, reason: str) -> None:
         """It happened: *result* is what every later call gets."""
-        self._settle(Confirm(key, encode(result), *_who(by, reason)))
+        self._desk.confirm(key, result, by, reason)
 
     def refute(self, key: str, *, by: str, reason: str) -> None:
         """It did not happen: every later call gets that as a failure. Use a new step to do it after all."""
-        by, reason = _who(by, reason)
-        self._settle(Refute(key, encode_error(_DidNotHappen(reason)), by, reason))
+        self._desk.refute(key, by, reason)
 
     def retry(self, key: str, *, by: str, reason: str) -> None:
         """The next call sends the same request again under the same key. Only where the downstream still honours it."""
-        self._settle(Rearm(key, *_who(by, reason)))
+        self._desk.retry(key, by, reason)
 
-    def _settle(self, op: Confirm | Refute | Rearm) -> None:
-        watch = self._house.watch
-        record = self.find(op.key) if watch.observers else None
-        reply: WriteReply = self.store.apply(op)
-        if isinstance(reply, Applied):
-            if record is not None:
-                settled(watch, op, record)
-            return
-        state = reply.state if isinstance(reply, Refused) else None
-        if isinstance(op, Rearm) and state is State.IN_DOUBT:
-            raise ContractViolation("its downstream does not honour the key (any more): sending it again could do it twice")
-        raise ContractViolation(f"there is nothing to settle: the effect is {state or 'unknown to this store'}")
+    def reconcile(
+        self, *, key: str | None = None, limit: int = 100, tool: str | None = None, older_than_s: float = 0.0
+    ) -> Reconciled:
+        """Ask the probes of sync tools about effects in doubt, or about the one of *key*. Nothing is sent again."""
+        return self._desk.reconcile(Doubts(tool=tool, older_than_s=older_than_s), limit, key)
 
-    def reconcile(self, *, limit: int = 100) -> Reconciled:
-        """Ask the probes of sync tools about effects in doubt. Nothing is sent again."""
-        return _count(
-            [self._reconcilable(record, is_async=False) and self._asked(record) for record in self.in_doubt(limit=limit)]
-        )
+    async def areconcile(
+        self, *, key: str | None = None, limit: int = 100, tool: str | None = None, older_than_s: float = 0.0
+    ) -> Reconciled:
+        """Ask the probes of async tools about effects in doubt, or about the one of *key*. Nothing is sent again."""
+        return await self._desk.areconcile(Doubts(tool=tool, older_than_s=older_than_s), limit, key)
 
-    async def areconcile(self, *, limit: int = 100) -> Reconciled:
-        """Ask the probes of async tools about effects in doubt. Nothing is sent again."""
-        records = await self.store.aapply(Browse(State.IN_DOUBT, limit=limit))
-        return _count([self._reconcilable(record, is_async=True) and await self._aasked(record) for record in records])
+    def reconciler(
+        self, *, every_s: float = 60.0, per_s: float = 5.0, at_least_every_s: float = 86_400.0, tool: str | None = None
+    ) -> Reconciler:
+        """The same in the background: `with guard.reconciler():`, or `.start()` and `.stop()`; `await .run()` for async tools.
 
-    def _reconcilable(self, record: Record, *, is_async: bool) -> bool:
-        tool = self._tools.get(record.request.terms.tool)
-        return tool is not None and tool.is_async is is_async and tool.probe_function is not None
+        It asks at most *per_s* probes a second. An effect that cannot be told is asked again after *every_s*, then after twice as long
+        each time, and never less often than *at_least_every_s*.
+        """
+        from effectonce._reconciler import Reconciler
 
-    def _asked(self, record: Record) -> Outcome[Any] | None:
-        try:
-            return self._tools[record.request.terms.tool].reconcile(record)
-        except NotReadable:
-            return None
+        return Reconciler(self._desk, Doubts(tool=tool), every_s=every_s, per_s=per_s, at_least_every_s=at_least_every_s)
 
-    async def _aasked(self, record: Record) -> Outcome[Any] | None:
-        try:
-            return await self._tools[record.request.terms.tool].areconcile(record)
-        except NotReadable:
-            return None
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """What gave up or cannot go on: list it, redrive it under the same key, discard it, carry it to another store."""
+        from effectonce.dead_letters import DeadLetters
+
+        return DeadLetters(self.store, self._tools, self._house.watch)
 
     def sweep(self, *, limit: int = 100) -> Swept:
         """One bounded round of tidying: abandoned effects go in doubt, outcomes past their window become tombstones."""
@@ -459,23 +445,6 @@ def _sealed(store: Store, keyring: Keyring | None, secret: bytes) -> Store:
             "Give the guard both, Guard(..., keyring=..., secret=...), and keep the secret: keys that are made with another one differ."
         )
     return Sealed(store, keyring)
-
-
-class _DidNotHappen(Exception):  # a statement by a person, stored under this name
-    """A person found out that the effect did not happen."""
-
-
-def _who(by: str, reason: str) -> tuple[str, str]:
-    if not by.strip() or not reason.strip():
-        raise ContractViolation("settling needs a name (by=) and a reason (reason=): somebody will ask")
-    return by, reason
-
-
-def _count(answers: Iterable[Outcome[Any] | bool | None]) -> Reconciled:
-    answers = list(answers)
-    settled = sum(isinstance(answer, Outcome) and answer.status != "in_doubt" for answer in answers)
-    skipped = sum(answer is False or answer is None for answer in answers)
-    return Reconciled(settled, len(answers) - settled - skipped, skipped)
 
 
 class _Tokens:

@@ -25,6 +25,7 @@ from effectonce._core.ops import Attest, Browse, Find, ReadCell, Together
 from effectonce._core.records import TERMINAL, Record, State
 from effectonce._core.steps import CANCEL, Cancellation, cancellation
 from effectonce._core.terms import DAY_S, Kind
+from effectonce._desk import who
 from effectonce._run import UNDO, Run
 from effectonce._tool import GuardedTool, House, Tool, wrap
 from effectonce._workflow import Workflow
@@ -238,8 +239,7 @@ class Workflows:
 
     def cancel(self, key: str, *, by: str, reason: str) -> None:
         """Let this run end: whoever runs it, or resumes it, does no new step and compensates what was done."""
-        if not by.strip() or not reason.strip():
-            raise ContractViolation("cancelling needs a name (by=) and a reason (reason=): somebody will ask")
+        by, reason = who(by, reason)
         if self._run(key).state is not State.CLAIMED:
             raise ContractViolation(f"{key} has ended already: there is nothing to cancel.")
         self._store.apply(Attest(key, CANCEL, Cancellation(by, reason).written()))

@@ -146,3 +146,20 @@ def test_the_benchmark_of_the_middleware_leaves_out_peers_that_are_not_installed
     }
     assert all(row["ours"] > 0 and row["floor"] > 0 for row in told["rows"])
     assert told["notes"]["left out, not installed"] == "idemkit, asgi-idempotency-header"
+
+
+@pytest.mark.timeout(600)
+def test_the_benchmark_of_workflows_leaves_out_peers_that_are_not_installed_and_says_so(tmp_path):
+    run = subprocess.run(
+        [sys.executable, BENCH / "workflows.py", "--quick", "--json"], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+
+    assert run.returncode == 0, run.stderr
+    told = json.loads(run.stdout)
+    ours = {row["what"] for row in told["rows"] if "beside DBOS" not in row["what"] and "beside LangGraph" not in row["what"]}
+    assert ours == {
+        f"{store}: {what}"
+        for store in ("sqlite", "postgres")
+        for what in ("a step, beside one insert", "a step that may not repeat, beside one insert", "resume 20 open runs")
+    }
+    assert told["notes"]["peers"] or told["notes"]["left out, not installed"]

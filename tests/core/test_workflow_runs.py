@@ -16,6 +16,7 @@ from effectonce._core.records import State
 from effectonce.errors import Cancelled, LeaseLost, StepFailed
 from effectonce.stores.memory import MemoryStore
 from effectonce.workflows import Resumed, Run
+from tests.core.helpers import QUICK
 from tests.core.workflows import Flaky, Ledger, elsewhere, job, key_of, noting, refusing, registered, stopped_after
 
 
@@ -96,25 +97,23 @@ def test_the_end_of_a_run_that_was_lost_changes_nothing(store, clock, ledger, en
     assert Guard(store).workflow(swift)(1) == "the other's"
 
 
-def test_a_repeatable_step_that_somebody_else_took_over_stops_the_run_before_the_next_one(store, clock, ledger):
+def test_a_repeatable_step_that_somebody_else_has_done_meanwhile_stops_the_run(store, clock, ledger):
     guard, other = Guard(store, cache=0), Guard(store, cache=0)
 
     @job
-    def swift(run: Run, n: int) -> str:
-        run.step("note", noting(other, ledger), 1)
-        return "the other's"
+    def swift(run: Run, n: int) -> int:
+        return run.step("note", noting(other, ledger), 1)
 
     @job
-    def stalled(run: Run, n: int) -> str:
-        run.step("note", noting(guard, ledger), 1)  # its end waits for the next step
+    def stalled(run: Run, n: int) -> int:
         clock.advance(31)
-        assert elsewhere(other.workflow(swift), 1) == "the other's"
-        return run.step("second", ledger.do, "second")
+        assert elsewhere(other.workflow(swift), 1) == 1
+        return run.step("note", noting(guard, ledger), 1) + run.step("second", ledger.do, 2)
 
     with pytest.raises(LeaseLost):
         guard.workflow(stalled)(1)
-    assert ledger.done == [1, 1]
-    assert guard.counts() == {State.COMPLETED: 2, State.CLAIMED: 1}  # what was claimed for the second step was taken back
+    assert ledger.done == [1, 1]  # it may be repeated, and was
+    assert guard.counts() == {State.COMPLETED: 2}
 
 
 # ---------------------------------------------------------------- what a step costs
@@ -136,36 +135,63 @@ def shape(op):
     return tuple(map(shape, op.ops)) if isinstance(op, Together) else type(op).__name__
 
 
-def test_the_end_of_a_repeatable_step_goes_out_with_the_claim_of_the_next(ledger):
+def test_a_step_that_may_be_repeated_is_written_once_and_at_once(ledger):
     store = Counting()
     guard = Guard(store, cache=0)
     note = noting(guard, ledger)
 
     @guard.workflow
     def three(run: Run, n: int) -> int:
-        return sum(run.step("note", note, k) for k in range(3))
+        return run.ask("look", lambda: 0) + run.step("note", note, 1) + run.step("note", note, 2)
 
     assert three(1) == 3
-    assert [shape(op) for op in store.asked] == [
-        "Claim",
-        "Claim",
-        ("Complete", "Claim"),
-        ("Complete", "Claim"),
-        ("Complete", "Complete"),
-    ]
+    assert [shape(op) for op in store.asked] == ["Claim", *[("Claim", "Complete")] * 3, "Complete"]
 
 
-def test_the_end_of_any_other_step_is_written_at_once(ledger):
+def test_any_other_step_is_claimed_before_it_is_done(ledger):
     store = Counting()
     guard = Guard(store, cache=0)
 
     @guard.workflow
     def two(run: Run, n: int) -> None:
         run.step("pay", ledger.do, 1)
-        run.ask("look", lambda: 1)
+        run.step("pay", ledger.do, 2)
 
     two(1)
-    assert [shape(op) for op in store.asked] == ["Claim", "Claim", "Complete", "Claim", "Complete", "Complete"]
+    assert [shape(op) for op in store.asked] == ["Claim", *["Claim", "Complete"] * 2, "Complete"]
+
+
+def test_who_goes_on_with_a_run_claims_every_step_before_it_is_done(ledger):
+    store, stop = Counting(), [KeyError()]
+    guard = Guard(store, cache=0)
+    note = noting(guard, ledger)
+
+    @guard.workflow
+    def one(run: Run, n: int) -> int:
+        if stop:
+            raise stop.pop()
+        return run.step("note", note, 1)
+
+    with pytest.raises(KeyError):
+        one(1)
+    store.asked.clear()
+    assert one(1) == 1
+    assert [shape(op) for op in store.asked] == ["Claim", ("Renew", "Find"), "Claim", "Complete", "Find", "Complete"]
+
+
+def test_a_repeatable_step_that_fails_at_first_is_claimed_then(guard, ledger):
+    flaky = Flaky(ledger, 2, ConnectionError("reset"))
+
+    @guard.tool(kind="idempotent_write", retry=QUICK)
+    def note(what: str) -> str:
+        return flaky(what)
+
+    @guard.workflow
+    def one(run: Run, n: int) -> str:
+        return run.step("note", note, "noted")
+
+    assert one(1) == "noted"
+    assert guard.workflows.summary(key_of(guard, "completed")).steps[0].sends == 3
 
 
 class Away(MemoryStore):
@@ -425,3 +451,25 @@ def test_any_callable_may_be_a_step(guard, ledger):
         ]
 
     assert order(1) == ["p", "f", 3]
+
+
+def test_a_run_that_waits_is_a_dead_letter_and_redriving_it_is_resuming_it(guard, ledger):
+    stop = [KeyError("a bug")]
+
+    @guard.workflow
+    def order(run: Run, n: int) -> str:
+        run.step("pay", ledger.do, "pay")
+        if stop:
+            raise stop.pop()
+        return run.step("send", ledger.do, "send")
+
+    with pytest.raises(KeyError):
+        order(1)
+    (letter,) = guard.dead_letters.list()
+    assert (letter.tool, letter.error, letter.effect_state) == ("order", "KeyError", "never_started")
+
+    redriven = guard.dead_letters.redrive(letter.key, by="ann", reason="the bug is fixed")
+
+    assert (redriven.what, redriven.value) == ("done", "send")
+    assert guard.dead_letters.list() == ()
+    assert ledger.done == ["pay", "send"]

@@ -5,6 +5,7 @@ import pytest
 from effectonce import (
     CannotTell,
     Conflict,
+    ContractViolation,
     Downstream,
     Found,
     GaveUp,
@@ -353,3 +354,30 @@ def test_a_run_that_is_begun_too_often_waits_for_a_person(guard, ledger):
     assert guard.workflows.resume_all() == Resumed(waiting=1)
     assert guard.workflows.resume(key_of(guard)) == "done"
     assert ledger.done == ["pay"]
+
+
+def test_a_step_has_the_permissions_of_its_workflow_and_no_others(guard, ledger):
+    pay = guard.tool(kind="write", name="pay", permission="money")(ledger.do)
+
+    @guard.workflow(permissions=["money"])
+    def trusted(run: Run, n: int) -> str:
+        return run.step("pay", pay, "paid")
+
+    @guard.workflow
+    def other(run: Run, n: int) -> str:
+        return run.step("pay", pay, "paid")
+
+    assert trusted(1) == "paid"
+    with pytest.raises(ContractViolation, match=r"needs the permission 'money', which other .* does not have"):
+        other(1)
+    assert ledger.done == ["paid"]
+
+
+def test_what_cannot_be_part_of_a_fingerprint_is_refused(guard, ledger):
+    @guard.workflow
+    def order(run: Run, n: int) -> None:
+        run.step("do", ledger.do, float("nan"))
+
+    with pytest.raises(ContractViolation, match=r"order\.do: .*Nothing was sent"):
+        order(1)
+    assert ledger.done == []

@@ -23,8 +23,22 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from effectonce import Downstream, EffectOnceError, Found, Guard, NotFound, Rejected, StepFailed, current_effect
-from effectonce.errors import ReplayedFailure
+from effectonce import (
+    Downstream,
+    EffectOnceError,
+    Found,
+    GaveUp,
+    Guard,
+    InDoubt,
+    InFlight,
+    LeaseLost,
+    NotFound,
+    Rejected,
+    ReplayedFailure,
+    StepFailed,
+    StoreUnavailable,
+    current_effect,
+)
 from effectonce.testing.bank import Bank, Teller
 from effectonce.testing.crash import die
 from effectonce.workflows import Run
@@ -32,6 +46,8 @@ from tests.crash.soak import end, opened, served, start
 
 LEASE_S = 0.3
 PATIENCE_S = 60.0
+LATER = (GaveUp, InDoubt, InFlight, LeaseLost, StoreUnavailable)  # the next attempt goes on, or asks the probe again
+PAUSE_S = 0.05
 AT_ONCE = 6
 MOMENTS = 60  # a run passes about so many
 DONE = ("hotel", "note 1", "train", "left", "right", "note 2", "ferry", "inside", "last")
@@ -106,6 +122,7 @@ def trip_of(guard, port, moments):
             found = teller.find(f"{trip}/{what}")
         return NotFound() if found is None else Found(found["receipt"])
 
+    @guard.tool(kind="write", downstream=Downstream.key(stores_rejections=True), lease_s=LEASE_S)
     def refuse() -> None:
         raise Rejected("sold out")
 
@@ -146,8 +163,9 @@ def work(job, at):
         except (StepFailed, ReplayedFailure) as error:
             return {"status": "failed", "error": str(error)}
         except EffectOnceError as error:
-            if time.monotonic() > give_up_at:
+            if not isinstance(error, LATER) or time.monotonic() > give_up_at:
                 return {"status": type(error).__name__, "error": str(error)}
+            time.sleep(PAUSE_S)  # as any caller would: every turn of this loop begins the run again
 
 
 def run_one(job):

@@ -400,7 +400,7 @@ def test_the_story_of_one_effect_and_who_decided_it(store):
     assert len(cells(store)) == 1  # written before she was told, without being asked
     reference = f"eff_{doubt.request.key[-12:]}"
     story = audit.entries(effect=doubt.request.key)
-    assert [entry.event for entry in story] == ["reserved", "dispatched", "attempt", "in_doubt", "settled"]
+    assert [entry.event for entry in story] == ["reserved", "dispatched", "attempt", "in_doubt", "dead_letter", "settled"]
     assert {entry.effect for entry in story} == {reference}
     (decided,) = audit.entries(actor="ana@bank")
     assert (decided.reason, decided.outcome) == ("it is in the ledger", "happened")

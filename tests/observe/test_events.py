@@ -153,7 +153,7 @@ def test_a_doubt_is_told_with_its_reason_but_not_with_the_message(colour):
     with pytest.raises(InDoubt):
         call()
 
-    assert names(seen) == ["reserved", "dispatched", "attempt", "in_doubt", "call"]
+    assert names(seen) == ["reserved", "dispatched", "attempt", "in_doubt", "dead_letter", "call"]
     doubt = only(seen, "in_doubt")
     assert (doubt.error, doubt.bucket) == ("TimeoutError", "no_answer")
     assert doubt.reason
@@ -295,6 +295,7 @@ def test_why_there_is_no_other_attempt(reason, contract, answers, colour):
         call()
     assert only(seen, "retry_suppressed").reason == reason
     assert only(seen, "call").outcome == ("gave_up" if "downstream" in contract else "failed")
+    assert only(seen, "dead_letter").reason == reason
 
 
 def test_a_turn_without_attempts_left_keeps_a_retry_back():
@@ -489,6 +490,38 @@ def test_an_async_probe_tells_too_also_when_it_fails():
         call()
     assert asyncio.run(guard.areconcile()).in_doubt == 1
     assert [(e.outcome, e.error) for e in seen if e.name == "probed"] == [("cannot_tell", "ConnectionError")] * 2
+
+
+def test_a_letter_that_is_redriven_or_discarded_is_told_with_who_asked():
+    guard, seen = watched()
+    _, call = tool(guard, script(NotSent(retryable=False), NotSent(retryable=False), "receipt"))
+    for step in ("one", "two"):
+        with pytest.raises(NotSent):
+            call(step)
+    first, second = guard.dead_letters.list()
+    assert [event.reason for event in seen if event.name == "dead_letter"] == ["never_retry", "never_retry"]
+
+    guard.dead_letters.redrive(first.key, by="ana", reason="the bank is back")
+    guard.dead_letters.discard(second.key, by="ben", reason="the customer left")
+
+    redriven, discarded = only(seen, "redriven"), only(seen, "discarded")
+    assert (redriven.effect, redriven.by, redriven.reason, redriven.outcome) == (
+        first.effect,
+        "ana",
+        "the bank is back",
+        "done",
+    )
+    assert (discarded.effect, discarded.by, discarded.reason) == (second.effect, "ben", "the customer left")
+    assert (discarded.tool, discarded.kind) == ("pay", "write")
+
+
+def test_evidence_that_the_store_does_not_take_hides_no_retry():
+    from effectonce._core.ops import Attest
+
+    guard, seen = watched(Deaf(Attest))
+    _, call = tool(guard, script(NotSent(), "receipt"))
+    call()
+    assert "retry_scheduled" in names(seen)
 
 
 def test_a_sweep_is_told_and_what_it_found_abandoned():

@@ -46,14 +46,16 @@ def test_a_doubt_is_a_warning_and_what_calls_do_is_debug(caplog):
 def test_what_is_not_enabled_costs_no_line(caplog):
     caplog.set_level(logging.WARNING, "effectonce.events")
     doubt(Logs())
-    assert [record.event for record in caplog.records] == ["in_doubt"]
+    assert [record.event for record in caplog.records] == ["in_doubt", "dead_letter"]
 
 
 def test_a_level_and_a_logger_of_your_own(caplog):
     mine = logging.getLogger("mine")
     caplog.set_level(logging.ERROR)
     doubt(Logs(mine, levels={"in_doubt": logging.CRITICAL}))
-    assert [(record.name, record.levelno) for record in caplog.records] == [("mine", logging.CRITICAL)]
+    assert [(record.name, record.event, record.levelno) for record in caplog.records] == [
+        ("mine", "in_doubt", logging.CRITICAL)
+    ]
 
 
 def test_structlog_gets_the_same_as_fields():

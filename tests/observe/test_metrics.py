@@ -22,7 +22,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 
 from effectonce import Circuit, Conflict, ContractViolation, Guard, InDoubt, Rejected, RetryBudget, StoreUnavailable
 from effectonce._core.ops import Tally
-from effectonce.observe import EVENTS, METRICS, DeadLetters, Event, StoreGauges, alerts, grafana
+from effectonce.observe import EVENTS, METRICS, Event, StoreGauges, Waiting, alerts, grafana
 from effectonce.observe.metrics import MEASURED, measured
 from effectonce.observe.otel import OpenTelemetry
 from effectonce.observe.prometheus import Prometheus
@@ -30,7 +30,7 @@ from effectonce.stores.memory import MemoryStore
 from tests.observe.helpers import QUICK
 
 ROOT = Path(__file__).parent.parent.parent
-LETTERS = lambda: DeadLetters({"pay": 3}, 12.0)
+LETTERS = lambda: Waiting({"pay": 3}, 12.0)
 
 
 def busy(observer, guard=None):
@@ -191,6 +191,21 @@ def test_a_store_that_does_not_answer_has_no_gauges():
             raise StoreUnavailable("away")
 
     assert StoreGauges(Guard(Away())).read() == ()
+
+
+def test_dead_letters_are_counted_by_tool():
+    guard = Guard(MemoryStore())
+
+    @guard.tool(kind="write", retry=QUICK)
+    def pay():
+        raise TimeoutError
+
+    for step in ("one", "two"):
+        with guard.step("chat", step), pytest.raises(InDoubt):
+            pay()
+    found = {name: (v, labels) for name, v, labels in StoreGauges(guard).read() if name.startswith("effectonce.dlq")}
+    assert found["effectonce.dlq.size"] == (2, ("pay",))
+    assert 0 <= found["effectonce.dlq.oldest_age"][0] < 60
 
 
 def test_the_oldest_doubt_has_an_age():

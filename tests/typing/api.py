@@ -3,6 +3,7 @@
 from typing import assert_type
 
 from effectonce import Guard, Outcome, breaker, current_effect
+from effectonce.dead_letters import Letter, Redriven
 
 guard = Guard("memory://")
 
@@ -58,3 +59,8 @@ async def charge_both() -> None:
     assert_type(await acharge("inv_1"), int)
     assert_type(charged("inv_1"), bool)
     charge(7)  # type: ignore[arg-type]
+
+
+assert_type(guard.dead_letters.list(tool="pay", older_than_s=60), tuple[Letter, ...])
+assert_type(guard.dead_letters.redrive_all(error="TimeoutError"), tuple[Redriven, ...])
+guard.dead_letters.list(colour="red")  # type: ignore[call-arg]

@@ -12,7 +12,8 @@ only has to know what it wants:
     ├─ in doubt ───> ask the probe, if there is one
     └─ in flight ──> wait, within bounds
 
-An error is never an excuse to forget: once the request may have left, only a rule that proves otherwise takes it back.
+An error is never an excuse to forget: once the request may have left, only a rule that proves otherwise takes it back. What it said is
+left on the record as evidence, after the state and before the next attempt.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from effectonce._core.attempts import failed_attempt, in_the_outcome, left
 from effectonce._core.backoff import full_jitter
 from effectonce._core.budget import Turn
 from effectonce._core.classify import UNKNOWN, Certainty, Verdict
@@ -35,7 +37,6 @@ from effectonce._core.ops import (
     Ask,
     Attest,
     Busy,
-    CannotTell,
     Claim,
     ClaimReply,
     Complete,
@@ -70,6 +71,7 @@ from effectonce._core.ops import (
     WriteReply,
 )
 from effectonce._core.patience import Circuit, Env, Next, Patience, Permit, Retrying
+from effectonce._core.probes import what_the_probe_said
 from effectonce._core.records import TERMINAL, Record, State, in_the_air
 from effectonce._core.terms import Capability
 from effectonce._core.verdicts import SURE
@@ -135,13 +137,14 @@ class GuardedCall:
                 case Doubtful() if self.plan.has_probe and self._closed() is None:
                     ending = yield from self._reconcile(reply)
                 case _:
-                    return self._told(reply)
+                    return (yield from self._told(reply))
             if not isinstance(ending, _Again):
-                return self._told(ending)
+                return (yield from self._told(ending))
 
-    def _told(self, ending: Ending) -> Ending:
+    def _told(self, ending: Ending) -> Flow[Ending]:
         """A call that may have sent something does not end as if it had not, whatever it met afterwards."""
         if self.unanswered is not None and isinstance(ending, Unavailable | Busy | Latched | NothingSent | OutOfPatience):
+            yield from self._leave(ending, 0, self.unanswered, UNKNOWN, "it could not go on")
             return GaveUp(self.unanswered, self.patience.attempt)
         return ending
 
@@ -208,7 +211,7 @@ class GuardedCall:
             closed = closed or self._admit()
             if closed is not None:
                 yield from self._let_go(dispatched=dispatched)
-                return self._kept_back(closed)
+                return (yield from self._kept_back(closed))
             patience.attempt += 1
             answer = yield from self._run()
             ending: Ending | _Again | None = None
@@ -222,9 +225,7 @@ class GuardedCall:
                     yield from Renew(self.key, self.token, self.epoch, 0)  # latched, or somebody else's: the claim will tell
                     return _Again()
                 case Unavailable():
-                    yield from Renew(
-                        self.key, self.token, self.epoch, 0
-                    )  # if it hears us, the next call need not wait for our lease
+                    yield from Renew(self.key, self.token, self.epoch, 0)  # if it hears us, nobody waits for our lease
                     return answer
                 case Unconfirmed(value, error):
                     ending = yield from self._resolve(value, error)
@@ -254,8 +255,10 @@ class GuardedCall:
         circuit = self.plan.retrying.circuit
         return None if circuit is None else circuit.refusal()
 
-    def _kept_back(self, refusal: Exception) -> Ending:
+    def _kept_back(self, refusal: Exception) -> Flow[Ending]:
         """The circuit let nothing of ours through. What was sent before, and never answered, it did not keep back."""
+        if self.patience.attempt > 0 and (self.sends > 0 or self.unanswered is None):  # else `_told` says it
+            yield from self._leave(None, 0, refusal, self.plan.retrying.classify(refusal), "its breaker is open now")
         if self.sends > 0:
             error, attempts = (refusal, 0) if self.unanswered is None else (self.unanswered, self.patience.attempt)
             return GaveUp(error, attempts, get(refusal, "retry_after_s"))
@@ -374,7 +377,7 @@ class GuardedCall:
             verdict = verdict.but(certainty=Certainty.NOT_SENT, retry=verdict.retryable)
         self._tell(verdict)
         if verdict.final:
-            return (yield from self._rejected(error))
+            return (yield from self._rejected(error, verdict))
         repeatable = self.request.terms.resend_s > 0
         then = yield from self.patience.after(error, verdict, repeatable=repeatable, probe=self.plan.has_probe)
         if verdict.certainty in SURE:
@@ -384,13 +387,22 @@ class GuardedCall:
     def _had_no_effect(self, error: BaseException, verdict: Verdict, then: Next) -> Flow[Ending | None]:
         reply = yield from self._take_back(0.0 if then.delay_s is None else self.plan.lease_s)
         # If it is unknown whether this was written, another send could be taken back by it: stop here.
-        if then.delay_s is not None and isinstance(reply, Applied) and (yield from self._pause(then.delay_s)):
+        delay_s = then.delay_s if isinstance(reply, Applied) else None
+        yield from self._leave(reply, self.patience.attempt, error, verdict, then.why if delay_s is None else None)
+        if delay_s is not None and (yield from self._pause(delay_s)):
             return None
         attempts, after_s = self.patience.attempt, verdict.retry_after_s
         if self.sends > 0 or isinstance(reply, Refused):
             # An earlier attempt, or whoever owns the record now, may have done it.
             return GaveUp(error, attempts, after_s, then.why)
         return NothingSent(error, attempts, exhausted=then.worthwhile, retry_after_s=after_s, why=then.why)
+
+    def _leave(self, last: object, number: int, error: BaseException, verdict: Verdict, gave_up: str | None) -> Flow[None]:
+        """Say on the record how an attempt ended, once, unless the store did not answer the *last* write: its state is the truth."""
+        if not isinstance(last, Unavailable):
+            yield left(
+                self.key, failed_attempt(number, error, verdict, gave_up=gave_up if isinstance(error, Exception) else None)
+            )
 
     def _pause(self, delay_s: float) -> Flow[bool]:
         """Wait for the next attempt while holding the claim. False: the caller was cancelled, and the claim is let go."""
@@ -409,8 +421,9 @@ class GuardedCall:
             self.epoch = reply.epoch
         return reply
 
-    def _rejected(self, error: BaseException) -> Flow[Ending]:
-        reply = yield from self._persist(Fail(self.key, self.token, self.epoch, encode_error(error)))
+    def _rejected(self, error: BaseException, verdict: Verdict) -> Flow[Ending]:
+        facts = in_the_outcome(failed_attempt(self.patience.attempt, error, verdict))
+        reply = yield from self._persist(Fail(self.key, self.token, self.epoch, encode_error(error, facts)))
         match reply:
             case Applied():
                 return Rejection(error)
@@ -418,7 +431,8 @@ class GuardedCall:
                 return self._unrecorded(error)
             case Refused():
                 reason = f"refused ({printable(error)}), but an earlier send may have landed"
-                yield from self._insist(Doubt(self.key, self.token, self.epoch, reason))
+                reply = yield from self._insist(Doubt(self.key, self.token, self.epoch, reason))
+                yield from self._leave(reply, self.patience.attempt, error, verdict, "an earlier send may have landed")
                 return Lost(error, reason)
 
     def _unrecorded(self, error: BaseException) -> Ending:
@@ -430,13 +444,16 @@ class GuardedCall:
     def _ambiguous(self, error: BaseException, verdict: Verdict, then: Next) -> Flow[Ending | None]:
         if self.request.terms.resend_s > 0:
             self.unanswered = error
+            reply = None
+            if then.delay_s is None:
+                reply = yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
+            yield from self._leave(reply, self.patience.attempt, error, verdict, then.why if then.delay_s is None else None)
             if then.delay_s is not None and (yield from self._pause(then.delay_s)):
                 return None
-            if then.delay_s is None:
-                yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
             return GaveUp(error, self.patience.attempt, verdict.retry_after_s, then.why)
         reason = f"{verdict.why} ({type(error).__name__}: {printable(error)})"
         reply = yield from self._persist(Doubt(self.key, self.token, self.epoch, reason))
+        yield from self._leave(reply, self.patience.attempt, error, verdict, then.why)
         if self.plan.has_probe and isinstance(error, Exception) and isinstance(reply, Applied):
             ending = yield from self._reconcile(Doubtful(0.0, reason))
             if isinstance(ending, OutOfPatience):  # the probe found nothing, and the turn lets nothing run instead
@@ -475,20 +492,8 @@ class GuardedCall:
         yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
         if isinstance(answer, Raised) and not isinstance(answer.error, Exception):
             return Lost(answer.error, "the probe was interrupted")
-        return Doubtful(doubtful.since_s, f"{doubtful.reason}; {_what_the_probe_said(answer)}")
+        return Doubtful(doubtful.since_s, f"{doubtful.reason}; {what_the_probe_said(answer)}")
 
     def _may_try_again(self) -> bool:
         patience = self.patience
         return patience.attempt < self.plan.retrying.attempts and self.env.now() < patience.give_up_at
-
-
-def _what_the_probe_said(answer: Answer) -> str:
-    match answer:
-        case Ok(NotFound()):
-            return "the probe did not find it, which is no proof while it may still land"
-        case Ok(CannotTell(reason)):
-            return f"the probe could not tell ({reason})" if reason else "the probe could not tell"
-        case Ok(value):
-            return f"the probe returned {type(value).__name__} instead of Found, NotFound or CannotTell"
-        case Raised(error) | NotStarted(error):
-            return f"the probe failed ({type(error).__name__}: {printable(error)})"

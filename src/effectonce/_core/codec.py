@@ -2,7 +2,7 @@
 
     v1 ok <json>            a result that JSON carries exactly
     v1 tagged <json>        a result with tuples, bytes, decimals, dates, big integers, models...
-    v1 error <json>         a definite failure: {"type", "message"}
+    v1 error <json>         a definite failure: {"type", "message"}, and what it was taken to mean: see attempts.py
     v1 partial <json>       a partial success: {"message", "done", "corrective_action"}
     v1 unavailable <json>   the effect happened, its result could not be stored or cannot be opened: {"why"}
     v1 redacted <one of the above>      arguments, some of which were never stored: what stands for them is REDACTED
@@ -89,8 +89,10 @@ def encode_redacted(arguments: Mapping[str, Any], redacted: Iterable[str], hint:
     return b"v1 redacted " + encode_or_excuse({**arguments, **dict.fromkeys(redacted, REDACTED)}, hint)
 
 
-def encode_error(error: BaseException) -> bytes:
-    return b"v1 error " + orjson.dumps({"type": type(error).__qualname__, "message": printable(error)})
+def encode_error(error: BaseException, facts: Mapping[str, Any] | None = None) -> bytes:
+    """Store a definite failure; *facts* are what else is known about it."""
+    said = {**(facts or {}), "type": type(error).__qualname__, "message": printable(error)}
+    return b"v1 error " + orjson.dumps(said)
 
 
 def encode_partial(message: str, done: Any, corrective_action: str) -> bytes:

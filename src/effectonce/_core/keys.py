@@ -72,18 +72,11 @@ class InSequence(Struct, frozen=True):
     number: int
 
 
-class InRun(Struct, frozen=True):
-    """Position *position* of a workflow's run: whatever the tool and its arguments are, so that a change of either is noticed."""
-
-    run: str  # the key of the run
-    position: str
-
-
 class ByContent(Struct, frozen=True):
     """The request itself, for time-window dedup."""
 
 
-Place: TypeAlias = AtStep | AtOrdinal | ByName | InSequence | InRun | ByContent
+Place: TypeAlias = AtStep | AtOrdinal | ByName | InSequence | ByContent
 
 
 # ---------------------------------------------------------------- derivation
@@ -116,14 +109,12 @@ def effect_key(tenant: str, scope: str, tool: str, intent: bytes, place: Place, 
             return derive(tenant, "name", tool, *parts, secret=secret)
         case InSequence(stream, number):
             return _at_home(_home(tenant, "", stream, secret=secret), tenant, "sequence", stream, number, secret=secret)
-        case InRun(run, position):
-            return run_key(run, position, secret)
         case ByContent():
             return derive(tenant, "content", tool, intent, secret=secret)
 
 
 def run_key(run: str, position: str, secret: bytes = b"") -> str:
-    """The key of one step of a run. It lies beside the run."""
+    """The key of one step of a run, whatever the tool and its arguments are: so a change of either is noticed. It lies beside the run."""
     return _at_home(run[:HOME_LENGTH], "run", run, position, secret=secret)
 
 

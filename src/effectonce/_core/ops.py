@@ -233,6 +233,7 @@ class Attest(Op["Record | None | Unavailable"], frozen=True):
     key: str
     note: str
     outcome: bytes = b""
+    at: float | None = None  # when that was, if another store's clock told; None: now
 
 
 class Find(Op["Record | None"], frozen=True):

@@ -28,6 +28,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from effectonce._core.attempts import SAYS_NO_RESULT
 from effectonce._core.ops import (
     Attest,
     Claim,
@@ -60,7 +61,7 @@ class State(StrEnum):
 
 
 TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.TOMBSTONE})
-EVIDENCE_MAX = 32
+EVIDENCE_MAX = 32  # entries; results that came too late are kept beyond it
 
 
 class Evidence(Struct, frozen=True):
@@ -69,6 +70,11 @@ class Evidence(Struct, frozen=True):
     at: float
     note: str
     outcome: bytes
+
+    @property
+    def is_result(self) -> bool:
+        """Does it say what came of the effect? Then nothing makes it go."""
+        return self.outcome != b"" and self.note not in SAYS_NO_RESULT
 
 
 class Record(Struct, frozen=True):
@@ -174,6 +180,10 @@ def not_resendable(r: Record, op: Any, scene: Scene) -> bool:
 
 def sent_before(r: Record, _op: Any, _: Scene) -> bool:
     return r.sends > 0
+
+
+def never_sent(r: Record, _op: Any, _: Scene) -> bool:
+    return r.sends == 0
 
 
 def next_send(r: Record, op: Dispatch, _: Scene) -> bool:
@@ -331,8 +341,12 @@ def _rearmed(r: Record, op: Rearm, scene: Scene) -> Record:
 
 
 def _attested(r: Record, op: Attest, scene: Scene) -> Record:
-    entry = Evidence(scene.now, op.note, op.outcome)
-    return r if len(r.evidence) >= EVIDENCE_MAX else replace(r, evidence=(*r.evidence, entry))
+    evidence = [*r.evidence, Evidence(scene.now if op.at is None else op.at, op.note, op.outcome)]
+    if len(evidence) > EVIDENCE_MAX:  # the oldest entry that can be spared makes room; if there is none, there is room
+        spare = next((entry for entry in evidence if not entry.is_result), None)
+        if spare is not None:
+            evidence.remove(spare)
+    return replace(r, evidence=tuple(evidence))
 
 
 def _buried(r: Record, _op: Sweep, _scene: Scene) -> Record:
@@ -381,6 +395,7 @@ RULES: tuple[Rule, ...] = (
     Rule("T11b", Refute, State.IN_DOUBT, State.FAILED, (), _refuted),
     Rule("T11b", Refute, State.DISPATCHED, State.FAILED, (lease_over, not_resendable), _refuted),
     Rule("T11b", Refute, State.CLAIMED, State.FAILED, (lease_over, not_resendable), _refuted),
+    Rule("T11c", Refute, State.CLAIMED, State.FAILED, (lease_over, never_sent), _refuted),
     Rule("T11b", Rearm, State.IN_DOUBT, State.CLAIMED, (resendable,), _rearmed),
     Rule("T7", Sweep, State.DISPATCHED, State.IN_DOUBT, (lease_over, not_resendable), _abandoned),
     Rule("T7", Sweep, State.CLAIMED, State.IN_DOUBT, (lease_over, not_resendable), _abandoned),

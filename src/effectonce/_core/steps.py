@@ -18,11 +18,13 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
+from effectonce._core.attempts import failed_attempt, in_the_outcome
 from effectonce._core.call import GuardedCall, _Again
 from effectonce._core.codec import encode_error
 from effectonce._core.endings import Ending, Fenced, NothingSent, Rejection
-from effectonce._core.ops import Applied, Fail, Flow, Invoke, NotStarted, Ok, Raised, Refused, Renew, WriteReply
+from effectonce._core.ops import Applied, Fail, Flow, Invoke, Ok, Raised, Refused, Renew, WriteReply
 from effectonce._core.records import Record
+from effectonce._core.verdicts import Verdict
 
 CANCEL = "its cancellation was asked for"
 
@@ -33,18 +35,20 @@ class WorkflowCall(GuardedCall):
     def _own(self, *, dispatched: bool) -> Flow[Ending | _Again]:  # it is never sent
         self.patience.attempt += 1
         answer = yield from Invoke(self.key, self.token, self.epoch, self.patience.attempt, self.patience.give_up_at)
-        match answer:
-            case Ok(value):
-                return (yield from self._complete(value))
-            case Raised(error) if self.plan.retrying.classify(error).final:
-                return (yield from self._over(error))
-            case Raised(error) | NotStarted(error):
-                yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
-                return NothingSent(error, self.patience.attempt, exhausted=False)
+        if isinstance(answer, Ok):
+            return (yield from self._complete(answer.value))
+        error = answer.error
+        verdict = self.plan.retrying.classify(error)
+        if isinstance(answer, Raised) and verdict.final:
+            return (yield from self._over(error, verdict))
+        reply = yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
+        yield from self._leave(reply, self.patience.attempt, error, verdict, "the run waits until it is resumed")
+        return NothingSent(error, self.patience.attempt, exhausted=False)
 
-    def _over(self, error: BaseException) -> Flow[Ending]:
+    def _over(self, error: BaseException, verdict: Verdict) -> Flow[Ending]:
         """It failed for good. If that cannot be written down, the next one to call comes to the same end."""
-        reply: WriteReply = yield from self._persist(Fail(self.key, self.token, self.epoch, encode_error(error)))
+        facts = in_the_outcome(failed_attempt(self.patience.attempt, error, verdict))
+        reply: WriteReply = yield from self._persist(Fail(self.key, self.token, self.epoch, encode_error(error, facts)))
         match reply:
             case Applied():
                 return Rejection(error)

@@ -12,7 +12,7 @@ from effectonce.observe._scan import Symptom
 from effectonce.observe.audit import Audit
 from effectonce.observe.boards import alerts, grafana
 from effectonce.observe.events import EVENTS, OUTCOMES, Event
-from effectonce.observe.gauges import DeadLetters, StoreGauges
+from effectonce.observe.gauges import StoreGauges, Waiting
 from effectonce.observe.logs import Logs, StructLog
 from effectonce.observe.metrics import METRICS, Metric
 
@@ -21,7 +21,6 @@ __all__ = [
     "METRICS",
     "OUTCOMES",
     "Audit",
-    "DeadLetters",
     "Entry",
     "Event",
     "Flaw",
@@ -32,6 +31,7 @@ __all__ = [
     "StructLog",
     "Symptom",
     "Verified",
+    "Waiting",
     "alerts",
     "grafana",
 ]

@@ -18,6 +18,7 @@ from effectonce._core.foreign import get
 from effectonce._core.ops import (
     Applied,
     Ask,
+    Attest,
     Busy,
     CannotTell,
     Claim,
@@ -51,10 +52,10 @@ from effectonce._core.ops import (
 from effectonce._core.plain import Over
 from effectonce._watch import Watch
 from effectonce.effect import EffectRef
-from effectonce.observe.events import Event, ended, suppressed
+from effectonce.observe.events import Event, ended, given_up, suppressed
 
 T = TypeVar("T")
-_CELLS = frozenset({ReadCell, WriteCell, ListCells})
+_ASIDE = frozenset({ReadCell, WriteCell, ListCells, Attest})  # these say nothing about how the call goes on
 _WAITS = (Unavailable, Busy, Latched)  # after one of these, a pause is not for another attempt
 
 
@@ -107,6 +108,8 @@ class Telling:
         end, reason = ended(ending, self.attempts), suppressed(ending, self.attempts)
         if reason:
             self._told_verdict("retry_suppressed", attempt=self.attempts, reason=reason)
+        if self.ref is not None and given_up(ending, self.attempts):
+            self._told_verdict("dead_letter", attempt=self.attempts, reason=reason or end.outcome)
         if end.event:
             self.tell(end.event, age_s=end.age_s, error=end.error, outcome=end.detail)
         self._call(end.outcome, end.error, end.age_s)
@@ -204,7 +207,7 @@ class Telling:
         self.tell("store", operation=name, duration_s=took_s, error=error, dependency=self.facts.system)
         if lost:
             self.tell("store_error", operation=name, duration_s=took_s, error=error)
-        if type(op) in _CELLS:
+        if type(op) in _ASIDE:
             return
         self._last = reply
         match op, reply:

@@ -58,8 +58,8 @@ EVENTS: dict[str, str] = {
     "breaker": "The breaker of `dependency` changed; `outcome` is its phase now.",
     "store": "The store, which is `dependency`, performed `operation`.",
     "store_error": "The store did not answer to `operation`.",
-    "dead_letter": "An effect without an outcome was given up on; `reason` says why.",
-    "redriven": "A dead letter is tried again, under its key.",
+    "dead_letter": "An effect without an outcome was given up on; `reason` is in_doubt, gave_up, or why there was no other attempt.",
+    "redriven": "A person had a dead letter tried again, under its key; `outcome` says what came of it.",
     "discarded": "A dead letter was given up on for good, by a person.",
     "workflow": "A workflow ended or was parked; `tool` is its name, `outcome` says how.",
 }
@@ -165,6 +165,15 @@ def _refused(ending: Any) -> Ended:
             return Ended("refused", "StoreUnavailable")
         case _:
             return Ended("refused", "GaveUp")  # OutOfPatience: the turn has spent what it may
+
+
+def given_up(ending: Ending | Over, attempts: int) -> bool:
+    """Does this leave an effect without an outcome, which nobody goes on with? Somebody who was interrupted may come back."""
+    match ending:
+        case NothingSent(error) | GaveUp(error) | Lost(error):
+            return attempts > 0 and isinstance(error, Exception)
+        case _:
+            return False
 
 
 def suppressed(ending: Ending | Over, attempts: int) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -18,7 +20,7 @@ from effectonce.observe.metrics import Measured
 _LOOKED_AT = 100  # of the doubts that were claimed first: one of them is the oldest, or nearly so
 
 
-class DeadLetters(Struct, frozen=True):
+class Waiting(Struct, frozen=True):
     """What waits among the dead letters."""
 
     by_tool: Mapping[str, int]
@@ -29,7 +31,8 @@ class StoreGauges:
     """The gauges of a guard: give it to `Prometheus(gauges=...)` or `OpenTelemetry(gauges=...)`, in one process of a fleet.
 
     What the store holds is the same for all: summed over processes it would be counted many times. It is asked at most every *every_s*
-    seconds; a store that does not answer has no gauges. *dead_letters* says what waits there, if anybody can.
+    seconds; a store that does not answer has no gauges. Dead letters are counted by reading them all: where there are very many, ask less
+    often, or let *dead_letters* say what waits.
     """
 
     def __init__(
@@ -37,10 +40,11 @@ class StoreGauges:
         guard: Any,
         *,
         every_s: float = 15.0,
-        dead_letters: Callable[[], DeadLetters] | None = None,
+        dead_letters: Callable[[], Waiting] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store, self._watch, self._dead_letters = guard.store, guard._house.watch, dead_letters  # noqa: SLF001  # its own room below
+        self._store, self._watch = guard.store, guard._house.watch  # noqa: SLF001  # its own room below
+        self._dead_letters = partial(_waiting, guard) if dead_letters is None else dead_letters
         self._every_s, self._clock = every_s, clock
         self._lock = threading.Lock()
         self._held: tuple[Measured, ...] = ()
@@ -58,16 +62,15 @@ class StoreGauges:
         try:
             counts = self._store.apply(Tally())
             doubts = self._store.apply(Browse(State.IN_DOUBT, limit=_LOOKED_AT))
-            letters = None if self._dead_letters is None else self._dead_letters()
+            letters = self._dead_letters()
         except StoreUnavailable:
             return ()
         states = (state for state in State if state is not State.ABSENT)
         found: list[Measured] = [("effectonce.effect.count", float(counts.get(state, 0)), (str(state),)) for state in states]
         oldest_s = max((time.time() - record.decided_at for record in doubts), default=0.0)
         found.append(("effectonce.in_doubt.oldest_age", max(0.0, oldest_s), ()))
-        if letters is not None:
-            found += [("effectonce.dlq.size", float(n), (tool,)) for tool, n in letters.by_tool.items()]
-            found.append(("effectonce.dlq.oldest_age", letters.oldest_age_s, ()))
+        found += [("effectonce.dlq.size", float(n), (tool,)) for tool, n in letters.by_tool.items()]
+        found.append(("effectonce.dlq.oldest_age", letters.oldest_age_s, ()))
         return tuple(found)
 
     def _here(self) -> tuple[Measured, ...]:
@@ -81,3 +84,10 @@ class StoreGauges:
         budgets = [("effectonce.retry_budget.available", b.level, (name,)) for name, b in list(watch.budgets.items())]
         failures = [("effectonce.observer.errors", float(n), (kind,)) for kind, n in list(watch.failures.items())]
         return (*phases, *budgets, *failures)
+
+
+def _waiting(guard: Any) -> Waiting:
+    groups, by_tool = guard.dead_letters.groups(), Counter[str]()
+    for group in groups:
+        by_tool[group.tool] += group.count
+    return Waiting(dict(by_tool), max((max(0.0, time.time() - group.oldest) for group in groups), default=0.0))

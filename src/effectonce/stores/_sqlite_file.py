@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from effectonce._core.ops import Cell, Complete, ListCells, Recorded, Request, WriteCell
+from effectonce._core.ops import Cell, Complete, ListCells, ReadCell, Recorded, Request, WriteCell
 from effectonce._core.records import Record
 from effectonce._core.transitions import Step
 from effectonce.errors import StoreUnavailable
@@ -237,7 +237,10 @@ class Connection:
         row = self.db.execute(CELL, (name, now)).fetchone()
         return Cell(now) if row is None else Cell(now, *row)
 
-    def cells(self, op: ListCells, now: float) -> tuple[tuple[str, bytes], ...]:
+    def shared(self, op: ReadCell | ListCells, now: float) -> Cell | tuple[tuple[str, bytes], ...]:
+        """What processes share, as it stands now."""
+        if isinstance(op, ReadCell):
+            return self.cell(op.name, now)
         sql = LIST_CELLS_BACKWARDS if op.backwards else LIST_CELLS
         return tuple((name, value) for name, value in self.rows(sql, *op.bounds, now, op.limit))
 

@@ -52,8 +52,6 @@ from effectonce.stores.base import Capabilities, Finding
 R = TypeVar("R")
 BATCH_MAX = 256
 FOLLOW_S = 0.1  # how long a follower waits before it looks for itself; it is woken long before
-
-
 _BEFORE_A_SEND = frozenset({Claim, Dispatch, Together})
 
 
@@ -270,10 +268,8 @@ class SqliteStore:
                 return tuple(connection.records(sql, state, tenant, tenant, *after, limit))
             case Tally():
                 return {State(state): count for state, count in connection.rows(TALLY)}
-            case ReadCell(name):
-                return connection.cell(name, self._clock())
-            case ListCells():
-                return connection.cells(op, self._clock())
+            case ReadCell() | ListCells():
+                return connection.shared(op, self._clock())
             case _:
                 return MUST_WRITE
 
@@ -311,11 +307,23 @@ class SqliteStore:
         if isinstance(op, WriteCell):
             return connection.write_cell(op, self._clock())
         if isinstance(op, Together):
-            return tuple([self._apply_one(connection, each) for each in op.ops])
+            return self._born_and_ended(connection, op) or tuple([self._apply_one(connection, each) for each in op.ops])
         return self._change(connection, op).reply
 
+    def _born_and_ended(self, connection: Connection, op: Together) -> tuple[Any, ...] | None:
+        """A claim and its end at once are one row that is written once. None: it is something else, or not new."""
+        match op.ops:
+            case (Claim(request) as claim, Complete(key) as end) if request.key == key and not request.after:
+                scene = Scene(self._clock())
+                born = transition(None, claim, scene)
+                ended = transition(born.after, end, scene)
+                if ended.changed and connection.bear(cast(Record, ended.after)):
+                    return born.reply, ended.reply
+        return None
+
     def _apply_one(self, connection: Connection, op: Any) -> Any:
-        reply = self._read(connection, op)
+        """One of several, inside their transaction: what writes need not be looked for first."""
+        reply = MUST_WRITE if type(op) in _BEFORE_A_SEND else self._read(connection, op)
         return self._write(connection, op) if reply is MUST_WRITE else reply
 
     def _change(self, connection: Connection, op: Any) -> Step:

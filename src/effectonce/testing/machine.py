@@ -21,6 +21,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from msgspec.structs import replace
 
 from effectonce._core import ops
+from effectonce._core.attempts import TRIED
 from effectonce._core.records import State
 from effectonce._core.terms import Capability, Kind
 from effectonce.stores.base import Store
@@ -141,7 +142,9 @@ def store_machine(open_store: Opener) -> type[RuleBasedStateMachine]:
                 self.both(op)
 
         @rule(
-            key=st.sampled_from(REQUESTS), which=st.sampled_from(("confirm", "refute", "rearm", "attest")), again=st.booleans()
+            key=st.sampled_from(REQUESTS),
+            which=st.sampled_from(("confirm", "refute", "rearm", "attest", "tried")),
+            again=st.booleans(),
         )
         def settle(self, key: ops.Request, which: str, *, again: bool) -> None:
             op: ops.Op[Any] = {
@@ -149,6 +152,7 @@ def store_machine(open_store: Opener) -> type[RuleBasedStateMachine]:
                 "refute": ops.Refute(key.key, b"unseen", "ada", "not seen"),
                 "rearm": ops.Rearm(key.key, "ada", "again"),
                 "attest": ops.Attest(key.key, "late", b"late"),
+                "tried": ops.Attest(key.key, TRIED, b"no answer", at=1.5),
             }[which]
             self.both(op)
             if again:

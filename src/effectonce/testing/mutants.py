@@ -176,6 +176,38 @@ class _DropsEvidence(_Wrapped):
         return super().apply(op)
 
 
+class _KeepsTheLast(_Wrapped):
+    """A ring: whatever is oldest goes."""
+
+    def apply(self, op: Op[R], /) -> R:
+        before = self.inner._records.get(getattr(op, "key", ""))  # noqa: SLF001
+        reply = super().apply(op)
+        if isinstance(op, Attest) and before is not None and len(before.evidence) == records.EVIDENCE_MAX:
+            after = self.inner._records[op.key]  # noqa: SLF001
+            self.inner._records[op.key] = replace(after, evidence=(*before.evidence[1:], after.evidence[-1]))  # noqa: SLF001
+        return reply
+
+
+class _KeepsTheFirst(_Wrapped):
+    """Once it is full, nothing is added."""
+
+    def apply(self, op: Op[R], /) -> R:
+        record = self.inner._records.get(op.key) if isinstance(op, Attest) else None  # noqa: SLF001
+        full = record is not None and len(record.evidence) >= records.EVIDENCE_MAX
+        return record if full else super().apply(op)  # type: ignore[return-value]
+
+
+class _CompletesWithoutEvidence(_Wrapped):
+    """The short way to complete a record writes what it knows of it, and nothing else."""
+
+    def apply(self, op: Op[R], /) -> R:
+        reply = super().apply(op)
+        if isinstance(op, Complete) and isinstance(reply, Applied):
+            record = self.inner._records[op.key]  # noqa: SLF001
+            self.inner._records[op.key] = replace(record, evidence=())  # noqa: SLF001
+        return reply
+
+
 class _OneLatchForAll(_Wrapped):
     """A lock for everything instead of one for each step."""
 
@@ -391,6 +423,11 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("late evidence of any send settles", 5, _with_guard(records.late_only_send, _late_any_send)),
     Mutant("late evidence never settles", 11, _with_guard(records.late_only_send, _no)),
     Mutant("late evidence is dropped", 11, _DropsEvidence),
+    Mutant("a completion forgets the evidence", 0, _CompletesWithoutEvidence),
+    Mutant("a late result makes room for attempts", 11, _KeepsTheLast),
+    Mutant("evidence stays as it was when it is full", 0, _KeepsTheFirst),
+    Mutant("what was never sent cannot be discarded", 0, _with_guard(records.never_sent, _no)),
+    Mutant("what was sent can be discarded", 4, _with_guard(records.never_sent, _yes)),
     Mutant("another request inherits the key", 0, _with_guard(records.same_request, _yes)),
     Mutant("a sequence has no order", 0, _with_guard(records.in_turn, _yes)),
     Mutant("terms follow the newest deploy", 0, _RepinsTerms),

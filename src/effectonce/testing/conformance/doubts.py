@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from effectonce._core.attempts import TRIED
 from effectonce._core.ops import (
     Applied,
     Attest,
@@ -94,7 +95,28 @@ def a_person_may_settle_a_claim_that_was_sent_before_and_is_abandoned(bench: Ben
     assert bench.apply(Confirm("unsent", b"x", "ann", "?")) == Refused(State.CLAIMED)
     bench.clock.advance(RESEND_S)
     assert isinstance(bench.apply(refute), Applied)
-    assert bench.apply(Refute("unsent", b"x", "ann", "?")) == Refused(State.CLAIMED)
+
+
+def what_was_never_sent_can_be_discarded_once_nobody_works_on_it(bench: Bench) -> None:
+    """Whoever claimed it and was slow finds that it may not send any more; whoever asks later gets the failure."""
+    wanted = request(on=KEYED, latch="step")
+    token, epoch = bench.held(wanted, dispatch=False)
+    refute = Refute("k", b"nobody wants it", "ann", "the customer has left")
+    assert bench.apply(refute) == Refused(State.CLAIMED)
+    bench.lease_ends()
+    assert isinstance(bench.apply(refute), Applied)
+    assert isinstance(bench.apply(refute), Applied)
+    assert bench.apply(Dispatch("k", token, epoch, 1, LEASE_S)) == Refused(State.FAILED)
+    record = bench.record(wanted)
+    assert (record.state, record.settled_by, record.reason) == (State.FAILED, "ann", "the customer has left")
+    assert isinstance(bench.claim(wanted)[1], Recorded)
+    assert isinstance(bench.claim(request("next", latch="step"))[1], Held)
+
+
+def what_was_taken_back_can_be_discarded_too(bench: Bench) -> None:
+    token, epoch = bench.held(request(on=KEYED))
+    assert isinstance(bench.apply(Unsend("k", token, epoch, 1, 0)), Applied)
+    assert isinstance(bench.apply(Refute("k", b"x", "ann", "not wanted any more")), Applied)
 
 
 def evidence_is_kept_and_changes_nothing(bench: Bench) -> None:
@@ -107,11 +129,43 @@ def evidence_is_kept_and_changes_nothing(bench: Bench) -> None:
     assert replace(after, evidence=()) == before
 
 
-def evidence_is_bounded(bench: Bench) -> None:
+def evidence_outlives_whatever_is_decided(bench: Bench) -> None:
+    wanted = request(on=KEYED)
+    token, epoch = bench.held(wanted)
+    bench.apply(Attest("k", TRIED, b"the first attempt"))
+    bench.lease_ends()
+    token, epoch = bench.held(wanted)
+    assert isinstance(bench.apply(Complete("k", token, epoch, b"rcpt_1")), Applied)
+    bench.apply(Attest("k", "late", b"rcpt_0"))
+    assert [e.outcome for e in bench.record(wanted).evidence] == [b"the first attempt", b"rcpt_0"]
+    assert bench.state(wanted) is State.COMPLETED
+
+
+def evidence_is_bounded_and_the_oldest_makes_room(bench: Bench) -> None:
     bench.in_doubt(request())
     for n in range(40):
         bench.apply(Attest("k", f"note {n}"))
-    assert [e.note for e in bench.record(request()).evidence] == [f"note {n}" for n in range(32)]
+    assert [e.note for e in bench.record(request()).evidence] == [f"note {n}" for n in range(8, 40)]
+
+
+def a_late_result_never_makes_room(bench: Bench) -> None:
+    bench.in_doubt(request())
+    bench.apply(Attest("k", "a result", b"the first"))
+    for n in range(40):
+        bench.apply(Attest("k", TRIED, b"attempt %d" % n))
+    evidence = bench.record(request()).evidence
+    assert [e.outcome for e in evidence] == [b"the first", *(b"attempt %d" % n for n in range(9, 40))]
+    for n in range(40):
+        bench.apply(Attest("k", "a result", b"%d" % n))
+    bench.apply(Attest("k", TRIED, b"one attempt too many"))
+    assert [e.outcome for e in bench.record(request()).evidence] == [b"the first", *(b"%d" % n for n in range(40))]
+
+
+def evidence_has_the_time_that_it_is_told_or_the_stores(bench: Bench) -> None:
+    bench.in_doubt(request())
+    bench.apply(Attest("k", "as it was elsewhere", b"x", at=17.25))
+    bench.apply(Attest("k", "now", b"x"))
+    assert [e.at for e in bench.record(request()).evidence] == [17.25, bench.clock()]
 
 
 def one_reconciler_asks_at_a_time(bench: Bench) -> None:

@@ -1,0 +1,171 @@
+"""Dead letters as a file: one line of JSON each, exact, and each with a digest, so that a torn or changed line is noticed.
+
+    {"format": "effectonce dead letter", "version": 1, "digest": "<sha256>", "letter": {…}}
+
+What was confidential in a sealed store is in the clear here: the file is for its owner alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from typing import IO, Any
+
+import msgspec
+import orjson
+from msgspec import Struct
+
+from effectonce._core.ops import Request
+from effectonce._core.records import Evidence, Record, State
+from effectonce._core.terms import Terms
+from effectonce.stores._rows import write_terms
+
+FORMAT, VERSION = "effectonce dead letter", 1
+
+
+class BadLine(ValueError):
+    """This line is no dead letter."""
+
+
+class Problem(Struct, frozen=True):
+    """A line of a file that was not imported, and why."""
+
+    line: int  # from 1
+    why: str
+
+
+class Imported(Struct, frozen=True):
+    """What came of a file. Every line is counted once; empty ones are none."""
+
+    imported: int
+    known: int  # this store has them already
+    problems: tuple[Problem, ...]
+
+
+class Carried(Struct, frozen=True):
+    """What a record needs to go on elsewhere."""
+
+    reference: str
+    tool: str
+    key: str
+    fingerprint: str
+    terms: dict[str, Any]  # numbers as text: JSON has no infinity
+    tenant: str
+    scope: str
+    step: str
+    arguments: bytes
+    latch: str
+    after: str
+    state: State
+    sends: int
+    created_at: float
+    first_dispatch_at: float
+    reason: str
+    evidence: tuple[Evidence, ...]
+
+    def request(self, now: float) -> Request:
+        """The request as it was. How long it may be sent again is counted from when it was first sent, not from today."""
+        terms = msgspec.convert(self.terms, Terms, strict=False)
+        if self.sends > 0:
+            left_s = max(0.0, self.first_dispatch_at + terms.resend_s - now)
+            terms = msgspec.convert({**self.terms, "resend_s": left_s}, Terms, strict=False)
+        return Request(
+            self.key, self.fingerprint, terms, self.tenant, self.scope, self.step, self.arguments, self.latch, self.after
+        )
+
+
+class _Line(Struct, frozen=True):
+    format: str
+    version: int
+    digest: str
+    letter: msgspec.Raw
+
+
+def write_line(record: Record, reference: str) -> bytes:
+    """One letter as a line."""
+    r = record.request
+    carried = Carried(
+        reference,
+        r.terms.tool,
+        r.key,
+        r.fingerprint,
+        orjson.loads(write_terms(r.terms)),
+        r.tenant,
+        r.scope,
+        r.step,
+        r.arguments,
+        r.latch,
+        r.after,
+        record.state,
+        record.sends,
+        record.created_at,
+        record.first_dispatch_at,
+        record.reason,
+        record.evidence,
+    )
+    letter = msgspec.json.encode(carried)
+    return msgspec.json.encode(_Line(FORMAT, VERSION, _digest(letter), msgspec.Raw(letter))) + b"\n"
+
+
+def read_line(line: bytes) -> tuple[Carried, str]:
+    """A line as a letter, and its digest; `BadLine` says what is wrong with it."""
+    try:
+        read = msgspec.json.decode(line, type=_Line)
+    except msgspec.ValidationError as error:
+        raise BadLine(f"it is not a dead letter ({error})") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadLine(f"it is torn, or not JSON ({error})") from None
+    if (read.format, read.version) != (FORMAT, VERSION):
+        raise BadLine(f"it is {read.format!r} version {read.version}; this release reads {FORMAT!r} version {VERSION}")
+    letter = bytes(read.letter)
+    if _digest(letter) != read.digest:
+        raise BadLine("it was changed after it was written: its digest does not fit")
+    try:
+        carried = msgspec.json.decode(letter, type=Carried)
+        carried.request(0.0)
+    except msgspec.ValidationError as error:
+        raise BadLine(f"it is not a dead letter ({error})") from None
+    if carried.state not in (State.CLAIMED, State.DISPATCHED, State.IN_DOUBT):
+        raise BadLine(f"it is {carried.state}: that is an outcome, not a dead letter")
+    return carried, read.digest
+
+
+def _digest(letter: bytes) -> str:
+    return hashlib.sha256(letter).hexdigest()
+
+
+def write_file(file: str | os.PathLike[str] | IO[bytes], lines: Iterable[bytes]) -> int:
+    """Write lines; a file that is named is complete on the disk or not there at all, and nobody else's to read."""
+    if not isinstance(file, str | os.PathLike):
+        return _write(file, lines)
+    part = f"{os.fspath(file)}.part"
+    with open(part, "wb", opener=_only_ours) as opened:
+        written = _write(opened, lines)
+        opened.flush()
+        os.fsync(opened.fileno())
+    os.replace(part, file)  # noqa: PTH105
+    return written
+
+
+def _write(file: IO[bytes], lines: Iterable[bytes]) -> int:
+    written = 0
+    for line in lines:
+        file.write(line)
+        written += 1
+    return written
+
+
+def read_file(file: str | os.PathLike[str] | IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file with their numbers, without empty ones."""
+    if isinstance(file, str | os.PathLike):
+        with open(file, "rb") as opened:  # noqa: PTH123
+            yield from read_file(opened)
+        return
+    for number, line in enumerate(file, start=1):
+        if line.strip():
+            yield number, line
+
+
+def _only_ours(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)

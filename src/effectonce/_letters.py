@@ -1,0 +1,262 @@
+"""A dead letter: a record without an outcome that somebody has given up on, read for people and programs.
+
+There is no second store. Arguments, key, terms and evidence are on the record; a letter only shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict
+
+from msgspec import Struct
+
+from effectonce._core.attempts import Asked, FailedAttempt, read_entry, read_failure
+from effectonce._core.codec import NotReadable, Stored, decode
+from effectonce._core.ops import Browse, Find, Flow, ReadCell
+from effectonce._core.records import Evidence, Record, State
+from effectonce._core.verdicts import Bucket
+from effectonce._desk import BATCH, CLOCK, place
+from effectonce._tool import GuardedTool
+from effectonce.effect import EffectRef
+from effectonce.errors import ContractViolation
+
+EffectState = Literal["never_started", "in_doubt", "done", "failed"]
+SHOWN = ("never_started", "in_doubt", "failed")
+OPEN = (State.CLAIMED, State.DISPATCHED, State.IN_DOUBT)  # where letters are
+
+
+class Letter(Struct, frozen=True, kw_only=True):
+    """One dead letter, as it was when it was looked at."""
+
+    effect: EffectRef
+    effect_state: EffectState
+    arguments: Mapping[str, Any] | None  # None: see `unreadable`. Redacted ones say so
+    unreadable: str = ""  # why there are no arguments to show
+    attempts: tuple[FailedAttempt, ...]  # every one that is known, oldest first
+    asked: tuple[Asked, ...] = ()  # who asked for it again
+    late_results: tuple[Evidence, ...] = ()  # what came too late to be its outcome
+    reason: str = ""
+    gave_up: bool  # False: nobody said so, it was abandoned
+    given_up_at: float  # by the store's clock, as all times
+    not_before: float | None = None  # when the downstream wants to be asked again
+    age_s: float  # since it was given up
+    record: Record
+
+    @property
+    def reference(self) -> str:
+        """A short name that is safe to show."""
+        return self.effect.reference
+
+    @property
+    def key(self) -> str:
+        return self.effect.key
+
+    @property
+    def tool(self) -> str:
+        return self.effect.tool
+
+    @property
+    def tenant(self) -> str:
+        return self.effect.tenant
+
+    @property
+    def scope(self) -> str:
+        return self.effect.scope
+
+    @property
+    def step(self) -> str:
+        return self.effect.step
+
+    @property
+    def cursor(self) -> tuple[float, str]:
+        """Where the next page begins: `list(after=letter.cursor)`."""
+        return place(self.record)
+
+    @property
+    def last(self) -> FailedAttempt | None:
+        """The last attempt that is known. None: nobody lived to tell."""
+        numbered = [attempt for attempt in self.attempts if attempt.number > 0]
+        return (numbered or self.attempts or (None,))[-1]
+
+    @property
+    def error(self) -> str:
+        """The type of the last error; "" if nobody lived to tell."""
+        return "" if self.last is None else self.last.error
+
+    @property
+    def bucket(self) -> str:
+        return "" if self.last is None else self.last.bucket
+
+
+class Wanted(TypedDict, total=False):
+    """Which letters: by tool, error type, bucket, effect state, age, tenant; *failed* adds definite failures."""
+
+    tool: str
+    error: str
+    bucket: str
+    state: str
+    older_than_s: float
+    tenant: str | None
+    failed: bool
+
+
+class Query(Struct, frozen=True, kw_only=True):
+    """The same, with its defaults."""
+
+    tool: str | None = None
+    error: str | None = None
+    bucket: str | None = None
+    state: str | None = None
+    older_than_s: float = 0.0
+    tenant: str | None = None
+    failed: bool = False
+
+    def __post_init__(self) -> None:
+        """A word that no letter has would find nothing, and look like good news."""
+        if self.state is not None and self.state not in SHOWN:
+            raise ContractViolation(f"state={self.state!r}: letters are {', '.join(SHOWN)}")
+        if self.bucket is not None and self.bucket not in (*Bucket, ""):
+            raise ContractViolation(f"bucket={self.bucket!r}: there is no such bucket; see effectonce.Bucket")
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        return (*OPEN, State.FAILED) if self.failed or self.state == "failed" else OPEN
+
+    def holds(self, letter: Letter) -> bool:
+        asked = (
+            (self.tool, letter.tool),
+            (self.error, letter.error),
+            (self.bucket, letter.bucket),
+            (self.state, letter.effect_state),
+        )
+        return letter.age_s >= self.older_than_s and all(want is None or want == its for want, its in asked)
+
+
+class Page(Struct, frozen=True):
+    letters: tuple[Letter, ...]
+    after: tuple[float, str] | None  # None: there are no more
+
+
+def page(query: Query, tools: Mapping[str, GuardedTool], grace_s: float, after: tuple[float, str], limit: int) -> Flow[Page]:
+    """Letters in the order in which their effects were first asked for. What changes meanwhile is shown as it was, or as it is."""
+    now = (yield from ReadCell(CLOCK)).now
+    found: list[Letter] = []
+    while True:
+        seen: dict[str, Record] = {}
+        ends: list[tuple[float, str]] = []
+        for state in query.states:
+            batch = yield from Browse(state, query.tenant, after, BATCH)
+            seen |= {record.request.key: record for record in batch}
+            if len(batch) == BATCH:
+                ends.append(place(batch[-1]))
+        # Beyond the end of the shortest full batch there may be others that were not read yet.
+        horizon = min(ends, default=None)
+        records = sorted((r for r in seen.values() if horizon is None or place(r) <= horizon), key=place)
+        letters = (letter_of(r, tools.get(r.request.terms.tool), now) for r in records if is_dead(r, now, grace_s))
+        found += [letter for letter in letters if query.holds(letter)]
+        if len(found) > limit or (len(found) == limit and horizon is not None):
+            return Page(tuple(found[:limit]), found[limit - 1].cursor)
+        if horizon is None:
+            return Page(tuple(found), None)
+        after = horizon
+
+
+def is_dead(record: Record, now: float, grace_s: float) -> bool:
+    """Has somebody given up on it? In doubt: nobody goes on. Claimed or sent: a call said so, or its owner is gone for long enough."""
+    if record.state in (State.IN_DOUBT, State.FAILED):
+        return True
+    if record.lease_until > now:
+        return False
+    return now - record.lease_until >= grace_s or any(_gave_up(entry) for entry in _entries(record))
+
+
+def effect_of(record: Record) -> EffectRef:
+    """Which effect a record is about."""
+    request = record.request
+    return EffectRef(request.terms.tool, request.key, request.tenant, request.scope, request.step)
+
+
+def letter_of(record: Record, tool: GuardedTool | None, now: float) -> Letter:
+    """A record as a letter."""
+    entries = _entries(record)
+    attempts = tuple(entry for entry in entries if isinstance(entry, FailedAttempt)) + _failure(record)
+    arguments, unreadable = _arguments(record, tool)
+    gave_up_at = max((entry.at for entry in entries if _gave_up(entry)), default=None)
+    given_up_at = (
+        record.decided_at if record.state not in OPEN[:2] else record.lease_until if gave_up_at is None else gave_up_at
+    )
+    return Letter(
+        effect=effect_of(record),
+        effect_state=_effect_state(record),
+        arguments=arguments,
+        unreadable=unreadable,
+        attempts=attempts,
+        asked=tuple(entry for entry in entries if isinstance(entry, Asked)),
+        late_results=tuple(entry for entry in record.evidence if entry.is_result),
+        reason=record.reason,
+        gave_up=gave_up_at is not None,
+        given_up_at=given_up_at,
+        not_before=_not_before(attempts),
+        age_s=max(0.0, now - given_up_at),
+        record=record,
+    )
+
+
+def _entries(record: Record) -> tuple[FailedAttempt | Asked, ...]:
+    read = (read_entry(e.at, e.note, e.outcome) for e in record.evidence)
+    return tuple(entry for entry in read if entry is not None)
+
+
+def _gave_up(entry: FailedAttempt | Asked) -> bool:
+    return isinstance(entry, FailedAttempt) and entry.gave_up is not None
+
+
+def _failure(record: Record) -> tuple[FailedAttempt, ...]:
+    """A definite failure says itself how it ended."""
+    stored = _read(record.outcome) if record.state is State.FAILED else None
+    return (read_failure(record.decided_at, stored.content),) if stored is not None and stored.status == "error" else ()
+
+
+def _read(outcome: bytes) -> Stored | None:
+    try:
+        return decode(outcome)
+    except NotReadable:
+        return None
+
+
+def _effect_state(record: Record) -> EffectState:
+    match record.state:
+        case State.COMPLETED | State.TOMBSTONE:
+            return "done"
+        case State.FAILED:
+            return "failed"
+        case State.CLAIMED if record.sends == 0:
+            return "never_started"
+        case _:
+            return "in_doubt"
+
+
+def _not_before(attempts: tuple[FailedAttempt, ...]) -> float | None:
+    """What the last one was told: an entry without an attempt has something to say only if it says how long."""
+    for attempt in reversed(attempts):
+        if attempt.retry_after_s is not None:
+            return attempt.at + attempt.retry_after_s
+        if attempt.number > 0:
+            return None
+    return None
+
+
+def _arguments(record: Record, tool: GuardedTool | None) -> tuple[Mapping[str, Any] | None, str]:
+    try:
+        stored = decode(record.request.arguments, Any if tool is None else tool.signature.types)
+    except NotReadable as error:
+        return None, str(error)
+    if stored.status not in ("ok", "redacted"):
+        return None, str(stored.content.get("why", "they were not stored"))
+    return stored.content, ""
+
+
+def looked_up(key: str) -> Flow[tuple[Record | None, float]]:
+    """The record of an effect, and the store's time."""
+    record = yield from Find(key)
+    return record, (yield from ReadCell(CLOCK)).now

@@ -1,0 +1,122 @@
+"""May a letter be sent again, and what came of it, in words."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Literal, assert_never
+
+from msgspec import Struct
+
+from effectonce._core.codec import NotReadable
+from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, OutOfPatience, Rejection, Replay
+from effectonce._core.ops import Busy, Doubtful, Early, Expired, Latched, Mismatch, Unavailable
+from effectonce._core.records import Record, State
+from effectonce._letters import Letter, effect_of
+from effectonce._tool import GuardedTool
+from effectonce.effect import EffectRef
+from effectonce.errors import ContractViolation
+from effectonce.outcome import last_of
+
+What = Literal["done", "replayed", "in_doubt", "failed", "gave_up", "skipped", "would_run"]
+
+
+class Redriven(Struct, frozen=True, kw_only=True):
+    """What came of one letter."""
+
+    effect: EffectRef
+    what: What  # `would_run` only in a dry run
+    why: str = ""
+    value: Any = None  # its result, if it ran here
+    ran: bool = False  # it was called, or its probe was asked; False: there was nothing to do, or something in the way
+
+
+class Pace:
+    """How long to wait for the next one."""
+
+    def __init__(self, per_s: float | None) -> None:
+        if per_s is not None and per_s <= 0:
+            raise ContractViolation(f"per_s={per_s}: more than 0, or None for no limit")
+        self._gap_s, self._next = 0.0 if per_s is None else 1 / per_s, time.monotonic()
+
+    def next_s(self) -> float:
+        now = time.monotonic()
+        self._next = max(now, self._next + self._gap_s)
+        return self._next - now
+
+
+def skipped(letter: Letter, why: str) -> Redriven:
+    """It was left as it is."""
+    return Redriven(effect=letter.effect, what="skipped", why=why)
+
+
+def would(ready: Redriven | tuple[GuardedTool, Record]) -> Redriven:
+    """What a dry run says."""
+    if isinstance(ready, Redriven):
+        return ready
+    return Redriven(effect=effect_of(ready[1]), what="would_run")
+
+
+def settled(letter: Letter) -> Redriven | None:
+    """It has an outcome already."""
+    match letter.record.state:
+        case State.COMPLETED:
+            return Redriven(effect=letter.effect, what="replayed", why="it is done already")
+        case State.FAILED:
+            return Redriven(effect=letter.effect, what="failed", why="it failed for good, and is not tried again")
+        case State.TOMBSTONE:
+            return skipped(letter, "its key has expired")
+        case _:
+            return None
+
+
+def unsendable(tool: GuardedTool, record: Record) -> str:
+    """Why the stored arguments cannot be sent again; "" if they can."""
+    signature = tool.signature
+    try:
+        arguments = signature.decode(record.request.arguments)
+        if set(arguments) != set(signature.names):
+            return f"{tool.contract.name} takes other arguments now, or makes its requests elsewhere"
+        signature.validate(arguments)
+    except (NotReadable, ContractViolation) as error:
+        return f"it cannot be sent again from here: {error}"
+    return ""
+
+
+def came_to(ending: Ending) -> tuple[What, str, Any]:
+    """An ending in the words of a redrive. An interruption of the caller is raised."""
+    match ending:
+        case Fresh(value):
+            return "done", "", value
+        case Replay(recorded):
+            done = recorded.state is State.COMPLETED
+            return ("replayed", "it is done already", None) if done else ("failed", "it failed for good", None)
+        case Rejection(error):
+            return "failed", last_of(1, error), None
+        case Lost(error) | NothingSent(error) | GaveUp(error) if not isinstance(error, Exception):
+            raise error
+        case Lost(reason=reason) | Doubtful(reason=reason):
+            return "in_doubt", reason, None
+        case NothingSent(error, attempts) | GaveUp(error, attempts):
+            return "gave_up", last_of(attempts, error), None
+        case OutOfPatience(why):
+            return "gave_up", why, None
+        case _:
+            return "skipped", in_the_way(ending), None
+
+
+def in_the_way(ending: Fenced | Busy | Latched | Mismatch | Expired | Early | Unavailable) -> str:
+    match ending:
+        case Busy() | Fenced():
+            return "it is in flight: somebody is working on it"
+        case Latched(_, tool, _):
+            return f"{tool} of the same step was sent and has no outcome"
+        case Early():
+            return "its predecessor in the sequence has no outcome"
+        case Expired():
+            return "its key has expired"
+        case Mismatch():
+            return "its key is taken by another request"
+        case Unavailable(error):
+            return f"the store did not answer: {error}"
+        case _:
+            assert_never(ending)

@@ -1,0 +1,334 @@
+"""Dead letters: what gave up or cannot go on. Nothing is ever dropped: a letter ends when its effect has an outcome.
+
+    for letter in guard.dead_letters.list(tool="refund"):
+        print(letter.reference, letter.effect_state, letter.error)
+
+A letter is a record without an outcome, so redriving one is calling the tool again, with the stored arguments, under the same key, through
+the same flow as every call. That is why a double redrive is one effect, and why an effect in doubt stays one unless its probe settles it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import IO, Unpack
+
+from msgspec import Struct
+
+from effectonce._core.attempts import Asked, FailedAttempt, asked_again
+from effectonce._core.codec import encode_error
+from effectonce._core.endings import Ending
+from effectonce._core.ops import Applied, Flow, Refute
+from effectonce._core.records import Record, Scene, State, resendable
+from effectonce._desk import atold, told, who
+from effectonce._letter_file import BadLine, Imported, Problem, read_file, read_line, write_file, write_line
+from effectonce._letter_import import taken
+from effectonce._letters import OPEN, Letter, Page, Query, Wanted, effect_of, letter_of, looked_up, page
+from effectonce._redriving import Pace, Redriven, came_to, settled, skipped, unsendable, would
+from effectonce._tool import GuardedTool
+from effectonce._watch import Watch, told_of
+from effectonce.effect import EffectRef
+from effectonce.errors import ContractViolation
+from effectonce.stores.base import Store
+
+__all__ = [
+    "Asked",
+    "DeadLetters",
+    "Distribution",
+    "FailedAttempt",
+    "Group",
+    "Imported",
+    "Letter",
+    "Problem",
+    "Redriven",
+    "Wanted",
+]
+
+GRACE_S = 300.0  # an owner that said nothing for so long after its lease does not come back
+PAGE = 100
+_START = (0.0, "")
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """Letters that have the same trouble."""
+
+    tool: str
+    error: str  # "" if nobody lived to tell
+    bucket: str
+    count: int
+    oldest: float  # when the first one was given up, by the store's clock
+    newest: float
+    sample: Letter
+
+
+class Distribution(Struct, frozen=True, kw_only=True):
+    """How many letters there are of each kind, most first."""
+
+    total: int
+    tools: dict[str, int]
+    errors: dict[str, int]
+    buckets: dict[str, int]
+    states: dict[str, int]
+
+
+class Discarded(Exception):  # a statement by a person, stored under this name
+    """A person said that it will never be done."""
+
+
+class DeadLetters:
+    """The dead letters of one guard: `guard.dead_letters`.
+
+    An effect without an outcome is one when a call gave up on it, when it is in doubt, or when its owner has been gone for *grace_s*.
+    Which ones: `tool=`, `error=` (a type's name), `bucket=`, `state=` (`never_started`, `in_doubt`, `failed`), `older_than_s=`, `tenant=`,
+    and `failed=True` for definite failures as well.
+    """
+
+    def __init__(self, store: Store, tools: Mapping[str, GuardedTool], watch: Watch, *, grace_s: float = GRACE_S) -> None:
+        self._store, self._tools, self._watch, self._grace_s = store, tools, watch, grace_s
+
+    # ------------------------------------------------------------ looking
+
+    def list(self, *, limit: int = 100, after: tuple[float, str] = _START, **wanted: Unpack[Wanted]) -> tuple[Letter, ...]:
+        """Letters, oldest first. The next page begins `after` the `cursor` of the last one."""
+        if limit < 1:
+            raise ContractViolation(f"limit={limit}: ask for one letter, or more")
+        shown: Page = told(self._page(Query(**wanted), after, limit), self._store)
+        return shown.letters
+
+    def show(self, key: str) -> Letter | None:
+        """One effect as a letter, whatever its state is, by its key; a letter also by its reference (`eff_…`)."""
+        if key.startswith("eff_"):
+            found = [letter for letter in self._all(Query(failed=True)) if letter.reference == key]
+            if len(found) > 1:
+                raise ContractViolation(f"{key} stands for {len(found)} effects here: use the key")
+            return found[0] if found else None
+        record, now = told(looked_up(key), self._store)
+        return None if record is None else letter_of(record, self._tools.get(record.request.terms.tool), now)
+
+    def groups(self, **wanted: Unpack[Wanted]) -> tuple[Group, ...]:
+        """Letters by tool, error and bucket; the largest group first."""
+        groups: dict[tuple[str, str, str], Group] = {}
+        for letter in self._all(Query(**wanted)):
+            trouble, at = (letter.tool, letter.error, letter.bucket), letter.given_up_at
+            known = groups.get(trouble)
+            groups[trouble] = Group(
+                tool=letter.tool,
+                error=letter.error,
+                bucket=letter.bucket,
+                count=1 if known is None else known.count + 1,
+                oldest=at if known is None else min(known.oldest, at),
+                newest=at if known is None else max(known.newest, at),
+                sample=letter if known is None else known.sample,
+            )
+        return tuple(sorted(groups.values(), key=lambda group: (-group.count, group.oldest)))
+
+    def distribution(self, **wanted: Unpack[Wanted]) -> Distribution:
+        """How many letters there are, by tool, error, bucket and effect state."""
+        counts = tuple(Counter[str]() for _ in range(4))
+        for letter in self._all(Query(**wanted)):
+            for counter, value in zip(counts, (letter.tool, letter.error, letter.bucket, letter.effect_state), strict=True):
+                counter[value] += 1
+        tools, errors, buckets, states = (dict(counter.most_common()) for counter in counts)
+        return Distribution(total=counts[0].total(), tools=tools, errors=errors, buckets=buckets, states=states)
+
+    def _page(self, query: Query, after: tuple[float, str], limit: int) -> Flow[Page]:
+        return page(query, self._tools, self._grace_s, after, limit)
+
+    def _all(self, query: Query) -> Iterator[Letter]:
+        after: tuple[float, str] | None = _START
+        while after is not None:
+            shown: Page = told(self._page(query, after, PAGE), self._store)
+            yield from shown.letters
+            after = shown.after
+
+    async def _aall(self, query: Query) -> AsyncIterator[Letter]:
+        after: tuple[float, str] | None = _START
+        while after is not None:
+            shown: Page = await atold(self._page(query, after, PAGE), self._store)
+            for letter in shown.letters:
+                yield letter
+            after = shown.after
+
+    # ------------------------------------------------------------ redriving
+
+    def redrive(self, key: str, *, by: str, reason: str, early: bool = False) -> Redriven:
+        """Call the sync tool of one letter again, with the stored arguments, under the same key. It says what came of it.
+
+        *early*: even before the time that the downstream asked for.
+        """
+        by, reason = who(by, reason)
+        ready = told(self._ready(key, early=early, is_async=False), self._store)
+        if isinstance(ready, Redriven):
+            return ready
+        tool, record = ready
+        self._store.apply(asked_again(record.request.key, by, reason))
+        return self._redriven(record, tool.run(tool.recalled(record)), by, reason)
+
+    async def aredrive(self, key: str, *, by: str, reason: str, early: bool = False) -> Redriven:
+        """The same for an async tool."""
+        by, reason = who(by, reason)
+        ready = await atold(self._ready(key, early=early, is_async=True), self._store)
+        if isinstance(ready, Redriven):
+            return ready
+        tool, record = ready
+        await self._store.aapply(asked_again(record.request.key, by, reason))
+        return self._redriven(record, await tool.arun(tool.recalled(record)), by, reason)
+
+    def redrive_all(
+        self,
+        *,
+        by: str = "",
+        reason: str = "",
+        dry_run: bool = True,
+        limit: int = 100,
+        per_s: float | None = 10.0,
+        early: bool = False,
+        stop: threading.Event | None = None,
+        on_each: Callable[[Redriven], object] | None = None,
+        **wanted: Unpack[Wanted],
+    ) -> tuple[Redriven, ...]:
+        """Redrive the letters of sync tools, oldest first, at most *limit* of them and *per_s* a second. A dry run says what would be done.
+
+        What is skipped is told as well, and does not count. It ends early when *stop* is set; *on_each* hears of each as it is done.
+        Stopped or killed, it can be begun again: what has an outcome is a letter no more.
+        """
+        if not dry_run:
+            who(by, reason)
+        pace, stop = Pace(per_s), threading.Event() if stop is None else stop
+        done: list[Redriven] = []
+        for letter in self._all(Query(**wanted)):
+            if limit <= 0 or stop.is_set():
+                break
+            if dry_run:
+                redriven = would(told(self._ready(letter.key, early=early, is_async=False), self._store))
+            else:
+                redriven = self.redrive(letter.key, by=by, reason=reason, early=early)
+            done.append(redriven)
+            if on_each is not None:
+                on_each(redriven)
+            limit -= redriven.ran or redriven.what == "would_run"
+            if redriven.ran:
+                stop.wait(pace.next_s())
+        return tuple(done)
+
+    async def aredrive_all(
+        self,
+        *,
+        by: str = "",
+        reason: str = "",
+        dry_run: bool = True,
+        limit: int = 100,
+        per_s: float | None = 10.0,
+        early: bool = False,
+        stop: asyncio.Event | None = None,
+        on_each: Callable[[Redriven], object] | None = None,
+        **wanted: Unpack[Wanted],
+    ) -> tuple[Redriven, ...]:
+        """The same for async tools."""
+        if not dry_run:
+            who(by, reason)
+        pace = Pace(per_s)
+        done: list[Redriven] = []
+        async for letter in self._aall(Query(**wanted)):
+            if limit <= 0 or (stop is not None and stop.is_set()):
+                break
+            if dry_run:
+                redriven = would(await atold(self._ready(letter.key, early=early, is_async=True), self._store))
+            else:
+                redriven = await self.aredrive(letter.key, by=by, reason=reason, early=early)
+            done.append(redriven)
+            if on_each is not None:
+                on_each(redriven)
+            limit -= redriven.ran or redriven.what == "would_run"
+            if redriven.ran:
+                await asyncio.sleep(pace.next_s())
+        return tuple(done)
+
+    def _ready(self, key: str, *, early: bool, is_async: bool) -> Flow[Redriven | tuple[GuardedTool, Record]]:
+        """The tool and the record, if calling again makes sense; otherwise what there is to say."""
+        record, now = yield from looked_up(key)
+        if record is None:
+            return Redriven(effect=EffectRef("", key), what="skipped", why="it is unknown to this store")
+        tool = self._tools.get(record.request.terms.tool)
+        letter = letter_of(record, tool, now)
+        known = settled(letter)
+        if known is not None:
+            return known
+        if record.lease_until > now:
+            return skipped(letter, "it is in flight: somebody is working on it")
+        if tool is None:
+            return skipped(letter, f"no tool of this guard is called {letter.tool!r}")
+        if record.state is State.IN_DOUBT and tool.probe_function is None:
+            return Redriven(effect=letter.effect, what="in_doubt", why=f"{record.reason}; there is no probe to ask")
+        if tool.is_async is not is_async:
+            return skipped(letter, f"{letter.tool} is {'async: use aredrive' if tool.is_async else 'sync: use redrive'}")
+        if letter.not_before is not None and letter.not_before > now and not early:
+            return skipped(letter, f"it is not due for another {letter.not_before - now:.0f} s")
+        why = unsendable(tool, record)
+        return skipped(letter, why) if why else (tool, record)
+
+    def _redriven(self, record: Record, ending: Ending, by: str, reason: str) -> Redriven:
+        """Every letter that was redriven passes here, with who asked for it and what came of it."""
+        what, why, value = came_to(ending)
+        told_of(self._watch, "redriven", record, by=by, reason=reason, outcome=what)
+        return Redriven(effect=effect_of(record), what=what, why=why, value=value, ran=True)
+
+    # ------------------------------------------------------------ discarding
+
+    def discard(self, key: str, *, by: str, reason: str) -> None:
+        """It will never be done: every later call gets that as a failure.
+
+        What was never sent can be discarded without looking anywhere. What is in doubt is refuted by this: look downstream first.
+        """
+        by, reason = who(by, reason)
+        record, now = told(looked_up(key), self._store)
+        if record is None:
+            raise ContractViolation("there is nothing to discard: the effect is unknown to this store")
+        reply = self._store.apply(Refute(key, encode_error(Discarded(reason)), by, reason))
+        if not isinstance(reply, Applied):
+            raise ContractViolation(_undiscardable(record, now))
+        self._discarded(record, by, reason)
+
+    def _discarded(self, record: Record, by: str, reason: str) -> None:
+        """Every letter that was discarded passes here."""
+        told_of(self._watch, "discarded", record, by=by, reason=reason)
+
+    # ------------------------------------------------------------ carrying
+
+    def export(self, file: str | os.PathLike[str] | IO[bytes], **wanted: Unpack[Wanted]) -> int:
+        """Write letters to a file of JSON lines, exactly; how many. Definite failures are outcomes, and stay.
+
+        Arguments and errors are in the clear in it, also where the store seals them.
+        """
+        letters = (letter for letter in self._all(Query(**wanted)) if letter.record.state in OPEN)
+        return write_file(file, (write_line(letter.record, letter.reference) for letter in letters))
+
+    def load(self, file: str | os.PathLike[str] | IO[bytes]) -> Imported:
+        """Take letters from a file into this store, with their keys, terms and evidence. Again changes nothing.
+
+        A line that cannot be taken is told with its number and the reason, and the others are taken all the same.
+        """
+        imported = known = 0
+        problems: list[Problem] = []
+        for number, line in read_file(file):
+            try:
+                carried, digest = read_line(line)
+                new = told(taken(carried, f"import-{digest}"), self._store)
+            except BadLine as error:
+                problems.append(Problem(number, str(error)))
+                continue
+            imported, known = imported + new, known + (not new)
+        return Imported(imported, known, tuple(problems))
+
+
+def _undiscardable(record: Record, now: float) -> str:
+    if record.state not in OPEN:
+        return f"there is nothing to discard: the effect is {record.state}"
+    if record.lease_until > now:
+        return "it is in flight: somebody is working on it"
+    if record.sends > 0 and resendable(record, None, Scene(now)):
+        return "it may have happened, and the same request may still be sent under its key: redrive it, and it is done once"
+    return "it changed meanwhile: look again"
