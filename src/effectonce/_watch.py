@@ -8,7 +8,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from effectonce._core.ops import Confirm, Rearm, Refute, Swept
 from effectonce._core.records import Record
@@ -16,10 +16,11 @@ from effectonce.effect import EffectRef
 
 if TYPE_CHECKING:
     from effectonce.circuit import Circuit
+    from effectonce.observe.events import Event
     from effectonce.retry_budget import RetryBudget
 
 LOG = logging.getLogger("effectonce")
-Observer = Callable[[Any], object]  # called with an Event, see `effectonce.observe`
+Observer: TypeAlias = "Callable[[Event], object]"
 
 
 class Watch:
@@ -65,14 +66,15 @@ class Watch:
 
     def of(self, name: str) -> tuple[Observer, ...]:
         """Who wants to hear of events of this name."""
-        known = self._by_name.get(name)
+        by_name = self._by_name  # looked at once: an observer that comes meanwhile begins with another one
+        known = by_name.get(name)
         if known is None:
             wants = [getattr(observer, "events", None) for observer in self.observers]
             known = tuple(o for o, names in zip(self.observers, wants, strict=True) if names is None or name in names)
-            self._by_name[name] = known
+            by_name[name] = known
         return known
 
-    def emit(self, event: Any) -> None:
+    def emit(self, event: Event) -> None:
         """Tell everybody who wants to know. What an observer does wrong is never the call's."""
         for observer in self.of(event.name):
             try:

@@ -240,6 +240,30 @@ def test_a_rewritten_entry_does_not_fit_what_is_kept_elsewhere():
         audit.verify(expect="nothing of ours")
 
 
+@pytest.mark.parametrize("writes", [1, 3])
+def test_an_audit_that_is_being_written_verifies(writes):
+    class Busy(MemoryStore):
+        others, left = (), 0  # who writes while somebody reads, and how often
+
+        def apply(self, op, /):
+            reply = super().apply(op)
+            if isinstance(op, ListCells | ReadCell) and self.left:
+                left, self.left = self.left, 0
+                for other in self.others * writes:
+                    other(happened())
+                    assert other.flush()
+                self.left = left - 1
+            return reply
+
+    store = Busy()
+    first, second = written(store), written(store)
+    store.others = (first, second, Audit(store, secret=SECRET))
+    for store.left in range(9):
+        verified = Audit(store, secret=SECRET).verify()
+        assert verified.flaws == ()
+    assert first.verify().ok
+
+
 # ---------------------------------------------------------------- time
 
 

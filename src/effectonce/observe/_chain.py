@@ -242,33 +242,31 @@ class Verified(Struct, frozen=True):
 
 
 class Examination:
-    """Walks through all batches in the order of their names, then compares what was noted with what is there."""
+    """Walks through the batches of each stream in their order, then compares what was noted with what is there."""
 
-    def __init__(self, marks: Marks, heads: Mapping[str, Head | None], now: float) -> None:
-        self._marks, self._heads, self._now = marks, heads, now
+    def __init__(self, marks: Marks, now: float) -> None:
+        self._marks, self._now = marks, now
+        self.last: dict[str, int] = {}  # the number of the last batch of each stream
         self.flaws: list[Flaw] = []
         self.streams: dict[str, Stream] = {}
         self._ends: dict[str, dict[int, bytes]] = {}  # of each batch: number and mark of its last entry
         self._notes: list[tuple[str, int, bytes, float, float]] = []
-        self._before: Batch | None = None  # the last one that could be read
-        self._expected: tuple[str, int] = ("", 0)  # the name of the next one, if nothing is missing
+        self._before: dict[str, Batch | None] = {}  # the last one of each stream, if it could be read
 
     def _flaw(self, what: str, stream: str, batch: int | None, entry: int | None, found: str) -> None:
         self.flaws.append(Flaw(what, stream, batch, entry, found))
 
     def look(self, stream: str, number: int, batch: Batch | None) -> None:
         """The next batch."""
-        known, expected = self._expected
-        if stream != known:
-            self._before, expected = None, 0
-        self._expected = (stream, number + 1)
+        expected = self.last.get(stream, -1) + 1
+        self.last[stream] = number
         if batch is None or (batch.stream, batch.number) != (stream, number):
             self._flaw("unreadable", stream, number, None, f"batch {number} cannot be read, or is another one")
             self._gap(stream, expected, number, None)
-            self._before = None
+            self._before[stream] = None
             return
         self._gap(stream, expected, number, batch)
-        before = self._before if number == expected else None
+        before = self._before.get(stream) if number == expected else None
         if before is not None and (batch.before, batch.first) != (before.mark, before.last + 1):
             self._flaw("changed", stream, number, batch.first, f"batch {number} does not follow the one before it")
         for entry in self._marks.changed(batch):
@@ -287,7 +285,7 @@ class Examination:
         self._flaw("missing", stream, expected, None, f"{which} missing")
 
     def _take(self, batch: Batch) -> None:
-        self._before = batch
+        self._before[batch.stream] = batch
         self._ends.setdefault(batch.stream, {})[batch.last] = batch.mark
         seen = self.streams.get(batch.stream)
         first, started = (batch.first, batch.entries()[0].at) if seen is None else (seen.first, seen.started_at)
@@ -300,12 +298,12 @@ class Examination:
                 found = f"{entry.count} entries before this one could not be written: the store did not answer for too long"
                 self._flaw("lost", batch.stream, batch.number, entry.number, found)
 
-    def end(self, last: Mapping[str, int], expect: tuple[str, int, bytes] | None = None) -> Verified:
-        """All batches were looked at; *last* is the number of the last one of each stream."""
-        for stream, head in self._heads.items():
-            self._compare(stream, head, last.get(stream))
-        for stream, number in last.items():
-            if stream not in self._heads and number > 0:
+    def end(self, heads: Mapping[str, Head | None], expect: tuple[str, int, bytes] | None = None) -> Verified:
+        """All batches were looked at, at least up to where these heads say that they come."""
+        for stream, head in heads.items():
+            self._compare(stream, head, self.last.get(stream))
+        for stream, number in self.last.items():
+            if stream not in heads and number > 0:
                 self._flaw("removed", stream, None, None, "its head is gone: how far it had come is not known any more")
         for stream, number, mark, at, keep_s in self._notes:
             if at + keep_s > self._now + SLACK_S:

@@ -234,21 +234,31 @@ class Audit:
     def verify(self, *, expect: str | None = None) -> Verified:
         """Look at everything. *expect* is what `head()` said at some time. Nothing is written."""
         expected = None if expect is None else _expected(expect)
-        heads = self._heads(None)
-        examination, last = Examination(self._marks, heads, self._clock()), dict[str, int]()
-        for stream, number, batch in self._batches(""):
-            examination.look(stream, number, batch)
-            last[stream] = number
-        return examination.end(last, expected)
+        examination = Examination(self._marks, self._clock())
+        for batch in self._batches():
+            examination.look(*batch)
+        heads, last = self._heads(None), examination.last
+        for (
+            stream,
+            head,
+        ) in heads.items():  # others go on writing while we read: what they say they wrote meanwhile is read as well
+            if head is not None and head.batch > last.get(stream, -1):
+                for batch in self._batches(f"{BATCHES}{stream}/", f"{BATCHES}{stream}/{last.get(stream, -1):08d}"):
+                    examination.look(*batch)
+        for stream in [stream for stream, number in last.items() if not _covers(heads.get(stream), number)]:
+            heads |= self._heads_of(stream)
+        return examination.end(heads, expected)
 
     def _all(self, since: float | None) -> Iterator[Entry]:
         over = {s for s, head in self._heads(None).items() if since is not None and head is not None and head.at < since}
-        for stream, _, batch in self._batches("", over):
+        for stream, _, batch in self._batches(over=over):
             for entry in [] if batch is None else batch.entries():
                 yield Entry(number=entry.number, at=entry.at, event=entry.event, stream=stream, **_said(entry))
 
-    def _batches(self, after: str, over: set[str] | frozenset[str] = frozenset()) -> Iterator[tuple[str, int, Batch | None]]:
-        while page := self._store.apply(ListCells(BATCHES, after, PAGE)):
+    def _batches(
+        self, prefix: str = BATCHES, after: str = "", over: set[str] | frozenset[str] = frozenset()
+    ) -> Iterator[tuple[str, int, Batch | None]]:
+        while page := self._store.apply(ListCells(prefix, after, PAGE)):
             for name, value in page:
                 stream, _, number = name.removeprefix(BATCHES).rpartition("/")
                 after = name
@@ -269,6 +279,12 @@ class Audit:
                 break
         return found
 
+    def _heads_of(self, stream: str) -> dict[str, Head | None]:
+        """The head of one stream, as it is now."""
+        cell = self._store.apply(ReadCell(HEADS + stream))
+        data = self._opened(cell.value, HEADS + stream) if cell.revision else None
+        return {stream: None if data is None else read_head(data)} if cell.revision else {}
+
     def _sealed(self, data: bytes, name: str) -> bytes:
         return data if self._keyring is None else self._keyring.seal(data, name, "audit")
 
@@ -277,6 +293,10 @@ class Audit:
             return data if self._keyring is None else self._keyring.open(data, name, "audit")
         except NotOpened:
             return None
+
+
+def _covers(head: Head | None, number: int) -> bool:
+    return head is not None and head.batch >= number
 
 
 def _in_transaction() -> bool:
