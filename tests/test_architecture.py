@@ -19,6 +19,7 @@ LAYERS = (
     ("_boundary", "_cache", "_drive", "clients", "_permit", "_signature", "_spool", "_sweeper", "health", "outcome"),
     ("_circuits", "_sharing", "_turns", "circuit", "retry_budget"),
     ("retrying",),
+    ("observe", "_watch"),
     ("_tool",),
     ("_registry", "_run", "_workflow"),
     ("_desk", "_letter_file", "_letter_import", "_letters", "_reconciler", "_redriving", "dead_letters"),
@@ -72,6 +73,9 @@ OPTIONAL = {
     "tenacity",
     "urllib3",
     "uvicorn",
+    "prometheus_client",
+    "opentelemetry",
+    "structlog",
 }
 
 
@@ -119,7 +123,11 @@ def test_the_core_is_pure(path):
 )
 def test_no_optional_library_is_imported_at_the_top(path):
     tops = {module.split(".")[0] for module in imports(path)}
-    mine = {"_keyring.py": {"cryptography"}, "_redis_wire.py": {"hiredis"}, "_upstream.py": {"httpx"}}
+    mine = {"_keyring.py": {"cryptography"}, "_redis_wire.py": {"hiredis"}, "_upstream.py": {"httpx"}} | {
+        "prometheus.py": {"prometheus_client"},
+        "otel.py": {"opentelemetry"},
+        "logs.py": {"structlog"},
+    }
     drivers = {"sqlite3"} if "sqlite" in path.name else {"psycopg"} if "postgres" in path.name else set()
     allowed = drivers | mine.get(path.name, set())
     assert not tops & (OPTIONAL - allowed)
@@ -209,6 +217,8 @@ def test_except_exception_stands_where_somebody_elses_code_ends():
         "_postgres_crews.py": 1,
         "foreign.py": 1,
         "classify.py": 1,
+        "_watch.py": 1,
+        "_telling.py": 1,
     }
     for path in FILES:
         if room(path) in ("testing", "cli"):

@@ -85,6 +85,7 @@ GUARD = [
     "find",
     "health",
     "in_doubt",
+    "observe",
     "reconcile",
     "reconciler",
     "refute",

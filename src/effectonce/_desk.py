@@ -15,6 +15,7 @@ from effectonce._core.codec import NotReadable, encode, encode_error
 from effectonce._core.ops import Applied, Browse, Confirm, Find, Flow, Op, ReadCell, Rearm, Refused, Refute, WriteReply
 from effectonce._core.records import Record, State
 from effectonce._tool import GuardedTool
+from effectonce._watch import Watch, settled
 from effectonce.errors import ContractViolation
 from effectonce.outcome import Outcome
 from effectonce.stores.base import Store
@@ -85,8 +86,8 @@ async def atold(flow: Flow[Any], store: Store) -> Any:
 class Desk:
     """Where effects in doubt are looked at and settled."""
 
-    def __init__(self, store: Store, tools: Mapping[str, GuardedTool]) -> None:
-        self.store, self.tools = store, tools
+    def __init__(self, store: Store, tools: Mapping[str, GuardedTool], watch: Watch) -> None:
+        self.store, self.tools, self._watch = store, tools, watch
 
     def in_doubt(self, doubts: Doubts, limit: int) -> tuple[Record, ...]:
         found: list[Record] = []
@@ -117,8 +118,11 @@ class Desk:
 
     def _settle(self, op: Confirm | Refute | Rearm) -> None:
         """Every decision of a person about a doubt passes here."""
+        before = self.store.apply(Find(op.key)) if self._watch.observers else None
         reply: WriteReply = self.store.apply(op)
         if isinstance(reply, Applied):
+            if before is not None:
+                settled(self._watch, op, before)
             return
         state = reply.state if isinstance(reply, Refused) else None
         if isinstance(op, Rearm) and state is State.IN_DOUBT:

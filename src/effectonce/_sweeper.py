@@ -7,6 +7,7 @@ the work. What a sweep may change is in the transition table; a record without a
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -18,8 +19,16 @@ from effectonce.stores.base import Store
 class Sweeper:
     """A thread that sweeps a store every *every_s* seconds: `with guard.sweeper():`, or `start()` and `stop()`."""
 
-    def __init__(self, store: Store, *, every_s: float = 60.0, batch: int = 10, pause_s: float = 0.05) -> None:
-        self._store, self._every_s, self._batch, self._pause_s = store, every_s, batch, pause_s
+    def __init__(
+        self,
+        store: Store,
+        *,
+        every_s: float = 60.0,
+        batch: int = 10,
+        pause_s: float = 0.05,
+        told: Callable[[Swept], object] = bool,
+    ) -> None:
+        self._store, self._every_s, self._batch, self._pause_s, self._told = store, every_s, batch, pause_s, told
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self.swept = Swept(0, 0, 0)  # since it was made
@@ -31,6 +40,7 @@ class Sweeper:
         while True:
             done = self._store.apply(Sweep(self._batch))
             total, self.swept = total + done, self.swept + done
+            self._told(done)
             if done.total < self._batch or self._stopped.wait(self._pause_s):
                 return total
 

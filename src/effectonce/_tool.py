@@ -43,6 +43,7 @@ from effectonce._core.terms import Capability, Kind, Terms
 from effectonce._drive import AsyncPerformer, AsyncPerforming, Heart, Performer, Prepared, Setup, adrive, drive
 from effectonce._signature import ToolSignature, is_async
 from effectonce._turns import step_of, turn_here
+from effectonce._watch import Watch
 from effectonce.circuit import Circuit
 from effectonce.effect import EffectRef, running
 from effectonce.errors import (
@@ -102,6 +103,7 @@ class House(Struct, frozen=True):
     heart: Heart
     cache: ReplayCache
     keep: Callable[[Complete | Fail], None]  # what the store could not be told
+    watch: Watch
 
 
 def not_kept(op: Complete | Fail) -> None:
@@ -141,6 +143,13 @@ class GuardedTool:
         self._prefix = canonical(contract.name)
         self._look = house.store.look if isinstance(house.store, LocalStore) else None
         self._asked: dict[tuple[Boundary, bytes], tuple[Request, EffectRef]] = {}
+        house.watch.know(self)
+
+    def watch(self) -> None:
+        """Tell of every call from now on. On this very object, the methods that tell replace the others: those pay nothing for it."""
+        from effectonce.observe._watched import watched
+
+        vars(self).update(watched(self))
 
     def _plan_calls(self) -> None:
         contract, house = self.contract, self.house
@@ -341,7 +350,7 @@ class GuardedTool:
 
     def run(self, prepared: Prepared) -> Ending:
         request, cache = prepared.request, self.house.cache
-        known = self._known(prepared)
+        known = self.known(prepared)
         if known is not None:
             return Replay(known, coalesced=False)
         ending = drive(self.flow(prepared), self.performing(self.setup, prepared))
@@ -351,7 +360,7 @@ class GuardedTool:
 
     async def arun(self, prepared: Prepared) -> Ending:
         request, cache = prepared.request, self.house.cache
-        known = self._known(prepared)
+        known = self.known(prepared)
         if known is not None:
             return Replay(known, coalesced=False)
         ending = await adrive(self.flow(prepared), self.aperforming(self.setup, prepared))
@@ -367,7 +376,11 @@ class GuardedTool:
         step = step_of(prepared.ref)
         return self.calling(request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step).flow()
 
-    def _known(self, prepared: Prepared) -> Recorded | None:
+    def told(self, flow: Flow[Ending], _prepared: Prepared) -> Flow[Ending]:
+        """A flow of this call that somebody else has made: as it is, if nobody wants to know."""
+        return flow
+
+    def known(self, prepared: Prepared) -> Recorded | None:
         """The outcome, if it costs no more than a look: in this process, or in a store that is read without a round trip."""
         request, cache = prepared.request, self.house.cache
         known = cache.get(request.key, request.fingerprint)
@@ -380,13 +393,17 @@ class GuardedTool:
     def reconcile(self, record: Record) -> Outcome[Any]:
         """Ask the probe about a record in doubt."""
         prepared = self.recalled(record)
-        flow = GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
+        flow = self.asking(record, prepared)
         return self._settled(drive(flow, Performer(self.setup, prepared)), prepared)
 
     async def areconcile(self, record: Record) -> Outcome[Any]:
         prepared = self.recalled(record)
-        flow = GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
+        flow = self.asking(record, prepared)
         return self._settled(await adrive(flow, AsyncPerformer(self.setup, prepared)), prepared)
+
+    def asking(self, _record: Record, prepared: Prepared) -> Flow[Ending]:
+        """To ask the probe, and do nothing else."""
+        return GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
 
     def _settled(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
         self._remember_outcome(prepared.request, ending)
@@ -476,4 +493,8 @@ def _async_wrapper(tool: GuardedTool) -> Callable[..., Awaitable[Any]]:
 def _reader(tool: GuardedTool) -> Callable[..., Any]:
     """A read has no record: it is the function itself, and the policy when it fails."""
     read = Retrier(tool.retrying, repeatable=True, store=tool.house.store, name=tool.contract.name, env=tool.house.env)
+    if tool.house.watch.observers:
+        from effectonce.observe._watched import watched_aread, watched_read
+
+        return (watched_aread if tool.is_async else watched_read)(tool, read)
     return read.around_async(tool.function, tool.arescue) if tool.is_async else read.around(tool.function, tool.rescue)

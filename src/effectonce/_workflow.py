@@ -151,7 +151,8 @@ class Workflow:
         return conclude(ending, prepared.ref, self.tool.signature.returns)
 
     def _impatient(self, prepared: Prepared) -> Flow[Ending]:
-        return WorkflowCall(prepared.request, msgspec.structs.replace(self.tool.plan, wait_s=0.0), self.tool.house.env).flow()
+        plan = msgspec.structs.replace(self.tool.plan, wait_s=0.0)
+        return self.tool.told(WorkflowCall(prepared.request, plan, self.tool.house.env).flow(), prepared)
 
     # ------------------------------------------------------------ its steps
 

@@ -57,7 +57,7 @@ class Circuit:
             raise ContractViolation("a circuit needs the name of its dependency")
         self.name, self.policy = name, Breaker() if policy is None else policy
         self.shared = shared  # where its votes are
-        self._on_change, self._clock = on_change, clock
+        self._on_change, self._clock = () if on_change is None else (on_change,), clock
         limits = self.policy.limits
         self._machine, self._lock = Machine(limits, rng, clock()), threading.Lock()
         self._classify = classifier((), (), rules=as_rules(rules), one_request=True, wall_clock=time.time)
@@ -255,9 +255,11 @@ class Circuit:
             LOG.log(level, "circuit %s: %s, was %s: %s", self.name, change.new, change.old, change.stats.why)
         if self._sharing is not None and (change is not None or now >= self._sharing.due):
             self._sharing.start(now, urgent=change is not None)
-        if change is not None and self._on_change is not None:
+        if change is None:
+            return
+        for told in self._on_change:
             try:
-                self._on_change(change.old, change.new, change.stats)
+                told(change.old, change.new, change.stats)
             except Exception:  # the hook's own; the call that caused the change has nothing to do with it
                 LOG.exception("circuit %s: on_change failed", self.name)
 
@@ -315,6 +317,10 @@ class Circuit:
             change = None if self._machine.moved is None else self._change(now)
         self._follow_up(now, change)
         return change is not None
+
+    def watch(self, on_change: OnChange) -> None:
+        """Call *on_change* as well, after each change from now on."""
+        self._on_change = (*self._on_change, on_change)
 
     # ------------------------------------------------------------ as a decorator
 

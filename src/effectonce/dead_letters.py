@@ -29,6 +29,7 @@ from effectonce._letter_import import taken
 from effectonce._letters import OPEN, Letter, Page, Query, Wanted, effect_of, letter_of, looked_up, page
 from effectonce._redriving import Pace, Redriven, came_to, settled, skipped, unsendable, would
 from effectonce._tool import GuardedTool
+from effectonce._watch import Watch, told_of
 from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation
 from effectonce.stores.base import Store
@@ -85,8 +86,8 @@ class DeadLetters:
     and `failed=True` for definite failures as well.
     """
 
-    def __init__(self, store: Store, tools: Mapping[str, GuardedTool], *, grace_s: float = GRACE_S) -> None:
-        self._store, self._tools, self._grace_s = store, tools, grace_s
+    def __init__(self, store: Store, tools: Mapping[str, GuardedTool], watch: Watch, *, grace_s: float = GRACE_S) -> None:
+        self._store, self._tools, self._watch, self._grace_s = store, tools, watch, grace_s
 
     # ------------------------------------------------------------ looking
 
@@ -272,6 +273,7 @@ class DeadLetters:
     def _redriven(self, record: Record, ending: Ending, by: str, reason: str) -> Redriven:
         """Every letter that was redriven passes here, with who asked for it and what came of it."""
         what, why, value = came_to(ending)
+        told_of(self._watch, "redriven", record, by=by, reason=reason, outcome=what)
         return Redriven(effect=effect_of(record), what=what, why=why, value=value, ran=True)
 
     # ------------------------------------------------------------ discarding
@@ -292,6 +294,7 @@ class DeadLetters:
 
     def _discarded(self, record: Record, by: str, reason: str) -> None:
         """Every letter that was discarded passes here."""
+        told_of(self._watch, "discarded", record, by=by, reason=reason)
 
     # ------------------------------------------------------------ carrying
 

@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 
@@ -29,6 +29,7 @@ from effectonce._registry import register
 from effectonce._sweeper import Sweeper
 from effectonce._tool import GuardedTool, House, Tool, not_kept, wrap
 from effectonce._turns import TurnBudget
+from effectonce._watch import Observer, Watch, tidied
 from effectonce.circuit import Circuit
 from effectonce.errors import ContractViolation, Rejected
 from effectonce.health import Health, examine
@@ -60,7 +61,7 @@ class Guard:
     *store* is a URL (`sqlite:///effects.db`, `memory://`) or a store of your own. *tenant* is whose effects these are, unless a step
     says otherwise. *secret* makes keys and fingerprints unguessable. *keyring* seals arguments and results in the store. *cache* is how
     many known outcomes this process remembers. *spool* is a folder for outcomes that the store could not be told in time; a store given
-    by its URL has one among the user's state.
+    by its URL has one among the user's state. *observers* are told of everything that happens, see `effectonce.observe`.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Guard:
         keyring: Keyring | None = None,
         cache: int = 4096,
         spool: str | os.PathLike[str] | None = None,
+        observers: Iterable[Observer] = (),
     ) -> None:
         self.keyring = keyring
         self.store: Store = _sealed(open_store(store) if isinstance(store, str) else store, keyring, secret)
@@ -85,9 +87,12 @@ class Guard:
             heart=Heart(self.store),
             cache=ReplayCache(cache, time.monotonic),
             keep=not_kept if self.spool is None else self.spool.keep,
+            watch=Watch(),
         )
         self._tools: dict[str, GuardedTool] = {}
-        self._desk = Desk(self.store, self._tools)
+        self._desk = Desk(self.store, self._tools, self._house.watch)
+        for observer in observers:
+            self.observe(observer)
 
     # ------------------------------------------------------------ tools
 
@@ -364,11 +369,13 @@ class Guard:
         """What gave up or cannot go on: list it, redrive it under the same key, discard it, carry it to another store."""
         from effectonce.dead_letters import DeadLetters
 
-        return DeadLetters(self.store, self._tools)
+        return DeadLetters(self.store, self._tools, self._house.watch)
 
     def sweep(self, *, limit: int = 100) -> Swept:
         """One bounded round of tidying: abandoned effects go in doubt, outcomes past their window become tombstones."""
-        return self.store.apply(Sweep(limit))
+        swept = self.store.apply(Sweep(limit))
+        tidied(self._house.watch, swept)
+        return swept
 
     def sweeper(self, *, every_s: float = 60.0, batch: int = 10, pause_s: float = 0.05) -> Sweeper:
         """The same in the background: `with guard.sweeper():`, or `.start()` and `.stop()`.
@@ -376,7 +383,15 @@ class Guard:
         It pauses after every batch: 200 records a second, 17 million a day. A larger batch, or a shorter pause, sweeps more, and whoever
         calls meanwhile waits for it.
         """
-        return Sweeper(self.store, every_s=every_s, batch=batch, pause_s=pause_s)
+        told = partial(tidied, self._house.watch)
+        return Sweeper(self.store, every_s=every_s, batch=batch, pause_s=pause_s, told=told)
+
+    def observe(self, observer: Observer) -> None:
+        """Call *observer* with every `effectonce.observe.Event` from now on; reads tell if they are declared afterwards.
+
+        It is called where things happen, so it should hand longer work over. If it raises, that is logged once, counted, and nothing else.
+        """
+        self._house.watch.add(observer)
 
     def health(self) -> Health:
         """How the store is, and whether it can keep what the tools of this guard promise. Never raises for a sick store."""
@@ -390,6 +405,7 @@ class Guard:
 
     def close(self) -> None:
         """Give back connections. The guard can be used again afterwards."""
+        self._house.watch.close()
         self.store.close()
 
 

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from effectonce import Swept
-from effectonce._core.ops import ReadCell, Sweep, Tally, WriteCell
+from effectonce._core.ops import ListCells, ReadCell, Sweep, Tally, WriteCell
 from effectonce.stores import _postgres_sql as sql
 from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.redis import RedisStore
@@ -78,6 +78,36 @@ def test_redis_forgets_cells_by_itself():
     assert left_ms[b"for ever"] == -1
     assert left_ms.get(b"over at once", -2) in (-2, 0, 1)
     assert store.apply(ReadCell("over at once")).revision == 0
+    store.close()
+
+
+def test_redis_does_not_keep_the_names_of_listed_cells_that_are_over():
+    clock, server = FakeClock(), redis.emptied(redis.server())
+    store = RedisStore(server.url, clock=clock)
+    for n in range(100):
+        store.apply(WriteCell(f"log/old/{n}", 0, b"", 5.0, listed=True))
+    clock.advance(5)
+    for n in range(1200):
+        store.apply(WriteCell(f"log/new/{n}", 0, b"", 60.0, listed=True))
+
+    names = [name for key in server.ask("KEYS", "*:[ix]") for name in server.ask("ZRANGE", key, "0", "-1")]
+
+    assert sorted(names) == sorted(2 * [f"log/new/{n}".encode() for n in range(1200)])
+    assert len(store.apply(ListCells("log/", limit=5000))) == 1200
+    store.close()
+
+
+def test_redis_lists_past_a_page_of_names_that_are_over():
+    clock, server = FakeClock(), redis.emptied(redis.server())
+    store = RedisStore(server.url, clock=clock)
+    for n in range(150):
+        store.apply(WriteCell(f"log/{n:03d}", 0, b"", 5.0, listed=True))
+    store.apply(WriteCell("log/kept", 0, b"kept", 60.0, listed=True))
+    store.apply(WriteCell("log/0", 0, b"kept", 60.0, listed=True))
+    clock.advance(5)
+
+    assert store.apply(ListCells("log/", "log/0", limit=1)) == (("log/kept", b"kept"),)
+    assert store.apply(ListCells("log/", "log/kept", limit=1, backwards=True)) == (("log/0", b"kept"),)
     store.close()
 
 

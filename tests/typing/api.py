@@ -4,8 +4,9 @@ from typing import assert_type
 
 from effectonce import Guard, Outcome, breaker, current_effect
 from effectonce.dead_letters import Letter, Redriven
+from effectonce.observe import Audit, Entry, Event, Logs
 
-guard = Guard("memory://")
+guard = Guard("memory://", observers=[Logs()])
 
 
 @guard.tool(kind="write")
@@ -64,3 +65,13 @@ async def charge_both() -> None:
 assert_type(guard.dead_letters.list(tool="pay", older_than_s=60), tuple[Letter, ...])
 assert_type(guard.dead_letters.redrive_all(error="TimeoutError"), tuple[Redriven, ...])
 guard.dead_letters.list(colour="red")  # type: ignore[call-arg]
+
+
+def hears(event: Event) -> None:
+    assert_type(event.name, str)
+
+
+guard.observe(hears)
+guard.observe(Audit(guard))
+assert_type(Audit(guard).entries(), list[Entry])
+guard.observe(lambda event: event.no_such_field)  # type: ignore[attr-defined]

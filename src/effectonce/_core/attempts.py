@@ -59,7 +59,7 @@ def failed_attempt(number: int, error: BaseException, verdict: Verdict, gave_up:
         str(verdict.certainty),
         printable(verdict.why),
         verdict.retry_after_s,
-        gave_up,
+        None if gave_up is None else str(gave_up),  # a `Why` has a word of its own, which is not stored
     )
 
 

@@ -310,6 +310,8 @@ class Sweep(Op[Swept], frozen=True):
 
 # ---------------------------------------------------------------- cells
 
+LAST = "\U0010ffff"  # no name goes on with it, so it stands behind all that begin like this
+
 
 class Cell(Struct, frozen=True):
     """A small value that processes share, as it stands now."""
@@ -335,6 +337,27 @@ class WriteCell(Op["Cell | None"], frozen=True):
     revision: int  # as it was seen; 0: there was none
     value: bytes
     keep_s: float  # forgotten this long after the last write
+    listed: bool = False  # ListCells finds it. Say the same with every write of one cell
+
+
+class ListCells(Op["tuple[tuple[str, bytes], ...]"], frozen=True):
+    """Names and values of listed cells whose names begin with *prefix* and go on, in the order of their names.
+
+    Only those after the name *after*; or *backwards*, the last name first, and only those before *after*. "": from the end of the list.
+    """
+
+    prefix: str
+    after: str = ""
+    limit: int = 100
+    backwards: bool = False
+
+    @property
+    def bounds(self) -> tuple[str, str]:
+        """Between which names they lie, neither of them included."""
+        first, last = self.prefix, self.prefix + LAST
+        if self.after:
+            first, last = (first, min(last, self.after)) if self.backwards else (max(first, self.after), last)
+        return first, last
 
 
 # ---------------------------------------------------------------- several at once

@@ -7,7 +7,7 @@ outer loop of somebody else's adds is bounded by the turn, if there is one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, Self
 
 from msgspec import Struct
 
@@ -75,6 +75,18 @@ class Env(Struct, frozen=True, kw_only=True):
     rng: Callable[[], float]
 
 
+class Why(str):
+    """Why there is no other attempt: a sentence, and one word for those who count."""
+
+    __slots__ = ("word",)
+    word: str
+
+    def __new__(cls, word: str, text: str) -> Self:
+        why = super().__new__(cls, text)
+        why.word = word
+        return why
+
+
 class Next(Struct, frozen=True):
     """What to do about an error. With a delay: try again after it."""
 
@@ -121,18 +133,21 @@ class Patience:
         if row.action not in GOES_ON or not isinstance(error, Exception):
             return Next(row.action, row.why)
         if self.attempt >= how.attempts:
-            return _enough(f"it was tried {how.attempts} times" if how.attempts > 1 else "it may be tried only once")
+            often = f"it was tried {how.attempts} times" if how.attempts > 1 else "it may be tried only once"
+            return _enough("max_attempts", often)
         base_s = how.throttled_base_s if verdict.bucket in THROTTLED else how.base_s
         delay_s = delay(how.jitter, self.attempt, self.previous_s, base_s, how.cap_s, self.env.rng)
         if verdict.retry_after_s is not None:  # spread, too: everybody who was told the same would come back together
             delay_s = max(delay_s, verdict.retry_after_s + base_s * self.env.rng())
         if now + delay_s >= self.give_up_at:
-            return _enough(f"the next attempt would be in {delay_s:.3g} s, which is too late")
+            return _enough("deadline", f"the next attempt would be in {delay_s:.3g} s, which is too late")
         refusal = "" if self.turn is None else (yield from self._spend(verdict.bucket, again=True))
-        if refusal or now + delay_s >= self.give_up_at:
-            return _enough(refusal or f"the next attempt would be in {delay_s:.3g} s, when its turn is over")
+        if refusal:
+            return _enough("budget", refusal)
+        if now + delay_s >= self.give_up_at:
+            return _enough("deadline", f"the next attempt would be in {delay_s:.3g} s, when its turn is over")
         if how.tokens is not None and not (yield from how.tokens.charge(verdict)):
-            return _enough("too many retries go there already: its retry budget is empty")
+            return _enough("budget", "too many retries go there already: its retry budget is empty")
         self.previous_s = delay_s
         return Next(row.action, row.why, delay_s)
 
@@ -143,5 +158,5 @@ class Patience:
         return refusal
 
 
-def _enough(why: str) -> Next:
-    return Next(Action.HAND_BACK, why, gave_up=True)
+def _enough(word: str, why: str) -> Next:
+    return Next(Action.HAND_BACK, Why(word, why), gave_up=True)

@@ -9,7 +9,7 @@ exchanges. Each is one round trip and one atomic step on the server:
   see      the record, whoever shares its latch, its predecessor, the time
   swap     replace the record that was seen, if it is still the same revision
 
-and the same for cells, the small values that processes share: see, swap, and forget those that are past their time.
+and the same for cells, the small values that processes share: see, swap, list, and forget those that are past their time.
 
 So a first call costs two round trips and a replay one. Everything else sees and swaps, and starts again if somebody was faster:
 whatever was decided on an older revision is thrown away. Like the engine's flows, `answer` is one generator for both colours.
@@ -30,6 +30,7 @@ from effectonce._core.ops import (
     Claim,
     Complete,
     Find,
+    ListCells,
     Op,
     ReadCell,
     Recorded,
@@ -145,6 +146,10 @@ class SwapCell(Exchange["Cell | None"], frozen=True):
     op: WriteCell
 
 
+class ListedCells(Exchange["tuple[tuple[str, bytes], ...]"], frozen=True):
+    op: ListCells
+
+
 class Volley(Exchange["tuple[Any, ...]"], frozen=True):
     """Several of the above that are about one row each, in this order, in one round trip."""
 
@@ -184,6 +189,8 @@ def answer(op: Op[R], table: Table = TABLE) -> Answering[R]:
             reply = yield from SeeCell(name)
         case WriteCell():
             reply = yield from SwapCell(op)
+        case ListCells():
+            reply = yield from ListedCells(op)
         case Together(ops):
             reply = yield from _together(ops, table)
         case _:

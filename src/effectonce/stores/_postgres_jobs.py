@@ -26,6 +26,7 @@ from effectonce.stores._exchange import (
     Forget,
     Found,
     Listed,
+    ListedCells,
     Look,
     See,
     SeeCell,
@@ -141,6 +142,8 @@ def queries_of(exchange: Exchange[Any], now: bytes | None) -> list[sql.Query]:
             return [sql.cell(name, now)]
         case SwapCell(write):
             return [sql.write_cell(write, now)]
+        case ListedCells(asked):
+            return [sql.listed_cells(asked, now)]
         case Forget(limit):
             return [sql.forget(limit, now)]
         case Volley(exchanges):
@@ -172,6 +175,9 @@ def reply_of(exchange: Exchange[Any], results: list[PGresult]) -> Any:
             stands = _cell(result)
             written = result.get_value(0, 3) == b"\x01"
             return None if written else LOOK_AGAIN if stands.revision == write.revision else stands
+        case ListedCells():
+            get = result.get_value
+            return tuple((sql.unpack_text(get(row, 0)), get(row, 1)) for row in range(result.ntuples))
         case Forget():
             return result.command_tuples
         case Volley(exchanges):

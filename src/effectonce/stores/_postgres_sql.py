@@ -17,7 +17,7 @@ from struct import Struct as Packer
 from typing import Any, NamedTuple
 
 from effectonce._core.keys import REFERENCE_LENGTH
-from effectonce._core.ops import Browse, Complete, Search, WriteCell
+from effectonce._core.ops import Browse, Complete, ListCells, Search, WriteCell
 from effectonce._core.records import Record, State, due_at
 from effectonce._core.terms import Terms
 from effectonce.stores import _rows
@@ -224,6 +224,11 @@ SELECT {_NOW}, stands.value, stands.revision, EXISTS (SELECT FROM written) FROM 
 """,
     *(FLOAT, TEXT, INT, BYTES, FLOAT),
 )
+_LISTED_CELLS = f"""
+SELECT name, value FROM effectonce.cells WHERE name > $2 AND name < $3 AND forget_at > {_NOW} ORDER BY name LIMIT $4
+"""
+LISTED_CELLS = statement(_LISTED_CELLS, FLOAT, TEXT, TEXT, INT)
+LISTED_CELLS_BACKWARDS = statement(_LISTED_CELLS.replace("name LIMIT", "name DESC LIMIT"), FLOAT, TEXT, TEXT, INT)
 # A cell that somebody is writing again just now is not past its time any more, or is left for the next sweep.
 FORGET = statement(
     f"""
@@ -369,6 +374,12 @@ def cell(name: str, now: bytes | None) -> Query:
 
 def write_cell(op: WriteCell, now: bytes | None) -> Query:
     return Query(WRITE_CELL, (now, pack_text(op.name), pack_int(op.revision), op.value, pack_float(op.keep_s)))
+
+
+def listed_cells(op: ListCells, now: bytes | None) -> Query:
+    first, last = op.bounds
+    asked = LISTED_CELLS_BACKWARDS if op.backwards else LISTED_CELLS
+    return Query(asked, (now, pack_text(first), pack_text(last), pack_int(op.limit)))
 
 
 def forget(limit: int, now: bytes | None) -> Query:

@@ -11,7 +11,7 @@ from binascii import crc_hqx
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from hashlib import sha1
-from heapq import nsmallest
+from heapq import nlargest, nsmallest
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, cast
 from msgspec import Struct
 
 from effectonce._core.keys import KEY_LENGTH
-from effectonce._core.ops import Browse, Cell, Recorded, Request, Search, WriteCell
+from effectonce._core.ops import Browse, Cell, ListCells, Recorded, Request, Search, WriteCell
 from effectonce._core.records import Record, State, due_at
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores import _redis_records as records
@@ -32,6 +32,7 @@ from effectonce.stores._exchange import (
     Forget,
     Found,
     Listed,
+    ListedCells,
     Look,
     See,
     SeeCell,
@@ -61,7 +62,7 @@ _ADVICE = {  # nothing was written when a server answers with one of these
     "ASK": "The slot is on its way to another node; while it moves nothing can be decided.",
     "TRYAGAIN": "The slot is on its way to another node; while it moves nothing can be decided.",
     "NOAUTH": "Give the URL a user and a password.",
-    "NOPERM": "Its user needs evalsha, eval, get, set, del, mget, msetnx, zadd, zrem, zcard, zcount, zrange*, time, info, wait.",
+    "NOPERM": "Its user needs evalsha, eval, get, set, del, mget, msetnx, zadd, zrem, zcard, zcount, zrange*, zrevrange*, time, info, wait.",
     "BUSY": "A script of somebody else's does not end.",
 }
 
@@ -181,6 +182,8 @@ class Talk:
                 return self._counted()
             case Forget():
                 return self._ask_nobody()
+            case ListedCells(asked):
+                return self._listed_cells(asked)
             case _:
                 return self._one(exchange)
 
@@ -209,8 +212,30 @@ class Talk:
 
     def _swap_cell(self, op: WriteCell) -> Command:
         seen, keep = str(op.revision), records.double(op.keep_s)
-        written = (self._now(), op.name, seen, records.revision_after(op.revision), op.value, keep)
+        written = (self._now(), op.name, seen, records.revision_after(op.revision), op.value, keep, "1" if op.listed else "")
         return Command(self._bucket_of_cell(op.name), SWAP_CELL, written)
+
+    def _listed_cells(self, op: ListCells) -> Conversing:
+        """Pages of names until enough of them are of cells that are still in time: an index learns of the end of a cell later."""
+        first, last, found, page = *op.bounds, list[tuple[str, bytes]](), max(op.limit, 100)
+        while True:
+            names = yield from self._page_of_cells(first.encode(), last.encode(), page, backwards=op.backwards)
+            replies = yield from self._ask([Command(b, SEE_CELL, (self._now(), n)) for n, b in names])
+            cells = zip(names, map(records.read_cell, replies), strict=True)
+            found += [(name.decode(), cell.value) for (name, _), cell in cells if cell.revision]
+            if len(names) < page or len(found) >= op.limit:
+                return tuple(found[: op.limit])
+            first, last = (first, names[-1][0].decode()) if op.backwards else (names[-1][0].decode(), last)
+
+    def _page_of_cells(self, first: bytes, last: bytes, page: int, *, backwards: bool) -> Conversing:
+        """From each bucket as many as could be asked for: nobody knows in which of them the next ones are."""
+        between = ("ZREVRANGEBYLEX", b"(" + last, b"(" + first) if backwards else ("ZRANGEBYLEX", b"(" + first, b"(" + last)
+        command, *ends = between
+        buckets = list(self._buckets.values())
+        asked = [Command(b, None, (command, b.prefix + b"i", *ends, "LIMIT", "0", str(page))) for b in buckets]
+        pages = yield from self._ask(asked)
+        names = ((name, b) for b, some in zip(buckets, pages, strict=True) for name in some)
+        return (nlargest if backwards else nsmallest)(page, names, _first)
 
     def _ask_nobody(self) -> Conversing:
         """Redis forgets cells by itself."""

@@ -29,6 +29,7 @@ from effectonce._core.ops import (
     Doubt,
     Doubtful,
     Fail,
+    ListCells,
     Op,
     Rearm,
     Recorded,
@@ -126,7 +127,7 @@ def _opened(reply: Any, op: Op[Any], ring: Keyring) -> Any:
             return Doubtful(since_s, _open_text(reason, cast(Claim, op).key, ring))
         case Record():
             return _open_record(reply, ring)
-        case tuple():
+        case tuple() if not isinstance(op, ListCells):
             return tuple(_open_record(record, ring) for record in reply)
         case _:
             return reply

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from effectonce._core.keys import REFERENCE_LENGTH
-from effectonce._core.ops import Cell, Complete, Recorded, Request, WriteCell
+from effectonce._core.ops import Cell, Complete, ListCells, ReadCell, Recorded, Request, WriteCell
 from effectonce._core.records import Record
 from effectonce._core.transitions import Step
 from effectonce.errors import StoreUnavailable
@@ -143,6 +143,8 @@ SELECT ?1, ?3, 1 + abs(random() % 1000000000000000), ?4
  WHERE ?2 = coalesce((SELECT revision FROM cells WHERE name = ?1 AND forget_at > ?5), 0)
     ON CONFLICT (name) DO UPDATE SET value = excluded.value, revision = revision + 1, forget_at = excluded.forget_at
 """
+LIST_CELLS = "SELECT name, value FROM cells WHERE name > ? AND name < ? AND forget_at > ? ORDER BY name LIMIT ?"
+LIST_CELLS_BACKWARDS = LIST_CELLS.replace("name LIMIT", "name DESC LIMIT")
 FORGET_CELLS = "DELETE FROM cells WHERE name IN (SELECT name FROM cells WHERE forget_at <= ? ORDER BY forget_at LIMIT ?)"
 
 COUNT_DUE = f"SELECT count(*) FROM ({DUE})"
@@ -247,6 +249,13 @@ class Connection:
     def cell(self, name: str, now: float) -> Cell:
         row = self.db.execute(CELL, (name, now)).fetchone()
         return Cell(now) if row is None else Cell(now, *row)
+
+    def shared(self, op: ReadCell | ListCells, now: float) -> Cell | tuple[tuple[str, bytes], ...]:
+        """What processes share, as it stands now."""
+        if isinstance(op, ReadCell):
+            return self.cell(op.name, now)
+        sql = LIST_CELLS_BACKWARDS if op.backwards else LIST_CELLS
+        return tuple((name, value) for name, value in self.rows(sql, *op.bounds, now, op.limit))
 
     def examine(self, now: float) -> tuple[Finding, ...]:
         """What safety and speed rest on."""

@@ -12,7 +12,21 @@ from collections.abc import Callable, Iterable
 from itertools import count, islice
 from typing import Any, TypeVar, cast
 
-from effectonce._core.ops import Browse, Cell, Claim, Find, Op, ReadCell, Search, Sweep, Swept, Tally, Together, WriteCell
+from effectonce._core.ops import (
+    Browse,
+    Cell,
+    Claim,
+    Find,
+    ListCells,
+    Op,
+    ReadCell,
+    Search,
+    Sweep,
+    Swept,
+    Tally,
+    Together,
+    WriteCell,
+)
 from effectonce._core.records import TABLE, TERMINAL, Record, Scene, State, Table, in_the_air, latch_of
 from effectonce._core.transitions import transition
 from effectonce.stores.base import Capabilities
@@ -72,6 +86,8 @@ class MemoryStore:
                     return stands
                 self._cells[name] = (value, next(self._revisions), stands.now + keep_s)
                 return None
+            case ListCells():
+                return self._listed(op)
             case Together(ops):
                 return tuple([self._apply(each) for each in ops])
             case _:
@@ -112,6 +128,11 @@ class MemoryStore:
         now = self._clock()
         value, revision, forget_at = self._cells.get(name, (b"", 0, 0.0))
         return Cell(now, value, revision) if forget_at > now else Cell(now)
+
+    def _listed(self, op: ListCells) -> tuple[tuple[str, bytes], ...]:
+        now, (first, last) = self._clock(), op.bounds
+        there = (name for name, (_, _, forget_at) in self._cells.items() if first < name < last and forget_at > now)
+        return tuple((name, self._cells[name][0]) for name in sorted(there, reverse=op.backwards)[: op.limit])
 
     def _put(self, key: str, record: Record | None) -> None:
         if record is None:

@@ -31,6 +31,7 @@ from effectonce._core.ops import (
     Complete,
     Dispatch,
     Find,
+    ListCells,
     Op,
     ReadCell,
     Recorded,
@@ -53,8 +54,6 @@ from effectonce.stores.base import Capabilities, Finding
 R = TypeVar("R")
 BATCH_MAX = 256
 FOLLOW_S = 0.1  # how long a follower waits before it looks for itself; it is woken long before
-
-
 _BEFORE_A_SEND = frozenset({Claim, Dispatch, Together})
 
 
@@ -274,8 +273,8 @@ class SqliteStore:
                 return tuple(connection.records(sql, tool, wanted, whose, scope, since, *before, limit, *ending))
             case Tally():
                 return {State(state): count for state, count in connection.rows(TALLY)}
-            case ReadCell(name):
-                return connection.cell(name, self._clock())
+            case ReadCell() | ListCells():
+                return connection.shared(op, self._clock())
             case _:
                 return MUST_WRITE
 

@@ -22,6 +22,7 @@ from effectonce._core.ops import (
     Claim,
     Complete,
     Held,
+    ListCells,
     Op,
     ReadCell,
     Recorded,
@@ -351,6 +352,58 @@ class _KeepsCellsAsRecords(_Wrapped):
         return super().apply(op)
 
 
+class _ListsInTheOrderOfWriting(_Wrapped):
+    def apply(self, op: Any, /) -> Any:
+        if not isinstance(op, ListCells):
+            return super().apply(op)
+        found = dict(self.inner.apply(replace(op, limit=10**9)))
+        return tuple((name, found[name]) for name in self.inner._cells if name in found)[: op.limit]  # noqa: SLF001
+
+
+class _ListsWithTheLastOneAgain(_Wrapped):
+    """`>=` instead of `>`: a page begins where the one before ended."""
+
+    def apply(self, op: Any, /) -> Any:
+        listed = super().apply(op)
+        if isinstance(op, ListCells) and op.after in self.inner._cells:  # noqa: SLF001
+            return ((op.after, self.inner._cells[op.after][0]), *listed)[: op.limit]  # noqa: SLF001
+        return listed
+
+
+class _ListsWhatIsOver(_Wrapped):
+    """Its index never learns that a cell was forgotten."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock)
+        self._names: dict[str, bytes] = {}
+
+    def apply(self, op: Any, /) -> Any:
+        if isinstance(op, WriteCell) and op.listed:
+            self._names[op.name] = op.value
+        if isinstance(op, ListCells):
+            first, last = op.bounds
+            names = sorted((n for n in self._names if first < n < last), reverse=op.backwards)
+            return tuple((name, self._names[name]) for name in names[: op.limit])
+        return super().apply(op)
+
+
+class _ListsPrefixesAsWords(_Wrapped):
+    """`LIKE` without a care: an upper-case letter is the same, too."""
+
+    def apply(self, op: Any, /) -> Any:
+        if not isinstance(op, ListCells):
+            return super().apply(op)
+        names = (n for n in self.inner._cells if n.lower().startswith(op.prefix) and n != op.prefix)  # noqa: SLF001
+        found = {name: self.inner.apply(ReadCell(name)) for name in sorted(names, reverse=op.backwards)}
+        beyond = {n: c for n, c in found.items() if not op.after or (n < op.after if op.backwards else n > op.after)}
+        return tuple((name, cell.value) for name, cell in beyond.items() if cell.revision)[: op.limit]
+
+
+class _ListsForwardsOnly(_Wrapped):
+    def apply(self, op: Any, /) -> Any:
+        return super().apply(replace(op, backwards=False) if isinstance(op, ListCells) else op)
+
+
 MUTANTS: tuple[Mutant, ...] = (
     Mutant("a live lease can be stolen", 1, _with_guard(records.lease_over, _yes)),
     Mutant("a dead lease is never stolen", 1, _with_guard(records.lease_over, _no)),
@@ -421,6 +474,11 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("a write to a cell makes no new revision", 0, _KeepsRevisions),
     Mutant("a sweep forgets every cell", 0, _SweepsAllCells),
     Mutant("a record takes the place of a cell", 0, _KeepsCellsAsRecords),
+    Mutant("cells are listed in the order of their writing", 0, _ListsInTheOrderOfWriting),
+    Mutant("a page of cells begins with the last one again", 0, _ListsWithTheLastOneAgain),
+    Mutant("cells that are over are listed", 0, _ListsWhatIsOver),
+    Mutant("a prefix of cells has no case", 0, _ListsPrefixesAsWords),
+    Mutant("cells are listed forwards only", 0, _ListsForwardsOnly),
     Mutant("several ops stop at the first refusal", 9, _StopsAtTheFirstRefusal),
     Mutant("several ops are applied from the end", 3, _TakesThemFromTheEnd),
 )

@@ -5,6 +5,7 @@
 --   s           the records by state and by when a sweep is due; a member is its time of birth and its key
 --   d           those in doubt, which are never due, in the order of their birth
 --   c:<name>    a small value that processes share
+--   i           the names of those that are to be listed      x   the same by when they are forgotten
 --
 -- Neither of KEYS is ever stored. While a cluster moves the slot, half of a bucket lies here and half there: a script would see a record
 -- and miss its latch. Redis refuses a command with two keys, one of them missing, for exactly as long (TRYAGAIN), and so nothing is decided then.

@@ -10,4 +10,14 @@ if keep < FOR_EVER then
 else
   redis.call('SET', base .. 'c:' .. name, written)
 end
+
+-- The index has no end of its own: every write takes out a few names whose time is over, so that it does not grow for ever.
+if ARGV[7] ~= '' then
+  for _, gone in ipairs(redis.call('ZRANGEBYSCORE', base .. 'x', '-inf', now, 'LIMIT', 0, 10)) do
+    redis.call('ZREM', base .. 'i', gone)
+    redis.call('ZREM', base .. 'x', gone)
+  end
+  redis.call('ZADD', base .. 'i', 0, name)
+  redis.call('ZADD', base .. 'x', string.format('%.17g', math.min(now + keep, 9e15)), name)
+end
 return 1

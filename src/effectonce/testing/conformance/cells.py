@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from effectonce._core.ops import Cell, Find, ReadCell, Sweep, Tally, WriteCell
+from effectonce._core.ops import Cell, Find, ListCells, ReadCell, Sweep, Tally, WriteCell
 from effectonce.testing.conformance.bench import LEASE_S, RACERS, Bench, request
 
 KEEP_S = 60.0
@@ -119,3 +119,54 @@ def of_many_that_saw_the_same_cell_one_writes(bench: Bench) -> None:
         stands = bench.apply(ReadCell(name))
         assert replies.count(None) == 1
         assert all(reply == stands for reply in replies if reply is not None)
+
+
+def _listed(bench: Bench, *names: str, keep_s: float = KEEP_S) -> None:
+    for name in names:
+        seen = bench.apply(ReadCell(name)).revision
+        assert bench.apply(WriteCell(name, seen, f"of {name}".encode(), keep_s, listed=True)) is None
+
+
+def _names(bench: Bench, op: ListCells) -> list[str]:
+    return [name for name, _ in bench.apply(op)]
+
+
+def cells_are_listed_by_prefix_in_order(bench: Bench) -> None:
+    _listed(bench, "log/b", "log/a", "log/ü", "log/a/1", "log", "log/", "logs/a", "Log/a", "other")
+    expected = ["log/a", "log/a/1", "log/b", "log/ü"]
+    assert bench.apply(ListCells("log/")) == tuple((name, f"of {name}".encode()) for name in expected)
+    assert _names(bench, ListCells("log/", backwards=True)) == expected[::-1]
+    assert bench.apply(ListCells("nobody's/")) == ()
+
+
+def cells_are_listed_page_by_page(bench: Bench) -> None:
+    names = [f"log/{n:03d}" for n in range(7)]
+    _listed(bench, *reversed(names))
+    for backwards in (False, True):
+        seen, page = list[str](), _names(bench, ListCells("log/", limit=3, backwards=backwards))
+        while page and len(seen) <= len(names):
+            assert len(page) <= 3
+            seen += page
+            page = _names(bench, ListCells("log/", page[-1], 3, backwards))
+        assert seen == (names[::-1] if backwards else names)
+    assert _names(bench, ListCells("log/", "log/0025")) == names[3:]
+    assert _names(bench, ListCells("log/", "log/0025", backwards=True)) == names[2::-1]
+    assert _names(bench, ListCells("log/", "a")) == names
+    assert _names(bench, ListCells("log/", "z")) == []
+
+
+def a_listed_cell_shows_its_last_value(bench: Bench) -> None:
+    _listed(bench, "log/a")
+    seen = bench.apply(ReadCell("log/a")).revision
+    assert bench.apply(WriteCell("log/a", seen, b"two", KEEP_S, listed=True)) is None
+    assert bench.apply(ListCells("log/")) == (("log/a", b"two"),)
+
+
+def a_cell_past_its_time_is_not_listed(bench: Bench) -> None:
+    _listed(bench, "log/a", "log/b")
+    _listed(bench, "log/kept", keep_s=inf)
+    bench.clock.advance(KEEP_S - 1)
+    _listed(bench, "log/b")
+    bench.clock.advance(1)
+    assert _names(bench, ListCells("log/", limit=2)) == ["log/b", "log/kept"]
+    assert _names(bench, ListCells("log/", limit=1, backwards=True)) == ["log/kept"]

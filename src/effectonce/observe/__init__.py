@@ -1,0 +1,37 @@
+"""Everything that happens, for whoever wants to know: events, an audit, logs, metrics and traces.
+
+    guard = Guard("sqlite:///effects.db", observers=[Logs()])
+    guard.observe(Audit(guard))
+
+An observer is any callable that takes an `Event`. `Prometheus` is in `effectonce.observe.prometheus`, `OpenTelemetry` in
+`effectonce.observe.otel`: each needs its library.
+"""
+
+from effectonce.observe._chain import Entry, Flaw, Stream, Verified
+from effectonce.observe._scan import Symptom
+from effectonce.observe.audit import Audit
+from effectonce.observe.boards import alerts, grafana
+from effectonce.observe.events import EVENTS, OUTCOMES, Event
+from effectonce.observe.gauges import StoreGauges, Waiting
+from effectonce.observe.logs import Logs, StructLog
+from effectonce.observe.metrics import METRICS, Metric
+
+__all__ = [
+    "EVENTS",
+    "METRICS",
+    "OUTCOMES",
+    "Audit",
+    "Entry",
+    "Event",
+    "Flaw",
+    "Logs",
+    "Metric",
+    "StoreGauges",
+    "Stream",
+    "StructLog",
+    "Symptom",
+    "Verified",
+    "Waiting",
+    "alerts",
+    "grafana",
+]

@@ -1,0 +1,336 @@
+"""The form of the audit, and how a change of it is found. Pure.
+
+Theory of operation. Every process writes a chain of its own, a stream, so that none waits for another. An entry's mark is a digest of the
+mark before it and of the entry, under the guard's secret if it has one. Entries are written in batches, one cell each, and no cell is ever
+written twice; with each batch a second, small cell says how far the stream has come: its head. A new stream notes the heads that it finds.
+
+ 1. A changed entry does not fit its mark; a changed mark does not fit the next one; a changed batch does not fit its seal.
+ 2. A batch that is missing in the middle leaves a gap in the numbers.
+ 3. A batch that is missing at the end is further than the head says it came. A head that is gone, or put back, is missed as well.
+ 4. A whole stream that is gone, head and all, was noted by a later stream, or by a head that somebody keeps elsewhere.
+ 5. A process that is killed leaves a stream without an end. That is not a flaw: what it had written fits.
+
+Without a secret anybody who can write to the store can make a new chain that fits. Then only a head that is kept elsewhere tells.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from effectonce.effect import INSIDE, EffectRef
+from effectonce.observe.events import Event
+
+BATCHES, HEADS = "audit/", "audit-head/"
+SLACK_S = 3600.0  # clocks differ: nobody is accused of what may have expired just now
+START = b""
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of the audit."""
+
+    number: int  # in its stream, from 1
+    at: float
+    event: str
+    stream: str = ""  # which process wrote it; its beginning is when that started
+    tool: str = ""
+    effect: str = ""  # its reference, never its key
+    tenant: str = ""
+    scope: str = ""
+    step: str = ""
+    attempt: int = 0
+    outcome: str = ""
+    error: str = ""
+    bucket: str = ""
+    certainty: str = ""
+    dependency: str = ""
+    duration_s: float | None = None
+    age_s: float | None = None
+    delay_s: float | None = None
+    count: int = 0
+    by: str = ""
+    reason: str = ""
+    fingerprint: str = ""
+    arguments: Mapping[str, str] = {}
+    heads: Mapping[
+        str, tuple[int, bytes, float]
+    ] = {}  # of other streams: number and mark of the last entry, when it was written
+
+
+_SHARED = tuple(name for name in Entry.__struct_fields__ if name in Event.__struct_fields__ and name not in ("effect", "at"))
+FINGERPRINT_LENGTH = 16
+
+
+def entry_of(event: Event) -> dict[str, Any]:
+    """An event as it is written down; its number comes later."""
+    data: dict[str, Any] = {"event": event.name, "at": event.at}
+    data |= {name: value for name in _SHARED if (value := getattr(event, name))}
+    if "fingerprint" in data:
+        data["fingerprint"] = event.fingerprint[-FINGERPRINT_LENGTH:]
+    if event.effect is not None and event.effect.key:
+        data |= _place(event.effect)
+    return data
+
+
+def _place(effect: EffectRef) -> dict[str, str]:
+    """Which effect, and where. The step of a nested call is made of a key: it is named as that effect is."""
+    nested = effect.step.startswith(INSIDE) and len(effect.step) == len(INSIDE) + len(effect.key)
+    step = INSIDE + EffectRef("", effect.step).reference if nested else effect.step
+    return {"effect": effect.reference, "tenant": effect.tenant, "scope": effect.scope, "step": step}
+
+
+# ---------------------------------------------------------------- marks
+
+
+class Batch(Struct, frozen=True, array_like=True):
+    """Entries that were written together."""
+
+    version: int
+    stream: str
+    number: int  # of the batch, from 0
+    first: int  # the number of the first entry
+    before: bytes  # the mark of the entry before
+    at: float  # when it was written
+    before_at: float  # when the batch before it was
+    keep_s: float
+    closed: bool  # the stream ends here
+    lines: tuple[tuple[bytes, bytes], ...]  # each entry and its mark
+    seal: bytes = b""
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.lines) - 1
+
+    @property
+    def mark(self) -> bytes:
+        return self.lines[-1][1]
+
+    def entries(self) -> list[Entry]:
+        return [_decode_entry(line) for line, _ in self.lines]
+
+
+class Head(Struct, frozen=True, array_like=True):
+    """How far a stream has come."""
+
+    stream: str
+    batch: int
+    last: int
+    mark: bytes
+    at: float
+    keep_s: float
+    closed: bool
+    seal: bytes = b""
+
+
+_decode_batch = msgspec.msgpack.Decoder(Batch).decode
+_decode_head = msgspec.msgpack.Decoder(Head).decode
+_decode_entry = msgspec.msgpack.Decoder(Entry).decode
+
+
+class Marks:
+    """Makes and checks marks, under a secret or without."""
+
+    def __init__(self, secret: bytes = b"") -> None:
+        self._secret = hmac.digest(secret, b"effectonce v1 audit", "sha256") if secret else b""
+
+    def of(self, *parts: bytes) -> bytes:
+        data = b"".join(parts)  # every part but the last has a fixed length, or is the beginning
+        return hmac.digest(self._secret, data, "sha256") if self._secret else hashlib.sha256(data).digest()
+
+    def batch(self, unsealed: Batch) -> bytes:
+        """A batch as a cell holds it."""
+        return _encode(msgspec.structs.replace(unsealed, seal=self.of(_encode(_bare(unsealed)))))
+
+    def head(self, unsealed: Head) -> bytes:
+        return _encode(msgspec.structs.replace(unsealed, seal=self.of(_encode(unsealed))))
+
+    def lines(self, before: bytes, entries: Iterable[Entry]) -> tuple[tuple[bytes, bytes], ...]:
+        made = []
+        for entry in entries:
+            line = _encode(entry)
+            before = self.of(before, line)
+            made.append((line, before))
+        return tuple(made)
+
+    def fits(self, batch: Batch) -> bool:
+        return hmac.compare_digest(batch.seal, self.of(_encode(_bare(batch))))
+
+    def head_fits(self, head: Head) -> bool:
+        return hmac.compare_digest(head.seal, self.of(_encode(msgspec.structs.replace(head, seal=b""))))
+
+    def changed(self, batch: Batch) -> list[int]:
+        """The numbers of entries that do not fit their marks."""
+        found, before = [], batch.before
+        for number, (line, mark) in enumerate(batch.lines, batch.first):
+            if not hmac.compare_digest(mark, self.of(before, line)):
+                found.append(number)
+            before = mark
+        return found
+
+
+def _bare(batch: Batch) -> Batch:
+    """What the seal is about: the lines have marks of their own, and the last one stands for all."""
+    return msgspec.structs.replace(batch, lines=((b"", batch.mark),) if batch.lines else (), seal=b"")
+
+
+def read_batch(data: bytes) -> Batch | None:
+    try:
+        batch = _decode_batch(data)
+        batch.entries()
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return batch if batch.version == 1 and batch.lines else None
+
+
+def read_head(data: bytes) -> Head | None:
+    try:
+        return _decode_head(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def shown(entry: Entry) -> dict[str, Any]:
+    """An entry for people and machines: what it says, without what it does not."""
+    return {name: value for name, value in asdict(entry).items() if value not in (None, "", 0, {}) and name != "heads"}
+
+
+# ---------------------------------------------------------------- verifying
+
+
+class Flaw(Struct, frozen=True):
+    """Something in the audit that nobody of ours has written like this."""
+
+    what: str  # changed, missing, cut, removed, unreadable, lost
+    stream: str
+    batch: int | None
+    entry: int | None
+    found: str  # in a sentence
+
+
+class Stream(Struct, frozen=True):
+    """What one process wrote."""
+
+    name: str
+    first: int
+    last: int
+    batches: int
+    started_at: float
+    written_at: float
+    closed: bool  # False: its process still runs, or was killed. Everything that it had written is there
+
+
+class Verified(Struct, frozen=True):
+    """What came of looking at the whole audit."""
+
+    streams: tuple[Stream, ...]
+    flaws: tuple[Flaw, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.flaws
+
+    @property
+    def entries(self) -> int:
+        return sum(stream.last - stream.first + 1 for stream in self.streams)
+
+
+class Examination:
+    """Walks through the batches of each stream in their order, then compares what was noted with what is there."""
+
+    def __init__(self, marks: Marks, now: float) -> None:
+        self._marks, self._now = marks, now
+        self.last: dict[str, int] = {}  # the number of the last batch of each stream
+        self.flaws: list[Flaw] = []
+        self.streams: dict[str, Stream] = {}
+        self._ends: dict[str, dict[int, bytes]] = {}  # of each batch: number and mark of its last entry
+        self._notes: list[tuple[str, int, bytes, float, float]] = []
+        self._before: dict[str, Batch | None] = {}  # the last one of each stream, if it could be read
+
+    def _flaw(self, what: str, stream: str, batch: int | None, entry: int | None, found: str) -> None:
+        self.flaws.append(Flaw(what, stream, batch, entry, found))
+
+    def look(self, stream: str, number: int, batch: Batch | None) -> None:
+        """The next batch."""
+        expected = self.last.get(stream, -1) + 1
+        self.last[stream] = number
+        if batch is None or (batch.stream, batch.number) != (stream, number):
+            self._flaw("unreadable", stream, number, None, f"batch {number} cannot be read, or is another one")
+            self._gap(stream, expected, number, None)
+            self._before[stream] = None
+            return
+        self._gap(stream, expected, number, batch)
+        before = self._before.get(stream) if number == expected else None
+        if before is not None and (batch.before, batch.first) != (before.mark, before.last + 1):
+            self._flaw("changed", stream, number, batch.first, f"batch {number} does not follow the one before it")
+        for entry in self._marks.changed(batch):
+            self._flaw("changed", stream, number, entry, f"entry {entry} was changed")
+        if not self._marks.fits(batch):
+            self._flaw("changed", stream, number, None, f"what batch {number} says about itself was changed")
+        self._take(batch)
+
+    def _gap(self, stream: str, expected: int, number: int, batch: Batch | None) -> None:
+        if number == expected:
+            return
+        begins = expected == 0 and stream not in self.streams
+        if begins and batch is not None and batch.before_at + batch.keep_s < self._now + SLACK_S:
+            return  # what came before is past its time
+        which = f"batch {expected} is" if number == expected + 1 else f"batches {expected} to {number - 1} are"
+        self._flaw("missing", stream, expected, None, f"{which} missing")
+
+    def _take(self, batch: Batch) -> None:
+        self._before[batch.stream] = batch
+        self._ends.setdefault(batch.stream, {})[batch.last] = batch.mark
+        seen = self.streams.get(batch.stream)
+        first, started = (batch.first, batch.entries()[0].at) if seen is None else (seen.first, seen.started_at)
+        count = 1 if seen is None else seen.batches + 1
+        self.streams[batch.stream] = Stream(batch.stream, first, batch.last, count, started, batch.at, batch.closed)
+        for entry in batch.entries():
+            for stream, (last, mark, at) in entry.heads.items():
+                self._notes.append((stream, last, mark, at, batch.keep_s))
+            if entry.event == "lost":
+                found = f"{entry.count} entries before this one could not be written: the store did not answer for too long"
+                self._flaw("lost", batch.stream, batch.number, entry.number, found)
+
+    def end(self, heads: Mapping[str, Head | None], expect: tuple[str, int, bytes] | None = None) -> Verified:
+        """All batches were looked at, at least up to where these heads say that they come."""
+        for stream, head in heads.items():
+            self._compare(stream, head, self.last.get(stream))
+        for stream, number in self.last.items():
+            if stream not in heads and number > 0:
+                self._flaw("removed", stream, None, None, "its head is gone: how far it had come is not known any more")
+        for stream, number, mark, at, keep_s in self._notes:
+            if at + keep_s > self._now + SLACK_S:
+                self._noted(stream, number, mark, "another stream had seen it")
+        if expect is not None:
+            self._noted(*expect, "it is expected")
+        return Verified(tuple(self.streams.values()), tuple(dict.fromkeys(self.flaws)))
+
+    def _compare(self, stream: str, head: Head | None, last: int | None) -> None:
+        if head is None or head.stream != stream or not self._marks.head_fits(head):
+            self._flaw("changed", stream, None, None, "its head was changed")
+        elif last is None:
+            if head.at + head.keep_s > self._now + SLACK_S:
+                self._flaw("removed", stream, None, None, f"the whole stream is gone: it had {head.last} entries")
+        elif head.batch > last:
+            which = f"batch {head.batch}" if head.batch == last + 1 else f"batches {last + 1} to {head.batch}"
+            self._flaw("cut", stream, last + 1, None, f"its end is missing: {which}, up to entry {head.last}")
+        elif head.batch < last - 1 or (
+            head.batch == last and head.mark != self._ends.get(stream, {}).get(head.last, head.mark)
+        ):
+            self._flaw("changed", stream, None, None, "its head is not the one that was written last")
+
+    def _noted(self, stream: str, number: int, mark: bytes, why: str) -> None:
+        ends, seen = self._ends.get(stream, {}), self.streams.get(stream)
+        if seen is None:
+            self._flaw("removed", stream, None, None, f"the whole stream is gone: {why} with {number} entries")
+        elif number > seen.last:
+            self._flaw("cut", stream, None, seen.last + 1, f"its end is missing: {why} up to entry {number}")
+        elif number in ends and ends[number] != mark:
+            self._flaw("changed", stream, None, number, f"entry {number} is not the one that was written: {why} otherwise")

@@ -1,0 +1,63 @@
+"""Events as log lines: the standard library's logging, and structlog."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from effectonce.observe.events import EVENTS, Event, fields
+
+LOGGER = "effectonce.events"
+_SEEN = ("in_doubt", "store_error", "fenced_out", "conflict", "kept", "dead_letter")
+_TOLD = (
+    *("settled", "failed", "expired", "latched", "out_of_order", "in_flight", "retry_scheduled", "retry_suppressed"),
+    *("breaker", "swept", "redriven", "discarded", "workflow"),
+)
+LEVELS: dict[str, int] = (
+    dict.fromkeys(EVENTS, logging.DEBUG) | dict.fromkeys(_TOLD, logging.INFO) | dict.fromkeys(_SEEN, logging.WARNING)
+)
+
+
+class Logs:
+    """An observer that logs: `Guard(..., observers=[Logs()])`.
+
+    What a person should see is a warning: a doubt, a conflict, a store that does not answer. What ordinary calls do is debug. Every field of
+    the event is in `extra`, so a JSON formatter shows them. *levels* says otherwise for some events.
+    """
+
+    def __init__(self, logger: logging.Logger | None = None, *, levels: Mapping[str, int] | None = None) -> None:
+        self._logger = logging.getLogger(LOGGER) if logger is None else logger
+        self._levels = LEVELS | dict(levels or {})
+
+    def __call__(self, event: Event) -> None:
+        level = self._levels.get(event.name, logging.INFO)
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, "%s", _line(event), extra=fields(event))
+
+
+class StructLog:
+    """The same for structlog: `Guard(..., observers=[StructLog()])`. The event's name is the log's event, its fields are bound."""
+
+    def __init__(self, logger: Any = None, *, levels: Mapping[str, int] | None = None) -> None:
+        if logger is None:
+            try:
+                from structlog import get_logger
+            except ImportError as missing:
+                raise ImportError("StructLog needs structlog. Install it: pip install structlog") from missing
+            logger = get_logger(LOGGER)
+        self._logger, self._levels = logger, LEVELS | dict(levels or {})
+
+    def __call__(self, event: Event) -> None:
+        said = fields(event)
+        self._logger.log(self._levels.get(event.name, logging.INFO), said.pop("event"), **said)
+
+
+def _line(event: Event) -> str:
+    """One line for people: what happened to what, and why."""
+    effect = "" if event.effect is None or not event.effect.key else event.effect.reference
+    what = " ".join(part for part in (event.tool or event.dependency, effect) if part)
+    more = ", ".join(
+        str(part) for part in (event.outcome, event.operation, event.error, event.reason, event.by and f"by {event.by}") if part
+    )
+    return f"{event.name}" + f" {what}" * bool(what) + f" ({more})" * bool(more)

@@ -1,0 +1,122 @@
+"""The symptoms of a key that changes from one attempt to the next, and what is likely wrong."""
+
+import uuid
+
+import pytest
+
+from effectonce import Guard, Stable
+from effectonce.observe import Audit, Entry
+from effectonce.observe._scan import symptoms
+from effectonce.stores.memory import MemoryStore
+
+
+@pytest.fixture
+def guard():
+    return Guard(MemoryStore(), secret=b"s" * 32)
+
+
+@pytest.fixture
+def audit(guard):
+    audit = Audit(guard)
+    guard.observe(audit)
+    return audit
+
+
+def payer(guard, **contract):
+    @guard.tool(kind="write", name="pay", **contract)
+    def pay(invoice: str, amount: int, trail: str = ""):
+        return invoice
+
+    return pay
+
+
+def test_a_tool_call_id_as_a_step_is_found(guard, audit):
+    pay = payer(guard)
+    for call_id in ("call_Xk2", "call_9dJ"):
+        with guard.step("chat", Stable(call_id)):
+            pay("inv_1", 100)
+
+    (symptom,) = audit.scan()
+
+    assert (symptom.what, symptom.differs, symptom.tool) == ("same_arguments", "step", "pay")
+    assert "tool_call_id" in symptom.likely
+    assert symptom.apart_s < 10
+
+
+def test_a_step_that_is_random_or_counts_attempts_is_found(guard, audit):
+    pay = payer(guard)
+    for step in (uuid.uuid4().hex, uuid.uuid4().hex):
+        with guard.step("chat", Stable(step)):
+            pay("inv_1", 100)
+    for attempt in (1, 2):
+        with guard.step("chat", Stable(f"pay-try-{attempt}")):
+            pay("inv_2", 100)
+
+    random, counted = audit.scan()
+
+    assert "random" in random.likely
+    assert "counts attempts" in counted.likely
+
+
+def test_a_scope_that_is_the_id_of_one_run_is_found(guard, audit):
+    pay = payer(guard)
+    for scope in ("run_1", "run_2"):
+        with guard.step(scope, "pay"):
+            pay("inv_1", 100)
+    (symptom,) = audit.scan()
+    assert symptom.differs == "scope"
+    assert "one run" in symptom.likely
+
+
+def test_a_volatile_field_in_the_identity_is_named(guard, audit):
+    pay = payer(guard)
+    for trail in ("a", "b"):
+        with guard.step("chat", "pay", latch=False):
+            pay("inv_1", 100, trail)
+    (symptom,) = audit.scan()
+    assert (symptom.what, symptom.differs) == ("one_argument_differs", "trail")
+    assert "volatile=['trail']" in symptom.likely
+
+
+def test_what_was_meant_to_be_two_is_left_alone(guard, audit):
+    pay = payer(guard)
+    with guard.step("chat", "pay", latch=False):
+        pay("inv_1", 100)
+        pay("inv_2", 200)
+        pay("inv_1", 100)
+    with guard.step("chat", "another step"):
+        pay("inv_3", 100)
+    assert audit.scan() == []
+
+
+def test_other_tenants_and_places_that_ask_for_the_same_are_told_apart(guard, audit):
+    pay = payer(guard)
+    for tenant in ("a", "b"):
+        with guard.step("chat", "pay", tenant=tenant):
+            pay("inv_1", 100)
+    assert [symptom.differs for symptom in audit.scan()] == ["tenant"]
+
+
+def test_it_is_a_matter_of_seconds():
+    early = Entry(number=1, at=100.0, event="reserved", stream="0-a", tool="pay", effect="eff_1", fingerprint="f", step="one")
+    late = Entry(number=2, at=111.0, event="reserved", stream="0-a", tool="pay", effect="eff_2", fingerprint="f", step="two")
+    assert symptoms([early, late], 10.0, 120.0) == []
+    assert len(symptoms([early, late], 11.0, 120.0)) == 1
+
+
+def test_a_duplicate_right_after_a_deploy_is_found():
+    started = f"{100_000:012x}-new"  # in milliseconds: at 100 s
+    early = Entry(number=1, at=50.0, event="reserved", stream="0-old", tool="pay", effect="eff_1", fingerprint="f", step="one")
+    late = Entry(number=1, at=130.0, event="reserved", stream=started, tool="pay", effect="eff_2", fingerprint="f", step="one")
+    (symptom,) = symptoms([early, late], 10.0, 120.0)
+    assert symptom.what == "around_a_deploy"
+    assert "just started" in symptom.likely
+
+    much_later = Entry(number=2, at=300.0, event="reserved", stream=started, tool="pay", effect="eff_3", fingerprint="f")
+    assert symptoms([early, much_later], 10.0, 120.0) == []
+
+
+def test_a_stream_whose_name_says_nothing_about_its_beginning_begins_with_its_first_entry():
+    early = Entry(number=1, at=50.0, event="reserved", stream="old", tool="pay", effect="eff_1", fingerprint="f")
+    late = Entry(number=1, at=55.0, event="reserved", stream="new", tool="pay", effect="eff_2", fingerprint="f")
+    assert [symptom.differs for symptom in symptoms([early, late], 10.0, 120.0)] == ["ordinal"]
