@@ -43,10 +43,10 @@ from effectonce.stores.base import Finding
 
 if TYPE_CHECKING:
     from effectonce._reconciler import Reconciler
-    from effectonce._run import Run
     from effectonce._spool import Spool
     from effectonce.dead_letters import DeadLetters
     from effectonce.workflows import WorkflowOptions, Workflows
+    from effectonce.workflows._run import Run
 
 P = ParamSpec("P")
 LOG = logging.getLogger("effectonce")

@@ -19,7 +19,7 @@ from effectonce import (
 )
 from effectonce._core import ops
 from effectonce._core.endings import Fenced, OutOfPatience, Replay
-from effectonce._redriving import Pace, came_to
+from effectonce.dead_letters._redriving import Pace, came_to
 from tests.dead_letters.shop import BY, QUICK, Shop
 from tests.flaky import FlakyStore
 

@@ -11,8 +11,8 @@ from effectonce._core.codec import NotReadable
 from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, OutOfPatience, Rejection, Replay
 from effectonce._core.ops import Busy, Doubtful, Early, Expired, Latched, Mismatch, Unavailable
 from effectonce._core.records import Record, State
-from effectonce._letters import Letter, effect_of
 from effectonce._tool import GuardedTool
+from effectonce.dead_letters._letter import Letter, effect_of
 from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation
 from effectonce.outcome import last_of

@@ -1,11 +1,4 @@
-"""Dead letters: what gave up or cannot go on. Nothing is ever dropped: a letter ends when its effect has an outcome.
-
-    for letter in guard.dead_letters.list(tool="refund"):
-        print(letter.reference, letter.effect_state, letter.error)
-
-A letter is a record without an outcome, so redriving one is calling the tool again, with the stored arguments, under the same key, through
-the same flow as every call. That is why a double redrive is one effect, and why an effect in doubt stays one unless its probe settles it.
-"""
+"""The dead letters of a guard: looking, redriving, discarding, carrying."""
 
 from __future__ import annotations
 
@@ -18,34 +11,21 @@ from typing import IO, Unpack
 
 from msgspec import Struct
 
-from effectonce._core.attempts import Asked, FailedAttempt, asked_again
+from effectonce._core.attempts import asked_again
 from effectonce._core.codec import encode_error
 from effectonce._core.endings import Ending
 from effectonce._core.ops import Applied, Flow, Refute
 from effectonce._core.records import Record, Scene, State, resendable
 from effectonce._desk import atold, told, who
-from effectonce._letter_file import BadLine, Imported, Problem, read_file, read_line, write_file, write_line
-from effectonce._letter_import import taken
-from effectonce._letters import OPEN, Letter, Page, Query, Wanted, effect_of, letter_of, looked_up, page
-from effectonce._redriving import Pace, Redriven, came_to, settled, skipped, unsendable, would
 from effectonce._tool import GuardedTool
 from effectonce._watch import Watch, told_of
+from effectonce.dead_letters._file import BadLine, Imported, Problem, read_file, read_line, write_file, write_line
+from effectonce.dead_letters._import import taken
+from effectonce.dead_letters._letter import OPEN, Letter, Page, Query, Wanted, effect_of, letter_of, looked_up, page
+from effectonce.dead_letters._redriving import Pace, Redriven, came_to, settled, skipped, unsendable, would
 from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation
 from effectonce.stores.base import Store
-
-__all__ = [
-    "Asked",
-    "DeadLetters",
-    "Distribution",
-    "FailedAttempt",
-    "Group",
-    "Imported",
-    "Letter",
-    "Problem",
-    "Redriven",
-    "Wanted",
-]
 
 GRACE_S = 300.0  # an owner that said nothing for so long after its lease does not come back
 PAGE = 100

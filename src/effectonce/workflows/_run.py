@@ -44,7 +44,7 @@ from effectonce.outcome import conclude
 
 if TYPE_CHECKING:
     from effectonce._tool import GuardedTool
-    from effectonce._workflow import Workflow
+    from effectonce.workflows._workflow import Workflow
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,12 +1,4 @@
-"""Durable workflows over the same effects: a run is an effect, a step is an effect, resuming is calling again.
-
-@guard.workflow(identity=["order_id"])
-def refund_order(run: Run, order_id: str, amount_minor: int) -> dict:
-plan = run.ask("plan", choose, order_id)                 # journalled before anything is done with it
-paid = run.step("refund", refund, order_id, amount_minor)  # a guarded tool, or any function
-run.compensate("claw back", claw_back, paid["id"])       # if a later step fails for good
-return run.step("tell the customer", send_mail, order_id)
-"""
+"""The workflows of a guard: defining them, looking at their runs, going on with them, and not."""
 
 from __future__ import annotations
 
@@ -26,15 +18,13 @@ from effectonce._core.records import TERMINAL, Record, State
 from effectonce._core.steps import CANCEL, Cancellation, cancellation
 from effectonce._core.terms import DAY_S, Kind
 from effectonce._desk import who
-from effectonce._run import UNDO, Run
 from effectonce._tool import GuardedTool, House, Tool, wrap
-from effectonce._workflow import Workflow
 from effectonce.errors import ContractViolation, InFlight, LeaseLost, Rejected, StepFailed
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry, seconds
 from effectonce.stores.base import Store
-
-__all__ = ["Cancellation", "Resumed", "Run", "RunState", "RunSummary", "StepSummary", "WorkflowOptions", "Workflows"]
+from effectonce.workflows._run import UNDO
+from effectonce.workflows._workflow import Workflow
 
 PAGE = 200
 KEEP_S, RUNS_MAX = 30 * DAY_S, 20

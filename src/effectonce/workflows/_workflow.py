@@ -20,13 +20,13 @@ from effectonce._core.records import Record
 from effectonce._core.steps import WorkflowCall
 from effectonce._core.terms import Kind, Terms
 from effectonce._drive import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive, drive
-from effectonce._run import Run
 from effectonce._signature import is_async
 from effectonce._tool import GuardedTool, House
 from effectonce.effect import current_effect
 from effectonce.errors import ContractViolation, GaveUp, Rejected, StepFailed
 from effectonce.outcome import Outcome, conclude
 from effectonce.policy import Contract, Downstream
+from effectonce.workflows._run import Run
 
 by_hand: ContextVar[bool] = ContextVar("effectonce_resumed_by_hand", default=False)
 PLAIN_MAX = 1024  # plain functions whose signature is remembered, by their code
