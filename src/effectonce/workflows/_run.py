@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from msgspec import Struct
 
-from effectonce._core.endings import Ending
+from effectonce._core.endings import Ending, Fresh
 from effectonce._core.keys import run_key
 from effectonce._core.ops import (
     Applied,
@@ -203,6 +203,8 @@ class Run:
         return Prepared(prepared.request, place, (step.function, *step.args), step.kwargs)
 
     def _value(self, step: Planned, prepared: Prepared, ending: Ending, found: Record | None) -> Any:
+        if isinstance(ending, Fresh):
+            return ending.value
         if found is not None:
             raise self._changed(step, prepared, found)
         outcome = conclude(ending, prepared.ref, step.tool.signature.returns)
