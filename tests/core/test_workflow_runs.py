@@ -366,7 +366,10 @@ def test_a_cancelled_run_undoes_what_was_done_and_goes_no_further(guard, ledger)
     with pytest.raises(KeyError):
         book("t1")
     key = key_of(guard)
+    heard = []
+    guard.observe(heard.append)
     guard.workflows.cancel(key, by="ann", reason="the customer called")
+    assert [(event.name, event.by, event.reason) for event in heard] == [("cancelled", "ann", "the customer called")]
 
     with pytest.raises(Cancelled, match="was cancelled by ann: the customer called"):
         book("t1")

@@ -61,6 +61,7 @@ EVENTS: dict[str, str] = {
     "dead_letter": "An effect without an outcome was given up on; `reason` is in_doubt, gave_up, or why there was no other attempt.",
     "redriven": "A person had a dead letter tried again, under its key; `outcome` says what came of it.",
     "discarded": "A dead letter was given up on for good, by a person.",
+    "cancelled": "A person asked for the end of a workflow's run.",
     "workflow": "A workflow ended or was parked; `tool` is its name, `outcome` says how.",
 }
 OUTCOMES: dict[str, str] = {

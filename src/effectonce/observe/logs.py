@@ -12,7 +12,7 @@ LOGGER = "effectonce.events"
 _SEEN = ("in_doubt", "store_error", "fenced_out", "conflict", "kept", "dead_letter")
 _TOLD = (
     *("settled", "failed", "expired", "latched", "out_of_order", "in_flight", "retry_scheduled", "retry_suppressed"),
-    *("breaker", "swept", "redriven", "discarded", "workflow"),
+    *("breaker", "swept", "redriven", "discarded", "cancelled", "workflow"),
 )
 LEVELS: dict[str, int] = (
     dict.fromkeys(EVENTS, logging.DEBUG) | dict.fromkeys(_TOLD, logging.INFO) | dict.fromkeys(_SEEN, logging.WARNING)

@@ -19,6 +19,7 @@ from effectonce._core.steps import CANCEL, Cancellation, cancellation
 from effectonce._core.terms import DAY_S, Kind
 from effectonce._desk import who
 from effectonce._tool import GuardedTool, House, Tool, wrap
+from effectonce._watch import told_of
 from effectonce.errors import ContractViolation, InFlight, LeaseLost, Rejected, StepFailed
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry, seconds
@@ -230,9 +231,11 @@ class Workflows:
     def cancel(self, key: str, *, by: str, reason: str) -> None:
         """Let this run end: whoever runs it, or resumes it, does no new step and compensates what was done."""
         by, reason = who(by, reason)
-        if self._run(key).state is not State.CLAIMED:
+        record = self._run(key)
+        if record.state is not State.CLAIMED:
             raise ContractViolation(f"{key} has ended already: there is nothing to cancel.")
         self._store.apply(Attest(key, CANCEL, Cancellation(by, reason).written()))
+        told_of(self._house.watch, "cancelled", record, by=by, reason=reason)
 
 
 def _ended(outcome: Outcome[Any]) -> Resumed:
