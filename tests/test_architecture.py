@@ -25,6 +25,7 @@ LAYERS = (
     ("_desk", "_letter_file", "_letter_import", "_letters", "_reconciler", "_redriving", "dead_letters"),
     ("workflows",),
     ("guard",),
+    ("_names",),
     ("__init__",),
     ("testing", "http", "integrations", "simulate"),
     ("cli",),
@@ -139,17 +140,31 @@ def test_nothing_stored_can_run(path):
 
 
 def test_importing_effectonce_does_not_import_http():
-    assert _printed("import effectonce, sys; print([m for m in sys.modules if m.startswith('effectonce.http')])") == "[]"
+    assert (
+        _printed("import effectonce, sys; effectonce.Guard; print([m for m in sys.modules if m.startswith('effectonce.http')])")
+        == "[]"
+    )
 
 
 def test_importing_effectonce_imports_no_driver_and_no_optional_library():
-    code = f"import effectonce, sys; print(sorted(set(sys.modules) & {OPTIONAL!r}))"
+    code = f"import effectonce, sys; effectonce.Guard; print(sorted(set(sys.modules) & {OPTIONAL!r}))"
     assert _printed(code) == "[]"
+
+
+def test_importing_effectonce_alone_imports_nothing_of_it():
+    """So that `effectonce --help` is there at once. The first name brings all of them."""
+    code = "import effectonce, sys; print([m for m in sys.modules if m.startswith(('effectonce.', 'msgspec', 'asyncio'))])"
+    assert _printed(code) == "[]"
+    assert _printed("import effectonce; print(effectonce.errors.InDoubt is effectonce.InDoubt)") == "True"
+    assert (
+        _printed("import effectonce; print(hasattr(effectonce, 'nothing'), hasattr(effectonce, '__wrapped__'))")
+        == "False False"
+    )
 
 
 def test_importing_effectonce_leaves_what_few_need_for_later():
     heavy = {"pathlib", "urllib.parse", "http", "tempfile", "statistics", "sqlite3"}
-    code = f"import asyncio, sys; before = set(sys.modules); import effectonce; print((set(sys.modules) - before) & {heavy!r})"
+    code = f"import asyncio, sys; before = set(sys.modules); from effectonce import Guard; print((set(sys.modules) - before) & {heavy!r})"
     assert _printed(code) == "set()"
 
 

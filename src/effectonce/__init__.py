@@ -1,50 +1,10 @@
 """effectonce: your agent may retry anything; the effect lands once, or you are told that nobody can know."""
 
-from effectonce._boundary import Delivered
-from effectonce._circuits import Circuits
-from effectonce._core.backoff import Jitter
-from effectonce._core.breaker import Phase
-from effectonce._core.classify import Bucket, Certainty, Rule, Scope, Verdict, classify
-from effectonce._core.gate import Action
-from effectonce._core.keys import Explanation, Stable, content_key
-from effectonce._core.ops import CannotTell, Found, NotFound, Swept
-from effectonce._core.records import Record, State
-from effectonce._core.terms import Capability, Kind
-from effectonce._desk import Reconciled
-from effectonce._permit import CircuitStats, Permit
-from effectonce._tool import Tool
-from effectonce._turns import TurnBudget
-from effectonce.circuit import Circuit, breaker
-from effectonce.effect import Effect, EffectRef, current_effect
-from effectonce.errors import (
-    Cancelled,
-    CircuitOpen,
-    CodeChanged,
-    Conflict,
-    ContractViolation,
-    EffectOnceError,
-    Expired,
-    GaveUp,
-    InDoubt,
-    InFlight,
-    LeaseLost,
-    NotSent,
-    OutOfOrder,
-    PartialSuccess,
-    Rejected,
-    ReplayedFailure,
-    ResultUnavailable,
-    StepFailed,
-    StoreUnavailable,
-)
-from effectonce.guard import Guard
-from effectonce.health import Health
-from effectonce.outcome import Outcome
-from effectonce.policy import Breaker, Budget, Contract, Downstream, Retry, TimeWindow
-from effectonce.retry_budget import RetryBudget
-from effectonce.retrying import Advice, Attempt, Retrier, advise, retry
-from effectonce.stores._keyring import Keyring
-from effectonce.stores.base import Finding
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from effectonce._names import *
 
 __all__ = [
     "Action",
@@ -117,3 +77,13 @@ __all__ = [
     "retry",
 ]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """The first name that is asked for brings all of them. `effectonce --help` asks for none, and is there at once."""
+    if not name.startswith("__"):
+        names = importlib.import_module("effectonce._names")
+        globals().update({public: getattr(names, public) for public in __all__})
+        if name in globals():  # modules are among them: whoever imports one finds it here
+            return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -56,6 +56,7 @@ class Circuit:
         if not name:
             raise ContractViolation("a circuit needs the name of its dependency")
         self.name, self.policy = name, Breaker() if policy is None else policy
+        self.shared = shared  # where its votes are
         self._on_change, self._clock = () if on_change is None else (on_change,), clock
         limits = self.policy.limits
         self._machine, self._lock = Machine(limits, rng, clock()), threading.Lock()

@@ -329,6 +329,8 @@ def _undiscardable(record: Record, now: float) -> str:
         return f"there is nothing to discard: the effect is {record.state}"
     if record.lease_until > now:
         return "it is in flight: somebody is working on it"
+    if record.request.terms.steps:
+        return "it is a run of a workflow, and its steps may have happened: cancel it (guard.workflows.cancel), and they are compensated"
     if record.sends > 0 and resendable(record, None, Scene(now)):
         return "it may have happened, and the same request may still be sent under its key: redrive it, and it is done once"
     return "it changed meanwhile: look again"

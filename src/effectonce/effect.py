@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from effectonce._core.keys import downstream_key, request_key
+from effectonce._core.keys import REFERENCE_LENGTH, downstream_key, request_key
 from effectonce._core.terms import Terms
 
 INSIDE = "inside "  # and the key of a running effect: the step of its own guarded calls
@@ -37,7 +37,7 @@ class EffectRef(Struct, frozen=True):
 
 
 def _reference(key: str) -> str:
-    return f"eff_{key[-12:]}"
+    return f"eff_{key[-REFERENCE_LENGTH:]}"
 
 
 class Effect(Struct, frozen=True):

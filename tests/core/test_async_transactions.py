@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from effectonce import ContractViolation, Guard, Rejected, current_effect
-from effectonce.stores import sqlite
+from effectonce.stores._sqlite_lending import Handover
 from effectonce.stores.sqlite import SqliteStore
 
 
@@ -103,10 +103,10 @@ def test_a_transaction_cancelled_while_it_waits_for_the_lock_gives_it_back(tmp_p
 def test_an_abandoned_transaction_is_ended_by_whoever_comes_last(tmp_path):
     store = SqliteStore(tmp_path / "effects.db", busy_s=0.05)
 
-    too_late = sqlite._Handover(store)
+    too_late = Handover(store._begin, store._end)
     too_late.begin()
     too_late.abandon()
-    gone_before = sqlite._Handover(store)
+    gone_before = Handover(store._begin, store._end)
     gone_before.abandon()
     gone_before.begin()
 

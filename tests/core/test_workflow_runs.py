@@ -468,6 +468,9 @@ def test_a_run_that_waits_is_a_dead_letter_and_redriving_it_is_resuming_it(guard
     (letter,) = guard.dead_letters.list()
     assert (letter.tool, letter.error, letter.effect_state) == ("order", "KeyError", "never_started")
 
+    with pytest.raises(ContractViolation, match="cancel it"):
+        guard.dead_letters.discard(letter.key, by="ann", reason="enough")
+
     redriven = guard.dead_letters.redrive(letter.key, by="ann", reason="the bug is fixed")
 
     assert (redriven.what, redriven.value) == ("done", "send")

@@ -267,6 +267,18 @@ def test_a_page_of_other_tenants_is_read_past(server):
     store.close()
 
 
+def test_newer_records_that_do_not_fit_are_read_past(server):
+    clock = FakeClock()
+    store = RedisStore(server.url, clock=clock)
+    store.apply(claim("mine", scope="chat-1"))
+    clock.advance(1)
+    for n in range(120):
+        store.apply(claim(f"k{n:03}", scope="chat-2"))
+
+    assert [r.request.key for r in store.apply(ops.Search(scope="chat-1", limit=1))] == ["mine"]
+    store.close()
+
+
 def test_a_record_that_was_deleted_by_hand_is_not_listed_and_not_swept(server):
     clock = FakeClock()
     store = RedisStore(server.url, clock=clock)

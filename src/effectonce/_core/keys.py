@@ -27,6 +27,7 @@ from msgspec import Struct
 from effectonce._core.canonical import VERSION, canonical
 
 KEY_LENGTH = 40  # hexadecimal characters: 160 bits
+REFERENCE_LENGTH = 12  # of them, at the end: enough to find an effect, not enough to forge its key
 HOME_LENGTH = 8  # of them, shared by all effects of one conversation or stream
 _pack = msgspec.msgpack.Encoder().encode
 

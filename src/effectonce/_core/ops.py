@@ -9,12 +9,15 @@ the same token: a lost acknowledgement is answered as if it had just been writte
 from __future__ import annotations
 
 from collections.abc import Generator
+from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from effectonce._core.keys import REFERENCE_LENGTH
+
 if TYPE_CHECKING:
-    from effectonce._core.records import Record, State  # noqa: F401  # in the quoted reply types
+    from effectonce._core.records import Record, State  # in the quoted reply types
     from effectonce._core.terms import Terms
 
 R = TypeVar("R", covariant=True)
@@ -247,6 +250,35 @@ class Browse(Op["tuple[Record, ...]"], frozen=True):
     tenant: str | None = None
     after: tuple[float, str] = (0.0, "")
     limit: int = 100
+
+
+class Search(Op["tuple[Record, ...]"], frozen=True):
+    """Records that fit, newest first, before a given (created_at, key). For people: a store may have to look at all that it has."""
+
+    reference: str = ""  # how the reference begins, which is the end of the key
+    tool: str | None = None
+    state: State | None = None
+    tenant: str | None = None
+    scope: str | None = None
+    since: float = 0.0
+    before: tuple[float, str] = (inf, "")
+    limit: int = 100
+
+    def fits(self, record: Record) -> bool:
+        """Is it one of them? For stores that do not say it in a language of their own."""
+        request = record.request
+        return (
+            self.fits_key(request.key)
+            and self.since <= record.created_at
+            and (record.created_at, request.key) < self.before
+            and self.tool in (None, request.terms.tool)
+            and self.state in (None, record.state)
+            and self.tenant in (None, request.tenant)
+            and self.scope in (None, request.scope)
+        )
+
+    def fits_key(self, key: str) -> bool:
+        return key[-REFERENCE_LENGTH:].startswith(self.reference)
 
 
 class Tally(Op["dict[State, int]"], frozen=True):

@@ -44,7 +44,7 @@ def exchange(name: str, node: str, vote_s: float, refresh_s: float) -> Flow[dict
     cell = yield from ReadCell(name)
     votes = {}
     for _ in range(TRIES):
-        present = {other: vote for other, vote in _read(cell).items() if cell.now - vote.seen <= lately_s}
+        present = {other: vote for other, vote in votes_of(cell).items() if cell.now - vote.seen <= lately_s}
         votes = {**present, node: Vote(cell.now, cell.now + vote_s if vote_s > 0 else 0.0)}
         seen = yield from WriteCell(name, cell.revision, _encode(votes), lately_s)
         if seen is None:
@@ -67,7 +67,8 @@ def carried(standing: Standing, quorum: float) -> bool:
     return standing.against >= AT_LEAST and standing.against > quorum * standing.nodes
 
 
-def _read(cell: Cell) -> dict[str, Vote]:
+def votes_of(cell: Cell) -> dict[str, Vote]:
+    """Every process that said anything lately."""
     try:
         return msgspec.json.decode(cell.value, type=dict[str, Vote]) if cell.value else {}
     except msgspec.MsgspecError:  # not ours, or of another version: it is written anew

@@ -1,28 +1,42 @@
 """The command `effectonce`. Commands are imported when they are first named, so that `--help` is quick.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 7 store unreachable, 130 interrupted. Data goes to stdout, talk to stderr.
+Data goes to stdout, talk to stderr; how a command ends is in `_exits.py`, and what can be set in `_settings.py`.
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from typing import Any
 
 import click
 
-from effectonce import EffectOnceError, StoreUnavailable, __version__
-from effectonce.cli._console import color_option
-
-FAILED, STORE_UNREACHABLE, INTERRUPTED = 1, 7, 130
+from effectonce import __version__
+from effectonce.cli._exits import FAILED, INTERRUPTED, STORE_UNREACHABLE
+from effectonce.cli._options import takes
 
 # The name, where its command lives, and its line in --help: the module is not imported to list it.
 COMMANDS = {
-    "classify": ("effectonce.cli.classify:classify", "What does this error mean, and may it be tried again?"),
     "demo": ("effectonce.cli.demo:demo", "See it hold: lost answers, killed agents, one refund."),
     "doctor": ("effectonce.cli.doctor:doctor", "Is this store fit to hold effects? If not, what to change."),
-    "gateway": ("effectonce.cli.gateway:gateway", "Put these guarantees in front of an API, for callers in any language."),
+    "status": ("effectonce.cli.status:status", "One screen: what is in doubt, what needs you."),
+    "effect": ("effectonce.cli.effect:effect", "Look at effects: lists, and the whole story of one."),
+    "indoubt": ("effectonce.cli.indoubt:indoubt", "Settle effects whose outcome nobody knows."),
+    "tail": ("effectonce.cli.tail:tail", "Follow effects as they are claimed, sent and decided."),
+    "key": ("effectonce.cli.key:key", "Why a call has its key, why two differ, which would not survive a retry."),
+    "tool": ("effectonce.cli.tool:tool", "See the contracts of your tools."),
+    "breaker": ("effectonce.cli.breaker:breaker", "See the circuit breakers that processes share."),
+    "store": ("effectonce.cli.store:store", "Look after a store: fitness, schema, tidying, counts."),
+    "classify": ("effectonce.cli.classify:classify", "What does this error mean, and may it be tried again?"),
     "simulate": ("effectonce.cli.simulate:simulate", "What retries do to a crowd, a storm, a day: in virtual time."),
+    "gateway": ("effectonce.cli.gateway:gateway", "Put these guarantees in front of an API, for callers in any language."),
+    "config": ("effectonce.cli.config:config", "See which settings are in force, and where they come from."),
+    "completion": ("effectonce.cli.completion:completion", "Print the completion script of a shell."),
 }
+EPILOG = (
+    "Exit codes: 0 done, 1 failed or declined, 2 wrong usage, 3 a person is needed (--check), 4 not allowed, 5 not found, "
+    "6 changed meanwhile, 7 store unreachable, 130 interrupted."
+)
 
 
 class CommandLine(click.Group):
@@ -37,7 +51,15 @@ class CommandLine(click.Group):
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
-        return command
+        return _readable(command)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        names = self.list_commands(ctx)
+        if args[0] not in names and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(args[0], names, 1)
+            if near:
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(name, line) for name, (_, line) in COMMANDS.items()]
@@ -45,22 +67,53 @@ class CommandLine(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        """Names and their lines, without importing what they name."""
+        from click.shell_completion import CompletionItem
+
+        names = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except EffectOnceError as error:
-            click.echo(f"Error: {error}\n{error.corrective_action}", err=True)
-            ctx.exit(STORE_UNREACHABLE if isinstance(error, StoreUnavailable) else FAILED)
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             ctx.exit(INTERRUPTED)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except Exception as error:  # only ours are told; asking which they are imports the engine, and only now
+            from effectonce import EffectOnceError, StoreUnavailable
+
+            if not isinstance(error, EffectOnceError):
+                raise
+            click.echo(f"Error: {error}\n{error.corrective_action}", err=True)
+            ctx.exit(STORE_UNREACHABLE if isinstance(error, StoreUnavailable) else FAILED)
 
 
-@click.group(cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def _readable(command: click.Command) -> click.Command:
+    """Docstrings are raw, and click wants the character itself before lines that it must not wrap."""
+    command.help = (command.help or "").replace("\\b\n", "\b\n")
+    for inner in getattr(command, "commands", {}).values():
+        _readable(inner)
+    return command
+
+
+@click.group(cls=CommandLine, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, "--version", prog_name="effectonce")
-@color_option
+@takes("store", "app", "tenant", "config", "output", "color", "no_input")
 def main() -> None:
-    """Your agent retried. Your customer was charged once.
+    r"""Your agent retried. Your customer was charged once.
 
-    Start with `effectonce demo`: ten seconds, offline, and every count is read from the bank's ledger.
+    Start with `effectonce demo`: ten seconds, offline, and every count is read from the bank's ledger. `effectonce status` shows what is in
+    your own store; name it with --store, EFFECTONCE_STORE or effectonce.toml.
+
+    \b
+    Examples:
+      effectonce demo
+      effectonce status --store sqlite:///effects.db
+      effectonce effect show eff_3fa94c1f22d0
     """
+
+
+_readable(main)

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import sys
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
+
+from effectonce.cli._options import takes
+from effectonce.cli._settings import setting
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 F = TypeVar("F", bound=Callable[..., Any])
 WIDTH_MAX = 100  # longer lines are hard to read
-_CHOICE = "effectonce.color"
+SLOW_S = 1.0  # what takes longer says so
 
 
 def color_option(command: F) -> F:
     """Give a command `--color`. The innermost one that was given counts."""
-
-    def remember(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
-        if value is not None:
-            ctx.meta[_CHOICE] = value
-
-    choice = click.Choice(["auto", "always", "never"])
-    text = "Colour the output.  [default: auto]"
-    return click.option("--color", type=choice, callback=remember, expose_value=False, help=text)(command)
+    return takes("color")(command)
 
 
 def wants_color(choice: str, environ: Mapping[str, str], *, is_tty: bool) -> bool:
@@ -40,16 +39,43 @@ def wants_color(choice: str, environ: Mapping[str, str], *, is_tty: bool) -> boo
     return is_tty and environ.get("TERM") != "dumb"
 
 
-def console() -> Console:
+def console(stream: TextIO | None = None) -> Console:
     """Where commands print for people."""
     from rich.console import Console
 
-    stream = sys.stdout
+    stream = sys.stdout if stream is None else stream
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="replace")  # a terminal without the rupee sign is no reason to fail
-    choice = click.get_current_context().meta.get(_CHOICE, "auto")
-    colored = wants_color(choice, os.environ, is_tty=stream.isatty())
+    colored = wants_color(setting("color"), os.environ, is_tty=stream.isatty())
     # Without a colour system rich writes no escape codes at all, not even for bold.
     made = Console(file=stream, color_system="standard" if colored else None, no_color=not colored, highlight=False)
     made.width = min(made.width, WIDTH_MAX)
     return made
+
+
+@contextlib.contextmanager
+def busy(doing: str) -> Iterator[Callable[[str], None]]:
+    """Say on a terminal's stderr what takes longer than a second. Call what it gives with how far it is."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.status import Status
+
+    status = Status(doing, console=console(sys.stderr))
+    timer = threading.Timer(SLOW_S, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda how_far: status.update(f"{doing} {how_far}")
+    finally:
+        timer.cancel()
+        timer.join()  # it must not begin after it was ended
+        status.stop()
+
+
+def say(text: str) -> None:
+    """Talk: to people, not to pipes."""
+    if sys.stderr.isatty():
+        width = min(shutil.get_terminal_size().columns, WIDTH_MAX)
+        text = "\n".join(click.wrap_text(line, width) for line in text.split("\n"))
+    click.echo(text, err=True)

@@ -14,6 +14,7 @@ from effectonce import Certainty, Verdict
 from effectonce import classify as verdict_of
 from effectonce._core.gate import Row, gate
 from effectonce.cli._console import color_option, console
+from effectonce.cli._output import for_machines
 
 NAMED = re.compile(r"([A-Za-z_][\w.]*)(?:: (.*))?")
 UNSURE = (Certainty.AMBIGUOUS, Certainty.ACTED)
@@ -74,7 +75,7 @@ def classify(
     else:
         thing = {**given, "message": message}
     verdict = verdict_of(thing, now=time.time())
-    if as_json:
+    if as_json or for_machines():
         click.echo(json.dumps(_as_data(verdict)))
     else:
         _tell(verdict)

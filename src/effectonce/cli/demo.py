@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from effectonce.cli._console import color_option, console
+from effectonce.cli._output import for_machines
 
 if TYPE_CHECKING:
     from effectonce.cli._demo_acts import Doubt, Protected, Unprotected
@@ -37,7 +38,7 @@ def demo(*, as_json: bool, seed: int) -> None:
       effectonce demo --json | jq .protected.effects
     """
     with tempfile.TemporaryDirectory(prefix="effectonce-demo-") as folder:
-        acts = _silently(Path(folder), seed) if as_json else _told(Path(folder), seed)
+        acts = _silently(Path(folder), seed) if as_json or for_machines() else _told(Path(folder), seed)
     broken = [promise for act in acts for promise in act.broken_promises()]
     for promise in broken:
         click.echo(f"Error: {promise}", err=True)

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import importlib
-import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import click
 
 from effectonce import Capability, Finding, Guard, Health, Kind
-from effectonce.cli._console import color_option, console
+from effectonce.cli._app import health_of, the_guard
+from effectonce.cli._console import console
+from effectonce.cli._exits import FAILED, STORE_UNREACHABLE
+from effectonce.cli._options import store_options
+from effectonce.cli._output import print_one
+from effectonce.cli._settings import settings
 
-UNFIT, STORE_UNREACHABLE = 1, 7
 GOOD, BAD = "[green]✓[/]", "[bold red]✗[/]"
 RECORDED = tuple(kind for kind in Kind if kind is not Kind.READ)
 
 
 @click.command()
-@click.argument("store_url", metavar="STORE_URL", required=False)
-@click.option("--app", metavar="MODULE:GUARD", help="Look at a guard of yours: its store, and what its contracts should know.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON and nothing else.")
-@color_option
-def doctor(*, store_url: str | None, app: str | None, as_json: bool) -> None:
+@click.argument("store_url", metavar="[STORE_URL]", required=False)
+@store_options
+def doctor(*, store_url: str | None) -> None:
     r"""Is this store fit to hold effects? If not, what to change.
 
     Looks at reachability, latency, durability, schema and clock, counts what is in doubt or due, and says which kinds of tools the
@@ -35,35 +33,24 @@ def doctor(*, store_url: str | None, app: str | None, as_json: bool) -> None:
       effectonce doctor postgresql://app@db/effects --json | jq .findings
       effectonce doctor --app shop.agents:guard
     """
-    if (store_url is None) is (app is None):
+    given = settings()
+    named = [name for name in ("store", "app") if given[name].rank == 0]
+    if store_url is not None and named:
+        raise click.UsageError(f"Give the URL of a store or --{named[0]}, not both.")
+    if store_url is None and not (given["store"].value or given["store_file"].value or given["app"].value):
         raise click.UsageError("Give the URL of a store, or --app MODULE:GUARD.")
-    guard = Guard(store_url) if store_url is not None else _guard_of(app or "")
+    guard = Guard(store_url) if store_url is not None else the_guard()
     try:
-        health = guard.health()
+        health = health_of(guard)
     finally:
         guard.close()
-    if as_json:
-        click.echo(json.dumps(_as_data(health)))
-    else:
-        _tell(health)
+    print_one(as_data(health), lambda: tell(health), schema="health")
     if not health.ok:
-        raise SystemExit(UNFIT if health.reachable else STORE_UNREACHABLE)
+        raise SystemExit(FAILED if health.reachable else STORE_UNREACHABLE)
 
 
-def _guard_of(app: str) -> Guard:
-    """The guard that a module of the user's has, from the folder where the command was given."""
-    module, _, name = app.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        guard = getattr(importlib.import_module(module), name or "guard")
-    except (ImportError, AttributeError, ValueError) as error:
-        raise click.UsageError(f"--app {app}: {error}.") from None
-    if not isinstance(guard, Guard):
-        raise click.UsageError(f"--app {app} is a {type(guard).__name__}, not a Guard.")
-    return guard
-
-
-def _as_data(health: Health) -> dict[str, Any]:
+def as_data(health: Health) -> dict[str, Any]:
+    """What was found, for scripts."""
     return {
         "ok": health.ok,
         "reachable": health.reachable,
@@ -79,7 +66,8 @@ def _as_data(health: Health) -> dict[str, Any]:
     }
 
 
-def _tell(health: Health) -> None:
+def tell(health: Health) -> None:
+    """What was found, for people."""
     from rich.table import Table
 
     screen, lines = console(), Table.grid(padding=(0, 1))

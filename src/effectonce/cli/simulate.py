@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from effectonce.cli._console import color_option, console
+from effectonce.cli._output import for_machines
 
 F = TypeVar("F", bound=Callable[..., Any])
 FULL_DAY = 180_000
@@ -156,7 +157,7 @@ def _show(result: Any, chart: Callable[..., None], figure: Callable[..., str], *
             svg.write_text(figure(result), encoding="utf-8")
         except OSError as error:
             raise click.BadParameter(f"{svg} cannot be written: {error.strerror}", param_hint="--svg") from None
-    if as_json:
+    if as_json or for_machines():
         click.echo(msgspec.json.encode(result).decode())
         return
     screen = console()

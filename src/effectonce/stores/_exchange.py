@@ -37,6 +37,7 @@ from effectonce._core.ops import (
     RecordOp,
     Refused,
     Request,
+    Search,
     Sweep,
     Swept,
     Tally,
@@ -127,6 +128,10 @@ class Listed(Exchange["tuple[Record, ...]"], frozen=True):
     op: Browse
 
 
+class Found(Exchange["tuple[Record, ...]"], frozen=True):
+    op: Search
+
+
 class Counted(Exchange["dict[State, int]"], frozen=True):
     pass
 
@@ -174,6 +179,8 @@ def answer(op: Op[R], table: Table = TABLE) -> Answering[R]:
             reply = (yield from See(key)).record
         case Browse():
             reply = yield from Listed(op)
+        case Search():
+            reply = yield from Found(op)
         case Tally():
             reply = yield from Counted()
         case Sweep():

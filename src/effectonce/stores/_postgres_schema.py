@@ -11,7 +11,7 @@ from pathlib import Path
 
 from effectonce.stores._postgres_sql import Query, statement, unpack_text
 from effectonce.stores._postgres_wire import ServerError, Wire
-from effectonce.stores.base import Finding
+from effectonce.stores.base import Finding, size_finding
 
 MIGRATIONS = tuple(path.read_text() for path in sorted(Path(__file__).with_name("migrations").glob("postgres_*.sql")))
 SCHEMA_VERSION = len(MIGRATIONS)
@@ -28,7 +28,8 @@ SELECT pg_is_in_recovery()::text, current_setting('transaction_read_only'), curr
 FACTS = statement(
     """
 SELECT current_setting('server_version'), current_setting('fsync'), current_setting('full_page_writes'),
-       current_setting('synchronous_commit'), (SELECT count(*) FROM pg_stat_replication)::text, current_user::text
+       current_setting('synchronous_commit'), (SELECT count(*) FROM pg_stat_replication)::text, current_user::text,
+       (pg_total_relation_size('effectonce.effects') + pg_total_relation_size('effectonce.cells'))::text
 """
 )
 VERSION = statement("SELECT coalesce(max(version), 0)::text FROM effectonce.migrations")
@@ -78,7 +79,7 @@ def prepare(wire: Wire, give_up_at: float, *, accept_fsync_off: bool) -> None:
 def facts(wire: Wire, give_up_at: float) -> tuple[Finding, ...]:
     """What somebody who runs this server wants to see."""
     row = wire.ask([Query(FACTS, ())], give_up_at)[0]
-    version, fsync, pages, commit, standbys, role = (unpack_text(row.get_value(0, n) or b"") for n in range(6))
+    version, fsync, pages, commit, standbys, role, size = (unpack_text(row.get_value(0, n) or b"") for n in range(7))
     safe = fsync == pages == "on"
     lags = (
         ""
@@ -93,6 +94,7 @@ def facts(wire: Wire, give_up_at: float) -> tuple[Finding, ...]:
             "" if safe else "Accepted with accept_fsync_off=True: irreversible tools are refused.",
         ),
         Finding("standbys", f"{standbys} connected", lags),
+        size_finding(int(size), "in its tables"),
         Finding("schema", f"version {SCHEMA_VERSION}"),
     )
 

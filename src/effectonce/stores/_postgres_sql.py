@@ -16,7 +16,8 @@ from hashlib import sha256
 from struct import Struct as Packer
 from typing import Any, NamedTuple
 
-from effectonce._core.ops import Browse, Complete, ListCells, WriteCell
+from effectonce._core.keys import REFERENCE_LENGTH
+from effectonce._core.ops import Browse, Complete, ListCells, Search, WriteCell
 from effectonce._core.records import Record, State, due_at
 from effectonce._core.terms import Terms
 from effectonce.stores import _rows
@@ -184,6 +185,18 @@ SELECT {_READ} FROM effectonce.effects
 LISTED = statement(_LISTED, TEXT, TEXT, FLOAT, TEXT, INT)
 # A plan for any state cannot use the index of one of them.
 LISTED_IN_DOUBT = statement(_LISTED.replace("WHERE", "WHERE state = 'in_doubt' AND"), TEXT, TEXT, FLOAT, TEXT, INT)
+# For people, and rare: every row is looked at. An index by age would cost every call.
+FOUND = statement(
+    f"""
+SELECT {_READ} FROM effectonce.effects
+ WHERE left(right(key, {REFERENCE_LENGTH}), length($1)) = $1
+   AND ($2::text IS NULL OR tool = $2) AND ($3::text IS NULL OR state = $3)
+   AND ($4::text IS NULL OR tenant = $4) AND ($5::text IS NULL OR scope = $5)
+   AND created_at >= $6 AND (created_at, key) < ($7, $8)
+ ORDER BY created_at DESC, key DESC LIMIT $9
+""",
+    *(TEXT, TEXT, TEXT, TEXT, TEXT, FLOAT, FLOAT, TEXT, INT),
+)
 COUNTED = statement("SELECT state, count(*) FROM effectonce.effects GROUP BY state")
 
 # ---------------------------------------------------------------- cells
@@ -378,6 +391,13 @@ def listed(op: Browse) -> Query:
     tenant = None if op.tenant is None else pack_text(op.tenant)
     created_at, key = op.after
     return Query(statement, (op.state.encode(), tenant, pack_float(created_at), pack_text(key), pack_int(op.limit)))
+
+
+def found(op: Search) -> Query:
+    wanted = (None if value is None else pack_text(value) for value in (op.tool, op.state, op.tenant, op.scope))
+    created_at, key = op.before
+    page = (pack_float(op.since), pack_float(created_at), pack_text(key), pack_int(op.limit))
+    return Query(FOUND, (pack_text(op.reference), *wanted, *page))
 
 
 def record(result: Any, row: int, first: int) -> tuple[Record, int]:

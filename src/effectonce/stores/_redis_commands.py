@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, cast
 from msgspec import Struct
 
 from effectonce._core.keys import KEY_LENGTH
-from effectonce._core.ops import Browse, Cell, ListCells, Recorded, Request, WriteCell
+from effectonce._core.ops import Browse, Cell, ListCells, Recorded, Request, Search, WriteCell
 from effectonce._core.records import Record, State, due_at
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores import _redis_records as records
@@ -30,6 +30,7 @@ from effectonce.stores._exchange import (
     Exchange,
     Finish,
     Forget,
+    Found,
     Listed,
     ListedCells,
     Look,
@@ -46,6 +47,7 @@ from effectonce.stores._redis_wire import Batch, ReplyError, pack
 
 Conversing: TypeAlias = Generator[Batch, "list[Any] | StoreUnavailable", Any]
 REDIRECTS = 5
+TOGETHER = 32  # buckets that are searched in one round trip
 _SLOTS = 16384
 _first = itemgetter(0)
 _ELSEWHERE = "other"  # the bucket of keys that are not ours
@@ -174,6 +176,8 @@ class Talk:
                 return self._due(limit)
             case Listed(op):
                 return self._listed(op)
+            case Found(op):
+                return self._found(op)
             case Counted():
                 return self._counted()
             case Forget():
@@ -286,6 +290,30 @@ class Talk:
         for bucket in self._buckets.values():
             (members,) = yield from self._ask([Command(bucket, None, ("ZRANGEBYSCORE", bucket.prefix + b"s", *scores))])
             found = nsmallest(page, (*found, *((m, bucket) for m in members if m > after)), _first)
+        return found
+
+    def _found(self, op: Search) -> Conversing:
+        """A member says how old a record is and what its key is; for the rest, the newest are read until there are enough."""
+        fitting = sorted((yield from self._fitting(op)), key=_first, reverse=True)
+        found, page = list[Record](), max(op.limit, 100)
+        for at in range(0, len(fitting), page):
+            found += [record for record, _ in (yield from self._records(fitting[at : at + page])) if op.fits(record)]
+            if len(found) >= op.limit:
+                break
+        return tuple(found[: op.limit])
+
+    def _fitting(self, op: Search) -> Conversing:
+        """Members that fit, some buckets at a time: all at once could be more than a reply should hold."""
+        since, before = records.member(op.since, ""), records.member(*op.before)
+        doubts = ("ZRANGE", b"d", "0", "-1")
+        decided = ("ZRANGE", b"s", "0", "-1") if op.state is None else ("ZRANGEBYSCORE", b"s", *records.scores(op.state))
+        asked = [doubts] if op.state is State.IN_DOUBT else [decided] if op.state is not None else [doubts, decided]
+        commands = [Command(b, None, (name, b.prefix + at, *rest)) for b in self._buckets.values() for name, at, *rest in asked]
+        found: list[tuple[bytes, Bucket]] = []
+        for n in range(0, len(commands), TOGETHER):
+            some = commands[n : n + TOGETHER]
+            for command, members in zip(some, (yield from self._ask(some)), strict=True):
+                found += [(m, command.bucket) for m in members if since <= m < before and op.fits_key(m[8:].decode())]
         return found
 
     def _records(self, members: Sequence[tuple[bytes, Bucket]]) -> Conversing:

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._redis_url import Target
-from effectonce.stores.base import Finding
+from effectonce.stores.base import Finding, size_finding
 
 try:
     from hiredis import ProtocolError as ProtocolError  # noqa: PLC0414  # for our neighbours
@@ -58,6 +58,7 @@ class Facts(Struct, frozen=True):
     policy: str  # what it does when its memory is full
     synced: bool  # every acknowledged write is on the disk
     replicas: int  # may take over, without the last writes
+    memory_b: int = 0
 
     def complaint(self) -> str:
         """Why no record may be kept there; "" if there is no reason."""
@@ -81,6 +82,7 @@ class Facts(Struct, frozen=True):
             Finding("server", f"{node}, version {self.version}, {self.policy}"),
             Finding("durability", synced, forgets),
             Finding("replicas", f"{self.replicas} connected, each write waits for {waits_for}", lags),
+            size_finding(self.memory_b, "of memory, with whatever else it holds"),
         )
 
 
@@ -198,6 +200,7 @@ def _facts(info: str, fsync: Any) -> Facts:
         said["maxmemory_policy"],
         said["aof_enabled"] == "1" and always,
         int(said.get("connected_slaves", "0")),
+        int(said.get("used_memory", "0")),
     )
 
 

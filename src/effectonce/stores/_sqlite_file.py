@@ -18,12 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from effectonce._core.keys import REFERENCE_LENGTH
 from effectonce._core.ops import Cell, Complete, ListCells, ReadCell, Recorded, Request, WriteCell
 from effectonce._core.records import Record
 from effectonce._core.transitions import Step
 from effectonce.errors import StoreUnavailable
 from effectonce.stores import _rows
-from effectonce.stores.base import DUE_SHOWN, Finding, due_finding
+from effectonce.stores.base import DUE_SHOWN, Finding, due_finding, size_finding
 
 POLL_S = 0.0002
 SCHEMA_VERSION = 2
@@ -112,6 +113,18 @@ SELECT {_COLUMNS} FROM effects
  ORDER BY created_at, key LIMIT ?
 """
 BROWSE_OPEN = BROWSE.replace("WHERE", f"INDEXED BY effects_open WHERE {_OPEN} AND")
+# For people, and rare: every row is looked at, because an index by age would cost every call. Only what is shown is sorted as a whole row.
+SEARCH = f"""
+SELECT {_COLUMNS} FROM effects WHERE rowid IN (
+SELECT rowid FROM effects
+ WHERE (?1 IS NULL OR tool = ?1) AND (?2 IS NULL OR state = ?2) AND (?3 IS NULL OR tenant = ?3) AND (?4 IS NULL OR scope = ?4)
+   AND created_at >= ?5 AND (created_at, key) < (?6, ?7)
+ ORDER BY created_at DESC, key DESC LIMIT ?8)
+ ORDER BY created_at DESC, key DESC
+"""
+# By reference, the index of the keys is enough to find it.
+_REFERRED = f"key IN (SELECT key FROM effects WHERE substr(substr(key, -{REFERENCE_LENGTH}), 1, length(?9)) = ?9)"
+SEARCH_REFERENCE = SEARCH.replace("(?1 IS NULL", f"{_REFERRED} AND (?1 IS NULL")
 TALLY = "SELECT state, count(*) FROM effects GROUP BY state"
 DUE = f"""
 SELECT * FROM (
@@ -264,6 +277,7 @@ class Connection:
                 "Make room: a full disk refuses every call." * (free < LOW_B),
                 bad=free < LOW_B,
             ),
+            size_finding(sum(file.stat().st_size for file in self.path.parent.glob(f"{self.path.name}*")), "in its files"),
             Finding("schema", f"version {SCHEMA_VERSION}"),
             Finding("clock", "this machine's own"),
             due_finding(due),

@@ -53,6 +53,11 @@ def clock_finding(ahead_s: float) -> Finding:
     return Finding("clock", f"{ahead_s:+.1f} s from this machine's", advice)
 
 
+def size_finding(size_b: int, where: str) -> Finding:
+    """How much room a store takes."""
+    return Finding("size", f"{size_b / 1e6:,.1f} MB {where}")
+
+
 def due_finding(count: int) -> Finding:
     """How much waits to be swept."""
     many = count >= DUE_SHOWN

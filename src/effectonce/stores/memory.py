@@ -12,7 +12,21 @@ from collections.abc import Callable, Iterable
 from itertools import count, islice
 from typing import Any, TypeVar, cast
 
-from effectonce._core.ops import Browse, Cell, Claim, Find, ListCells, Op, ReadCell, Sweep, Swept, Tally, Together, WriteCell
+from effectonce._core.ops import (
+    Browse,
+    Cell,
+    Claim,
+    Find,
+    ListCells,
+    Op,
+    ReadCell,
+    Search,
+    Sweep,
+    Swept,
+    Tally,
+    Together,
+    WriteCell,
+)
 from effectonce._core.records import TABLE, TERMINAL, Record, Scene, State, Table, in_the_air, latch_of
 from effectonce._core.transitions import transition
 from effectonce.stores.base import Capabilities
@@ -57,6 +71,9 @@ class MemoryStore:
                     and (r.created_at, r.request.key) > after
                 )
                 return tuple(sorted(found, key=lambda r: (r.created_at, r.request.key))[:limit])
+            case Search():
+                fitting = (r for r in self._records.values() if op.fits(r))
+                return tuple(sorted(fitting, key=lambda r: (r.created_at, r.request.key), reverse=True)[: op.limit])
             case Tally():
                 return dict(Counter(r.state for r in self._records.values()))
             case Sweep():

@@ -21,7 +21,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from effectonce._core.ops import Browse, Claim, Dispatch, Find, ListCells, Op, ReadCell, Tally
+from effectonce._core.ops import Browse, Claim, Dispatch, Find, ListCells, Op, ReadCell, Search, Tally
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores._exchange import (
     Answering,
@@ -56,7 +56,7 @@ from effectonce.stores._postgres_wire import Lost, ServerError, Wire, connect
 R = TypeVar("R")
 FAILURES = (Lost, ServerError, Unfit, Unreadable)
 _BEFORE_A_SEND = (Claim, Dispatch)
-_READS = (Find, Browse, Tally, ReadCell, ListCells)
+_READS = (Find, Browse, Search, Tally, ReadCell, ListCells)
 
 
 class PostgresStore:

@@ -20,6 +20,7 @@ import weakref
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -34,8 +35,8 @@ from effectonce._core.ops import (
     Op,
     ReadCell,
     Recorded,
-    Refused,
     Request,
+    Search,
     Sweep,
     Swept,
     Tally,
@@ -46,7 +47,8 @@ from effectonce._core.records import TERMINAL, Record, Scene, State, latch_of
 from effectonce._core.transitions import Step, transition
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._jobs import MUST_WRITE, Job, finish_all
-from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, DUE, READ, RIVAL, TALLY, Connection
+from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, DUE, READ, RIVAL, SEARCH, SEARCH_REFERENCE, TALLY, Connection
+from effectonce.stores._sqlite_lending import AsyncLent, Handover, Lent
 from effectonce.stores.base import Capabilities, Finding
 
 R = TypeVar("R")
@@ -266,6 +268,9 @@ class SqliteStore:
             case Browse(state, tenant, after, limit):
                 sql = BROWSE if state in TERMINAL else BROWSE_OPEN
                 return tuple(connection.records(sql, state, tenant, tenant, *after, limit))
+            case Search(reference, tool, wanted, whose, scope, since, before, limit):
+                sql, ending = (SEARCH, ()) if reference == "" else (SEARCH_REFERENCE, (reference,))
+                return tuple(connection.records(sql, tool, wanted, whose, scope, since, *before, limit, *ending))
             case Tally():
                 return {State(state): count for state, count in connection.rows(TALLY)}
             case ReadCell() | ListCells():
@@ -358,7 +363,7 @@ class SqliteStore:
     # ------------------------------------------------------------ transactions
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[_Transaction]:
+    def transaction(self) -> Iterator[Lent]:
         """The tool's writes and its record in one COMMIT. Other writers of this file wait as long as the tool runs."""
         transaction = self._begin()
         try:
@@ -367,19 +372,19 @@ class SqliteStore:
             self._end(transaction)
 
     @contextlib.asynccontextmanager
-    async def atransaction(self) -> AsyncIterator[_AsyncTransaction]:
-        handover = _Handover(self)
+    async def atransaction(self) -> AsyncIterator[AsyncLent]:
+        handover = Handover(self._begin, self._end)
         try:
             transaction = await asyncio.get_running_loop().run_in_executor(self._hire_beginner(), handover.begin)
         except asyncio.CancelledError:
             handover.abandon()
             raise
         try:
-            yield _AsyncTransaction(transaction)
+            yield AsyncLent(transaction)
         finally:
             self._end(transaction)
 
-    def _begin(self) -> _Transaction:
+    def _begin(self) -> Lent:
         try:
             connection = self._idle.pop() if self._idle else self._open()
             try:
@@ -392,76 +397,13 @@ class SqliteStore:
                 raise
         except (sqlite3.Error, OSError, StoreUnavailable) as error:
             raise self._unavailable(error) from error
-        return _Transaction(self, connection)
+        return Lent(connection, partial(self._change, connection), self._unavailable)
 
-    def _end(self, transaction: _Transaction) -> None:
+    def _end(self, transaction: Lent) -> None:
         connection = transaction.held
         connection.take_back()
         connection.roll_back()  # nothing, if it was committed
         self._idle.append(connection)
-
-
-class _Transaction:
-    """An open write transaction of one tool."""
-
-    def __init__(self, store: SqliteStore, connection: Connection) -> None:
-        self._store, self.held = store, connection
-        self.connection = connection.db
-
-    @property
-    def broken(self) -> bool:
-        return False  # a file does not hang up
-
-    def complete(self, op: Complete, /) -> Applied | Refused:
-        try:
-            step = self._store._change(self.held, op)  # noqa: SLF001  # the same module's
-        except sqlite3.Error as error:
-            raise self._store._unavailable(error) from error  # noqa: SLF001
-        return Applied(op.epoch) if step.changed else Refused(None if step.before is None else step.before.state)
-
-    def commit(self) -> None:
-        try:
-            self.held.take_back()
-            self.held.commit()
-        except sqlite3.Error as error:
-            lost = f"{self._store.path}: {error}. COMMIT failed; the record tells whether it was carried out all the same."
-            raise StoreUnavailable(lost) from error
-
-
-class _AsyncTransaction:
-    """The same for an async tool. Only COMMIT waits for the disk, so only that leaves the loop."""
-
-    def __init__(self, transaction: _Transaction) -> None:
-        self._transaction, self.connection, self.broken = transaction, transaction.connection, False
-
-    async def complete(self, op: Complete, /) -> Applied | Refused:
-        return self._transaction.complete(op)
-
-    async def commit(self) -> None:
-        await asyncio.to_thread(self._transaction.commit)
-
-
-class _Handover:
-    """A transaction that is begun in a thread for a caller who may be gone when it is. Somebody has to end it, exactly once."""
-
-    def __init__(self, store: SqliteStore) -> None:
-        self._store, self._lock = store, threading.Lock()
-        self._abandoned, self._begun = False, list[_Transaction]()
-
-    def begin(self) -> _Transaction:
-        transaction = self._store._begin()  # noqa: SLF001  # the same module's
-        with self._lock:
-            self._begun.append(transaction)
-            if self._abandoned:
-                self._store._end(self._begun.pop())  # noqa: SLF001
-        return transaction
-
-    def abandon(self) -> None:
-        """The caller is gone. If the thread is not through yet, it ends what it begins."""
-        with self._lock:
-            self._abandoned = True
-            for transaction in self._begun:
-                self._store._end(transaction)  # noqa: SLF001
 
 
 def _write_for_async_callers(store: weakref.ref[SqliteStore], wake: threading.Event) -> None:

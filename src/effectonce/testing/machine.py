@@ -172,6 +172,8 @@ def store_machine(open_store: Opener) -> type[RuleBasedStateMachine]:
         @rule(state=st.sampled_from([s for s in State if s is not State.ABSENT]))
         def browse(self, state: State) -> None:
             self.both(ops.Browse(state))
+            self.both(ops.Search(state=state))
+            self.both(ops.Search(limit=3))
             self.both(ops.Tally())
 
         @invariant()

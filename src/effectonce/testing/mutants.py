@@ -27,6 +27,7 @@ from effectonce._core.ops import (
     ReadCell,
     Recorded,
     Refused,
+    Search,
     Sweep,
     Together,
     WriteCell,
@@ -253,6 +254,32 @@ class _TakesThemFromTheEnd(_Wrapped):
         return tuple(reversed([super(_TakesThemFromTheEnd, self).apply(each) for each in reversed(op.ops)]))
 
 
+# ---------------------------------------------------------------- searching
+
+
+class _FindsByTheBeginning(_Wrapped):
+    """It looks for what a reference says at the beginning of the key: `key LIKE 'x%'`."""
+
+    def apply(self, op: Any, /) -> Any:
+        if not isinstance(op, Search) or op.reference == "":
+            return super().apply(op)
+        found = self.inner.apply(replace(op, reference=""))
+        return tuple(record for record in found if record.request.key.startswith(op.reference))
+
+
+class _FindsTheOldestFirst(_Wrapped):
+    def apply(self, op: Any, /) -> Any:
+        reply = super().apply(op)
+        return tuple(reversed(reply)) if isinstance(op, Search) else reply
+
+
+class _FindsWhatOthersHave(_Wrapped):
+    """Whose it is does not matter to a search."""
+
+    def apply(self, op: Any, /) -> Any:
+        return super().apply(replace(op, tenant=None) if isinstance(op, Search) else op)
+
+
 # ---------------------------------------------------------------- cells
 
 
@@ -436,6 +463,9 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         _with_rules((*RULES, *(Rule("!", r.op, State.COMPLETED, r.end, (), r.change) for r in RULES if r.name == "T11b"))),
     ),
+    Mutant("a reference is the beginning of a key", 0, _FindsByTheBeginning),
+    Mutant("a search begins with the oldest", 0, _FindsTheOldestFirst),
+    Mutant("a search shows what other tenants have", 0, _FindsWhatOthersHave),
     Mutant("a cell is replaced by who did not see it", 0, _ReplacesCellsUnseen),
     Mutant("a cell that is gone is replaced", 0, _BringsCellsBack),
     Mutant("a cell is never forgotten", 0, _NeverForgetsCells),

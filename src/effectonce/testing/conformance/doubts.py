@@ -26,7 +26,7 @@ from effectonce._core.ops import (
 )
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Kind
-from effectonce.testing.conformance.bench import KEYED, LEASE_S, PROBED, RACERS, RESEND_S, Bench, request
+from effectonce.testing.conformance.bench import KEYED, LEASE_S, PROBED, RACERS, RESEND_S, Bench, request, terms
 
 # ---------------------------------------------------------------- doubt
 
@@ -111,6 +111,12 @@ def what_was_never_sent_can_be_discarded_once_nobody_works_on_it(bench: Bench) -
     assert (record.state, record.settled_by, record.reason) == (State.FAILED, "ann", "the customer has left")
     assert isinstance(bench.claim(wanted)[1], Recorded)
     assert isinstance(bench.claim(request("next", latch="step"))[1], Held)
+
+
+def a_workflow_is_not_discarded_because_its_steps_may_have_happened(bench: Bench) -> None:
+    bench.held(request("run", on=terms(steps=True)), dispatch=False)
+    bench.lease_ends()
+    assert bench.apply(Refute("run", b"no", "ann", "enough")) == Refused(State.CLAIMED)
 
 
 def what_was_taken_back_can_be_discarded_too(bench: Bench) -> None:

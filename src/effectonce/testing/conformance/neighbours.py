@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from effectonce._core.ops import (
     Applied,
     Browse,
@@ -14,6 +16,7 @@ from effectonce._core.ops import (
     Held,
     Latched,
     Refused,
+    Search,
     Tally,
     Unsend,
 )
@@ -128,3 +131,44 @@ def states_are_counted(bench: Bench) -> None:
     bench.held(request("b"))
     bench.held(request("c"))
     assert bench.apply(Tally()) == {State.IN_DOUBT: 1, State.DISPATCHED: 2}
+
+
+def _found(bench: Bench, **wanted: Any) -> list[str]:
+    return [record.request.key for record in bench.apply(Search(**wanted))]
+
+
+def records_are_found_newest_first_by_what_is_known_of_them(bench: Bench) -> None:
+    for n in range(4):
+        tenant, scope = ("even", "chat-1") if n % 2 == 0 else ("odd", "chat-2")
+        bench.in_doubt(request(f"k{n}", tenant=tenant, scope=scope))
+        bench.clock.advance(1)
+    token, epoch = bench.held(request("book", on=terms(tool="book")))
+    bench.apply(Complete("book", token, epoch, b"done"))
+
+    assert _found(bench) == ["book", "k3", "k2", "k1", "k0"]
+    assert _found(bench, state=State.IN_DOUBT) == ["k3", "k2", "k1", "k0"]
+    assert _found(bench, state=State.COMPLETED) == _found(bench, tool="book") == ["book"]
+    assert _found(bench, tenant="odd") == _found(bench, scope="chat-2") == ["k3", "k1"]
+    assert _found(bench, since=bench.record(request("k2")).created_at) == ["book", "k3", "k2"]
+    assert _found(bench, tool="book", tenant="odd") == []
+
+
+def records_are_found_page_by_page(bench: Bench) -> None:
+    for key in ("a", "c", "b"):
+        bench.held(request(key))
+    bench.clock.advance(1)
+    bench.held(request("new"))
+
+    first = bench.apply(Search(limit=2))
+    assert [record.request.key for record in first] == ["new", "c"]
+    assert _found(bench, before=(first[-1].created_at, first[-1].request.key)) == ["b", "a"]
+
+
+def a_record_is_found_by_its_reference_or_how_that_begins(bench: Bench) -> None:
+    alike, other = "f00" + "0" * 25 + "abcdef123456", "f00" + "0" * 25 + "abcdff000000"
+    for key in (alike, other):
+        bench.held(request(key))
+
+    assert _found(bench, reference="abcdef123456") == [alike]
+    assert _found(bench, reference="abcd") == [other, alike]
+    assert _found(bench, reference="f00") == _found(bench, reference="%") == _found(bench, reference="bcdef") == []

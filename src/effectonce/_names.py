@@ -1,0 +1,118 @@
+"""Every public name, where it lives. `effectonce` hands them on when the first one is asked for."""
+
+from effectonce._boundary import Delivered
+from effectonce._circuits import Circuits
+from effectonce._core.backoff import Jitter
+from effectonce._core.breaker import Phase
+from effectonce._core.classify import Bucket, Certainty, Rule, Scope, Verdict, classify
+from effectonce._core.gate import Action
+from effectonce._core.keys import Explanation, Stable, content_key
+from effectonce._core.ops import CannotTell, Found, NotFound, Swept
+from effectonce._core.records import Record, State
+from effectonce._core.terms import Capability, Kind
+from effectonce._desk import Reconciled
+from effectonce._permit import CircuitStats, Permit
+from effectonce._tool import Tool
+from effectonce._turns import TurnBudget
+from effectonce.circuit import Circuit, breaker
+from effectonce.effect import Effect, EffectRef, current_effect
+from effectonce.errors import (
+    Cancelled,
+    CircuitOpen,
+    CodeChanged,
+    Conflict,
+    ContractViolation,
+    EffectOnceError,
+    Expired,
+    GaveUp,
+    InDoubt,
+    InFlight,
+    LeaseLost,
+    NotSent,
+    OutOfOrder,
+    PartialSuccess,
+    Rejected,
+    ReplayedFailure,
+    ResultUnavailable,
+    StepFailed,
+    StoreUnavailable,
+)
+from effectonce.guard import Guard
+from effectonce.health import Health
+from effectonce.outcome import Outcome
+from effectonce.policy import Breaker, Budget, Contract, Downstream, Retry, TimeWindow
+from effectonce.retry_budget import RetryBudget
+from effectonce.retrying import Advice, Attempt, Retrier, advise, retry
+from effectonce.stores._keyring import Keyring
+from effectonce.stores.base import Finding
+
+__all__ = [
+    "Action",
+    "Advice",
+    "Attempt",
+    "Breaker",
+    "Bucket",
+    "Budget",
+    "Cancelled",
+    "CannotTell",
+    "Capability",
+    "Certainty",
+    "Circuit",
+    "CircuitOpen",
+    "CircuitStats",
+    "Circuits",
+    "CodeChanged",
+    "Conflict",
+    "Contract",
+    "ContractViolation",
+    "Delivered",
+    "Downstream",
+    "Effect",
+    "EffectOnceError",
+    "EffectRef",
+    "Expired",
+    "Explanation",
+    "Finding",
+    "Found",
+    "GaveUp",
+    "Guard",
+    "Health",
+    "InDoubt",
+    "InFlight",
+    "Jitter",
+    "Keyring",
+    "Kind",
+    "LeaseLost",
+    "NotFound",
+    "NotSent",
+    "OutOfOrder",
+    "Outcome",
+    "PartialSuccess",
+    "Permit",
+    "Phase",
+    "Reconciled",
+    "Record",
+    "Rejected",
+    "ReplayedFailure",
+    "ResultUnavailable",
+    "Retrier",
+    "Retry",
+    "RetryBudget",
+    "Rule",
+    "Scope",
+    "Stable",
+    "State",
+    "StepFailed",
+    "StoreUnavailable",
+    "Swept",
+    "TimeWindow",
+    "Tool",
+    "TurnBudget",
+    "Verdict",
+    "advise",
+    "breaker",
+    "classify",
+    "content_key",
+    "current_effect",
+    "retry",
+]

@@ -1,0 +1,153 @@
+"""The guard that a command works with: the user's own, or one made for the store that was named."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from effectonce.cli._exits import NOT_FOUND, STORE_UNREACHABLE, Stop
+from effectonce.cli._settings import BadSettings, setting, settings
+
+if TYPE_CHECKING:
+    from effectonce import Circuit, Guard, Health
+    from effectonce._core.records import Record
+    from effectonce._tool import GuardedTool
+
+NO_STORE = (
+    'Which store? Give --store URL or --app MODULE:GUARD, set EFFECTONCE_STORE, or write `store = "sqlite:///effects.db"` '
+    "into effectonce.toml."
+)  # fmt: skip
+NO_APP = (
+    'This needs your tools: give --app MODULE:GUARD, set EFFECTONCE_APP, or write `app = "shop.agents:guard"` into effectonce.toml.'
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def guard_here(*, create: bool = False) -> Iterator[Guard]:
+    """The guard in force. A file that is not there is not made by looking, unless *create*."""
+    guard = the_guard()
+    path = getattr(guard.store, "path", None) or getattr(getattr(guard.store, "_store", None), "path", None)
+    if not create and isinstance(path, Path) and not path.exists():
+        raise Stop(
+            f"there is no file {path}.", STORE_UNREACHABLE, "The first guarded call makes it; there is nothing to look at yet."
+        )
+    try:
+        yield guard
+    finally:
+        guard.close()
+
+
+def the_guard() -> Guard:
+    """By --app or --store; the stronger wish wins, and an app knows more than a URL."""
+    known = settings()
+    app, store, file = known["app"], known["store"], known["store_file"]
+    url = min(store, file, key=lambda value: value.rank)
+    if app.value and app.rank <= url.rank:
+        return load_app(app.value)
+    if not url.value:
+        raise click.UsageError(NO_STORE)
+    return _guard_of_store(_read(url.value, "store_file") if url is file else url.value)
+
+
+def app_here() -> Guard:
+    """The user's own guard: for what only his code knows."""
+    app = setting("app")
+    if not app:
+        raise click.UsageError(NO_APP)
+    return load_app(app)
+
+
+def load_app(app: str) -> Guard:
+    """The guard that a module of the user's has, from the folder where the command was given."""
+    from effectonce import Guard
+
+    module, _, name = app.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # what it prints is talk
+            guard = getattr(importlib.import_module(module), name or "guard")
+    except Exception as error:  # noqa: BLE001  # somebody else's module
+        plain = isinstance(error, ImportError | AttributeError | ValueError)
+        raise click.UsageError(f"--app {app}: {error if plain else repr(error)}.") from None
+    if not isinstance(guard, Guard):
+        raise click.UsageError(f"--app {app} is a {type(guard).__name__}, not a Guard.")
+    return guard
+
+
+def health_of(guard: Guard) -> Health:
+    """How its store is. A guard that was made here has no spool, and so nothing to say about one."""
+    from msgspec.structs import replace
+
+    health = guard.health()
+    if guard.spool is not None:
+        return health
+    return replace(health, findings=tuple(finding for finding in health.findings if finding.subject != "spool"))
+
+
+def _guard_of_store(url: str) -> Guard:
+    """Without a spool: outcomes that wait on this machine are the business of whoever put them there."""
+    from effectonce import Guard, Keyring
+    from effectonce.stores import open_store
+
+    if url.startswith("memory:"):
+        raise click.UsageError("A memory store lives in its own process: there is nothing to see from here.")
+    if setting("keys_file"):
+        os.environ["EFFECTONCE_KEYS"] = ",".join(_read(setting("keys_file"), "keys_file").split())
+    if os.environ.get("EFFECTONCE_KEYS"):
+        # No key is derived here, so any secret will do.
+        return Guard(open_store(url), keyring=Keyring.from_env(), secret=os.urandom(16))
+    return Guard(open_store(url))
+
+
+def _read(path: str, name: str) -> str:
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadSettings(f"{name} = {path}: {error}") from None
+
+
+# ---------------------------------------------------------------- what the user's guard has
+
+
+def tools_of(guard: Guard) -> dict[str, GuardedTool]:
+    """Its tools by name."""
+    return dict(sorted(guard._tools.items()))  # noqa: SLF001  # the command line stands above the guard
+
+
+def tool_named(guard: Guard, name: str) -> GuardedTool:
+    import difflib
+
+    tools = tools_of(guard)
+    if name not in tools:
+        near = difflib.get_close_matches(name, tools, 1)
+        raise Stop(
+            f"there is no tool {name!r}.",
+            NOT_FOUND,
+            f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(tools) or 'none'}.",
+        )
+    return tools[name]
+
+
+def prober_of(guard: Guard, record: Record) -> GuardedTool | None:
+    """The tool that can ask the downstream about this effect, if it is here."""
+    tool = tools_of(guard).get(record.request.terms.tool)
+    return tool if tool is not None and tool.probe_function is not None else None
+
+
+def circuits_of(guard: Guard) -> dict[str, tuple[Circuit, list[str]]]:
+    """The breakers of its tools by name, and whose they are."""
+    from effectonce import Circuit
+
+    found: dict[str, tuple[Circuit, list[str]]] = {}
+    for name, tool in tools_of(guard).items():
+        circuit = tool.retrying.circuit
+        if isinstance(circuit, Circuit):
+            found.setdefault(circuit.name, (circuit, []))[1].append(name)
+    return found

@@ -1,0 +1,27 @@
+"""How a command ends: the codes that a script can rely on, and the error that carries one."""
+
+from __future__ import annotations
+
+import click
+
+DONE, FAILED, USAGE, NEEDS_YOU, NOT_ALLOWED, NOT_FOUND, CHANGED, STORE_UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 7, 130
+
+EXITS = {
+    DONE: "done",
+    FAILED: "failed, or declined",
+    USAGE: "wrong usage, or a bad settings file",
+    NEEDS_YOU: "`--check` found something that needs a person",
+    NOT_ALLOWED: "not allowed: the contract, or the store, does not permit it",
+    NOT_FOUND: "there is no such effect, tool or breaker",
+    CHANGED: "the effect is in another state, or changed meanwhile",
+    STORE_UNREACHABLE: "the store cannot be reached",
+    INTERRUPTED: "interrupted",
+}
+
+
+class Stop(click.ClickException):
+    """End here: what happened, the exit code, and what to do."""
+
+    def __init__(self, message: str, code: int, advice: str = "") -> None:
+        super().__init__(f"{message}\n{advice}" if advice else message)
+        self.exit_code = code  # type: ignore[misc]  # click declares it for classes, and reads it from the error

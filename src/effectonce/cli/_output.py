@@ -1,0 +1,176 @@
+"""What a command prints: data on stdout, as a table for people, as tab-separated lines for pipes, as JSON for programs.
+
+Every JSON document names its schema and version. Integers are exact; a decimal number is a text, a moment ISO 8601 in UTC.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import click
+
+from effectonce.cli._console import console, say
+from effectonce.cli._settings import setting
+
+Shape = Literal["table", "plain", "json", "jsonl"]
+Item = Mapping[str, Any]
+GAP, NARROWEST = 2, 8
+
+
+class Column(NamedTuple):
+    """One column of a table, and what a pipe gets of it."""
+
+    title: str
+    cell: Callable[[Any], str]  # for people
+    plain: Callable[[Any], object] | None = None  # for pipes; None: the same
+    style: Callable[[Any], str] | None = None
+    right: bool = False
+    whole: bool = False  # never cut: somebody will copy it, or it is short
+
+
+def shape() -> Shape:
+    """How data is to be printed here."""
+    chosen: Shape | Literal["auto"] = setting("output")
+    if chosen == "auto":
+        return "table" if sys.stdout.isatty() else "plain"
+    return chosen
+
+
+def for_machines() -> bool:
+    """JSON was asked for: then there is nothing else on stdout."""
+    return shape() in ("json", "jsonl")
+
+
+def print_rows(items: Sequence[Item], columns: Sequence[Column], *, schema: str, empty: str, **beside: Any) -> None:
+    """A list of things. *schema* is the singular; *beside* stands beside the list in one JSON document."""
+    match shape():
+        case "json":
+            print_json({"schema": f"effectonce.{schema}s/1", f"{schema}s": [_public(item) for item in items], **beside})
+        case "jsonl":
+            for item in items:
+                print_line(item, schema)
+        case "plain":
+            for item in items:
+                click.echo("\t".join(_flat(column, item) for column in columns))
+        case "table" if items:
+            _table(items, columns)
+        case _:
+            pass
+    if not items and not for_machines():
+        say(empty)
+
+
+def print_one(data: Item, tell: Callable[[], None], *, schema: str) -> None:
+    """One thing: as JSON, or told to people."""
+    match shape():
+        case "json":
+            print_json({"schema": f"effectonce.{schema}/1", **data})
+        case "jsonl":
+            print_line(data, schema)
+        case _:
+            tell()
+
+
+def print_line(data: Item, schema: str) -> None:
+    """One JSON document on one line, at once: somebody may be following."""
+    click.echo(_dumps({"schema": f"effectonce.{schema}/1", **_public(data)}))
+    sys.stdout.flush()
+
+
+def _public(item: Item) -> dict[str, Any]:
+    """Without what only a table needs."""
+    return {name: value for name, value in item.items() if not name.startswith("_")}
+
+
+def print_json(document: Item) -> None:
+    click.echo(_dumps(document, indent=2))
+
+
+def _dumps(document: Item, indent: int | None = None) -> str:
+    return json.dumps(document, default=_exact, ensure_ascii=False, allow_nan=False, indent=indent)
+
+
+def _exact(value: Any) -> Any:
+    """What JSON has no word for, without loss."""
+    match value:
+        case bytes():
+            return base64.b64encode(value).decode()
+        case set() | frozenset() | tuple():
+            return list(value)
+        case Mapping():
+            return dict(value)
+        case _ if hasattr(value, "isoformat"):
+            return value.isoformat()
+        case _:
+            return str(value)
+
+
+def _flat(column: Column, item: Item) -> str:
+    value = (column.plain or column.cell)(item)
+    return "" if value is None else " ".join(str(value).split("\t")).replace("\n", " ")
+
+
+def _table(items: Sequence[Item], columns: Sequence[Column]) -> None:
+    """One line to an item, whatever the width: only what nobody copies is cut."""
+    from rich.cells import cell_len
+    from rich.text import Text
+
+    screen = console()
+    cells = [[" ".join(column.cell(item).split()) for column in columns] for item in items]
+    lines = [[column.title for column in columns], *cells]
+    widths = [max(cell_len(line[n]) for line in lines) for n in range(len(columns))]
+    _squeeze(widths, columns, screen.width - GAP * (len(columns) - 1))
+    for line, item in zip(lines, (None, *items), strict=True):
+        styles = [_style(column, item) for column in columns]
+        parts = [
+            (_fitted(text, width, right=c.right), style)
+            for text, width, c, style in zip(line, widths, columns, styles, strict=True)
+        ]
+        row = Text(" " * GAP).join(Text(text, style) for text, style in parts)
+        row.rstrip()
+        screen.print(row, no_wrap=True, overflow="ignore", crop=False)
+
+
+def print_pairs(rows: Sequence[Sequence[str]], *, style: str = "", last: str = "") -> None:
+    """Lines of a screen: short words in columns, and a last column that wraps below itself."""
+    from rich.cells import cell_len
+    from rich.text import Text
+
+    screen = console()
+    rows = [[" ".join(part.split()) for part in row] for row in rows]
+    widths = [max(cell_len(row[n]) for row in rows) for n in range(len(rows[0]) - 1)] if rows else []
+    room = max(NARROWEST, screen.width - sum(widths) - GAP * len(widths))
+    for row in rows:
+        first = "".join(_fitted(part, width, right=False) + " " * GAP for part, width in zip(row, widths, strict=False))
+        for number, line in enumerate(Text(row[-1]).wrap(screen, room) or [Text("")]):
+            text = Text(first if number == 0 else " " * cell_len(first), style)
+            text.append_text(Text(line.plain, last))
+            text.rstrip()
+            screen.print(text, no_wrap=True, overflow="ignore", crop=False)
+
+
+def _squeeze(widths: list[int], columns: Sequence[Column], room: int) -> None:
+    """Take from the widest column that may be cut, until all of them fit or none can give more."""
+    while sum(widths) > room:
+        flexible = [n for n, column in enumerate(columns) if not column.whole and widths[n] > NARROWEST]
+        if not flexible:
+            return
+        widths[max(flexible, key=widths.__getitem__)] -= 1
+
+
+def _fitted(text: str, width: int, *, right: bool) -> str:
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) > width:
+        text = set_cell_size(text, width - 1) + "…"
+    return " " * (width - cell_len(text)) + text if right else set_cell_size(text, width)
+
+
+def _style(column: Column, item: Item | None) -> str:
+    if item is None:
+        return "bold"
+    return "" if column.style is None else column.style(item)

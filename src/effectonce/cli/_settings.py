@@ -1,0 +1,197 @@
+"""Settings, and where each came from.
+
+The stronger wins: an option, `EFFECTONCE_*` in the environment, the nearest `effectonce.toml` upward, `[tool.effectonce]` in the nearest
+`pyproject.toml` upward, the user's own file, the default. Whatever lets somebody in is never an option and never in a settings file: it is
+in the environment, or in a file of its own that a setting names.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import click
+
+FILE, PREFIX = "effectonce.toml", "EFFECTONCE_"
+_FLAGS, _RESOLVED = "effectonce.flags", "effectonce.settings"
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+class Setting(NamedTuple):
+    """One setting. `default` also says what type it has."""
+
+    name: str
+    default: Any
+    about: str
+    option: str = ""  # "": it has none
+    choices: tuple[str, ...] = ()
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.upper()
+
+
+SETTINGS = (
+    Setting("store", "", "The URL of the store. One with a password in it belongs in `EFFECTONCE_STORE` or in `store_file`.", "--store"),
+    Setting("store_file", "", "A file that holds the URL of the store, for one with a password in it."),
+    Setting("app", "", "A guard of yours, as `MODULE:GUARD`: its store, and what only your code knows: tools, probes, breakers.", "--app"),
+    Setting("keys_file", "", "A file with the keys of a sealed store, as `EFFECTONCE_KEYS` has them: `id:base64`, one to a line."),
+    Setting("tenant", "", "Whose effects to show. Without it, everybody's.", "--tenant"),
+    Setting("by", "", "Who settles: a name that will be on the record. Without it, the user of this machine, unless that is root.", "--by"),
+    Setting("output", "auto", "How data is printed. `auto` is a table on a terminal and tab-separated lines elsewhere.", "--output",
+            ("auto", "table", "json", "jsonl")),
+    Setting("color", "auto", "Whether output is coloured; `NO_COLOR` and `FORCE_COLOR` count for `auto`.", "--color",
+            ("auto", "always", "never")),
+    Setting("limit", 50, "How many rows a list has.", "--limit"),
+    Setting("no_input", False, "Never ask: what would be asked for has to be given as an option.", "--no-input"),
+)  # fmt: skip
+BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
+class Value(NamedTuple):
+    """A setting as it is in force."""
+
+    value: Any
+    origin: str  # an option, a variable, a file, or "default"
+    rank: int  # 0 is the strongest
+
+
+class BadSettings(click.ClickException):
+    """A settings file, or a variable, that cannot be used."""
+
+    exit_code = 2
+
+
+# ---------------------------------------------------------------- in a command
+
+
+def remember(ctx: click.Context, name: str, value: Any) -> None:
+    """An option was given. The innermost one counts."""
+    ctx.meta.setdefault(_FLAGS, {})[name] = value
+    ctx.meta.pop(_RESOLVED, None)
+
+
+def setting(name: str) -> Any:
+    """The value that is in force here."""
+    return settings()[name].value
+
+
+def settings() -> dict[str, Value]:
+    """All of them, looked up once for each command."""
+    meta = click.get_current_context().meta
+    if _RESOLVED not in meta:
+        flags = dict(meta.get(_FLAGS, {}))
+        given = flags.pop("config", None) or os.environ.get(PREFIX + "CONFIG")
+        meta[_RESOLVED] = resolve(flags, os.environ, Path.cwd(), None if given is None else Path(given))
+    resolved: dict[str, Value] = meta[_RESOLVED]
+    return resolved
+
+
+# ---------------------------------------------------------------- resolving
+
+
+def resolve(flags: Mapping[str, Any], environ: Mapping[str, str], folder: Path, config: Path | None = None) -> dict[str, Value]:
+    """Every setting with its value and origin."""
+    layers: list[Iterator[tuple[str, Value]]] = [
+        ((name, Value(value, BY_NAME[name].option, 0)) for name, value in flags.items()),
+        _from_environment(environ),
+        *(_from_file(path, rank) for rank, path in enumerate(files(folder, config), 2)),
+    ]
+    found: dict[str, Value] = {}
+    for layer in layers:
+        for name, value in layer:
+            found.setdefault(name, value)
+    _refuse_passwords(found)
+    return {s.name: found.get(s.name, Value(s.default, "default", 99)) for s in SETTINGS}
+
+
+def files(folder: Path, config: Path | None = None) -> list[Path]:
+    """The settings files that count, the strongest first. They need not hold anything; a file that was named has to be there."""
+    if config is not None and not config.is_file():
+        raise BadSettings(f"there is no settings file {config}")
+    upward = [folder, *folder.parents]
+    project = [_nearest(upward, FILE), _nearest(upward, "pyproject.toml")] if config is None else [config]
+    return [path for path in (*project, user_file()) if path is not None and path.is_file()]
+
+
+def user_file() -> Path:
+    """Where this user's own settings are, on this system."""
+    from platformdirs import user_config_path
+
+    return user_config_path("effectonce", appauthor=False) / FILE
+
+
+def _nearest(folders: list[Path], name: str) -> Path | None:
+    return next((folder / name for folder in folders if (folder / name).is_file()), None)
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Value]]:
+    for known in SETTINGS:
+        text = environ.get(known.variable)
+        if text:
+            yield known.name, Value(_checked(known, text, known.variable), known.variable, 1)
+
+
+def _from_file(path: Path, rank: int) -> Iterator[tuple[str, Value]]:
+    import tomllib
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        document = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadSettings(f"{path} cannot be read: {error}") from None
+    if path.name == "pyproject.toml":
+        document = document.get("tool", {}).get("effectonce", {})
+    for name, value in document.items():
+        where = f"{path}, line {_line(text, name)}"
+        if name not in BY_NAME:
+            _refuse_unknown(name, where)
+        checked = _checked(BY_NAME[name], value, where)
+        if name.endswith("_file"):
+            checked = str(path.parent / checked)  # beside the file that names it
+        yield name, Value(checked, str(path), rank)
+
+
+def _line(text: str, name: str) -> int:
+    """Where a name stands. TOML's reader does not say, and a person wants to know."""
+    names = re.compile(rf"\s*[\"']?{re.escape(name)}[\"']?\s*[=.]|\s*\[[\w.]*\b{re.escape(name)}\]")
+    return next((number for number, line in enumerate(text.splitlines(), 1) if names.match(line)), 1)
+
+
+def _refuse_unknown(name: str, where: str) -> NoReturn:
+    near = difflib.get_close_matches(name, BY_NAME, 1)
+    raise BadSettings(f"{where}: there is no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+
+
+def _checked(known: Setting, value: Any, where: str) -> Any:
+    if isinstance(known.default, bool):
+        text = str(value).lower()
+        if text not in _TRUE + _FALSE:
+            raise BadSettings(f"{where}: {known.name} is true or false, not {value!r}")
+        return text in _TRUE
+    if isinstance(known.default, int):
+        if isinstance(value, bool) or not str(value).isdigit() or int(value) < 1:
+            raise BadSettings(f"{where}: {known.name} is a number from 1, not {value!r}")
+        return int(value)
+    if not isinstance(value, str):
+        raise BadSettings(f"{where}: {known.name} is a text, not {value!r}")
+    if known.choices and value not in known.choices:
+        raise BadSettings(f"{where}: {known.name} is one of {', '.join(known.choices)}, not {value!r}")
+    return value
+
+
+def _refuse_passwords(found: Mapping[str, Value]) -> None:
+    """Options are seen by everybody on this machine, and settings files are checked in."""
+    store = found.get("store")
+    if store is None or store.origin == BY_NAME["store"].variable:
+        return
+    userinfo = store.value.partition("://")[2].rpartition("@")[0]
+    if ":" in userinfo or re.search(r"(?i)[?&][^=&]*pass[^=&]*=", store.value):
+        raise BadSettings(
+            f"{store.origin} holds a password. Put the URL into the environment, {BY_NAME['store'].variable}, "
+            f"or into a file of its own that the setting store_file names."
+        )

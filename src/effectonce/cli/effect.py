@@ -1,0 +1,122 @@
+"""`effectonce effect`: what was done, what was not, and what nobody knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from effectonce.cli._app import guard_here
+from effectonce.cli._console import busy, say
+from effectonce.cli._filters import Filters, after, filters, limit_option
+from effectonce.cli._options import store_options, takes
+from effectonce.cli._output import print_line, print_one, print_rows
+
+if TYPE_CHECKING:
+    from effectonce._core.records import Record
+
+PAGE = 20_000  # each page of an export looks at the whole store, so there should be few
+EMPTY = (
+    "No effect fits. An effect appears when a guarded tool is called: `effectonce demo` shows one, "
+    "`effectonce store check` says which store this is."
+)
+
+
+@click.group()
+def effect() -> None:
+    r"""Look at effects: lists, and the whole story of one.
+
+    \b
+    Examples:
+      effectonce effect list --state in-doubt
+      effectonce effect show eff_3fa94c1f22d0
+    """
+
+
+@effect.command("list")
+@filters
+@limit_option
+@takes("tenant")
+@store_options
+def list_effects(*, filters: Filters) -> None:
+    r"""List effects, the newest first.
+
+    On a terminal this is a table; in a pipe each effect is a line: reference, tool, state, place, sends, when it was claimed. If there are
+    more, the last reference is the --cursor of the next page.
+
+    \b
+    Examples:
+      effectonce effect list --tool refund --since 2h
+      effectonce effect list --state in-doubt --json | jq '.effects[].reference'
+      effectonce effect list --cursor eff_3fa94c1f22d0
+    """
+    from effectonce.cli._effects import columns, listed, now_of, reference
+
+    with guard_here() as guard:
+        now = now_of(guard)
+        search = filters.search(guard, now)
+        with busy("Looking for effects"):
+            records = guard.store.apply(search)
+    more = len(records) == search.limit
+    cursor = reference(records[-1]) if more else None
+    print_rows([listed(record, now) for record in records], columns(now), schema="effect", empty=EMPTY, cursor=cursor)
+    if cursor is not None:
+        say(f"There may be more: --cursor {cursor}")
+
+
+@effect.command()
+@click.argument("reference", metavar="EFFECT")
+@click.option("--reveal", is_flag=True, help="Show arguments, result and key as well.")
+@takes("tenant")
+@store_options
+def show(*, reference: str, reveal: bool) -> None:
+    r"""Tell the whole story of one effect.
+
+    EFFECT is a reference such as eff_3fa94c1f22d0, the first digits of one, or a key. You get what is known, when it was claimed, sent and
+    decided, who owns it, what was found out later, who settled it and why, and the commands for what can be done now. Arguments and the
+    result are hidden unless you ask for them.
+
+    \b
+    Examples:
+      effectonce effect show eff_3fa94c1f22d0
+      effectonce effect show 3fa9 --reveal --json | jq .result
+    """
+    from effectonce.cli._effects import as_data, now_of
+    from effectonce.cli._find import find_one
+    from effectonce.cli._story import tell
+
+    with guard_here() as guard:
+        record, now = find_one(guard, reference), now_of(guard)
+    print_one(as_data(record, now, reveal=reveal), lambda: tell(record, now, reveal=reveal), schema="effect")
+
+
+@effect.command()
+@filters
+@click.option("--reveal", is_flag=True, help="Arguments, results and keys as well.")
+@takes("tenant", "store", "app", "config")
+def export(*, filters: Filters, reveal: bool) -> None:
+    r"""Write effects as JSON Lines, the newest first.
+
+    One effect to a line, as `effectonce effect show --json` has it. What is claimed while this runs may be missing.
+
+    \b
+    Examples:
+      effectonce effect export > effects.jsonl
+      effectonce effect export --since 7d --tool refund --reveal | gzip > refunds.jsonl.gz
+    """
+    from effectonce.cli._effects import as_data, now_of
+
+    written = 0
+    with guard_here() as guard, busy("Exporting") as how_far:
+        now = now_of(guard)
+        search = filters.search(guard, now, PAGE)
+        while True:
+            page: tuple[Record, ...] = guard.store.apply(search)
+            for record in page:
+                print_line(as_data(record, now, reveal=reveal), "effect")
+            written += len(page)
+            how_far(f"{written:,}")
+            if len(page) < PAGE:
+                break
+            search = after(search, page[-1].created_at, page[-1].request.key)
+    say(f"{written:,} effects.")

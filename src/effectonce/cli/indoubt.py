@@ -1,0 +1,304 @@
+"""`effectonce indoubt`: the desk where a person, or a probe, settles what nobody knows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from effectonce.cli._app import NO_APP, app_here, guard_here, prober_of
+from effectonce.cli._ask import make_sure, reason_given, who
+from effectonce.cli._console import busy, say
+from effectonce.cli._exits import CHANGED, NOT_ALLOWED, Stop
+from effectonce.cli._filters import limit_option
+from effectonce.cli._options import app_options, dry_run_option, reason_option, store_options, takes, yes_option
+from effectonce.cli._output import Column, for_machines, print_one, print_rows
+from effectonce.cli._settings import setting
+from effectonce.cli._times import span
+
+if TYPE_CHECKING:
+    from effectonce import Guard
+    from effectonce._core.records import Record
+
+PAGE = 100
+_Result = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+
+
+@click.group()
+def indoubt() -> None:
+    r"""Settle effects whose outcome nobody knows.
+
+    \b
+    Examples:
+      effectonce indoubt list
+      effectonce indoubt confirm eff_3fa94c1f22d0 --result '{"receipt": 17}' --reason 'seen in the bank portal'
+    """
+
+
+@indoubt.command("list")
+@click.option("--tool", metavar="NAME", help="Only effects of this tool.")
+@limit_option
+@takes("tenant")
+@store_options
+def list_doubts(*, tool: str | None) -> None:
+    r"""List effects that are in doubt, the oldest first.
+
+    \b
+    Examples:
+      effectonce indoubt list
+      effectonce indoubt list --tool refund --json | jq '.effects | length'
+    """
+    from effectonce.cli._effects import as_data, now_of
+
+    with guard_here() as guard:
+        now, limit = now_of(guard), setting("limit")
+        records = []
+        for record in doubts(guard, tool):
+            records.append(record)
+            if len(records) == limit:
+                break
+    items = [{**as_data(record, now), "_for_s": now - record.decided_at} for record in records]
+    empty = "Nothing is in doubt." if tool is None else f"Nothing of {tool} is in doubt."
+    print_rows(items, _columns(), schema="effect", empty=empty)
+
+
+def _columns() -> list[Column]:
+    from effectonce.cli._effects import columns
+
+    effect, tool, _, where, sends, _ = columns(0.0)
+    doubt = Column(
+        "IN DOUBT FOR", lambda item: span(item["_for_s"]), plain=lambda item: item["decided_at"], right=True, whole=True
+    )
+    return [effect, tool, where, sends, doubt, Column("REASON", lambda item: item["reason"] or "")]
+
+
+def doubts(guard: Guard, tool: str | None = None) -> Iterator[Record]:
+    """What is in doubt, oldest first, page by page."""
+    from effectonce._core.ops import Browse
+    from effectonce._core.records import State
+
+    after = (0.0, "")
+    while True:
+        page = guard.store.apply(Browse(State.IN_DOUBT, setting("tenant") or None, after, PAGE))
+        yield from (record for record in page if tool in (None, record.request.terms.tool))
+        if len(page) < PAGE:
+            return
+        after = (page[-1].created_at, page[-1].request.key)
+
+
+# ---------------------------------------------------------------- probes
+
+
+@indoubt.command()
+@click.argument("references", metavar="[EFFECT]...", nargs=-1)
+@click.option("--tool", metavar="NAME", help="Only effects of this tool.")
+@dry_run_option
+@takes("tenant")
+@app_options
+def reconcile(*, references: tuple[str, ...], tool: str | None, dry_run: bool) -> None:
+    r"""Ask the downstream about effects in doubt, through the probes of your tools.
+
+    Without EFFECT, about all of them. What a probe proves is settled; nothing is sent again. It needs --app, because a probe is your code.
+
+    \b
+    Examples:
+      effectonce indoubt reconcile --app shop.agents:guard
+      effectonce indoubt reconcile eff_3fa94c1f22d0 --app shop.agents:guard
+      effectonce indoubt reconcile --tool refund --dry-run --app shop.agents:guard
+    """
+    from effectonce.cli._find import find_all
+
+    if not setting("app"):
+        raise click.UsageError(NO_APP)
+    guard = app_here()
+    try:
+        records = find_all(guard, references) if references else list(doubts(guard, tool))
+        for record in records:
+            _refuse_unless_in_doubt(record)
+        items = []
+        with busy("Asking") as how_far:
+            for number, record in enumerate(records, 1):
+                how_far(f"{number} of {len(records)}")
+                items.append(_reconciled(guard, record, dry_run=dry_run))
+    finally:
+        guard.close()
+    counts = {name: sum(item["answer"] == name for item in items) for name in ("settled", "in doubt", "no probe", "would ask")}
+    print_rows(
+        items, _ANSWERS, schema="answer", empty="Nothing is in doubt.", **{k.replace(" ", "_"): v for k, v in counts.items()}
+    )
+    if items and not for_machines():
+        say(", ".join(f"{count} {name}" for name, count in counts.items() if count) + ".")
+
+
+_ANSWERS = [
+    Column("EFFECT", lambda item: item["reference"], whole=True),
+    Column("TOOL", lambda item: item["tool"]),
+    Column("ANSWER", lambda item: item["answer"], whole=True),
+    Column("NOW", lambda item: item["state"].replace("_", " "), plain=lambda item: item["state"], whole=True),
+    Column("WHY", lambda item: item["why"] or ""),
+]
+
+
+def _reconciled(guard: Guard, record: Record, *, dry_run: bool) -> dict[str, Any]:
+    import asyncio
+
+    from effectonce._core.codec import NotReadable
+    from effectonce.cli._effects import reference
+
+    tool = prober_of(guard, record)
+    about = {"reference": reference(record), "tool": record.request.terms.tool, "state": str(record.state), "why": None}
+    if tool is None:
+        return {**about, "answer": "no probe", "why": "no tool of this name with a probe is registered there"}
+    if dry_run:
+        return {**about, "answer": "would ask"}
+    try:
+        outcome = asyncio.run(tool.areconcile(record)) if tool.is_async else tool.reconcile(record)
+    except NotReadable as error:
+        return {**about, "answer": "no probe", "why": f"its arguments cannot be read: {error}"}
+    after = guard.find(record.request.key)
+    state = "absent" if after is None else str(after.state)
+    if outcome.status == "in_doubt":
+        return {**about, "answer": "in doubt", "state": state, "why": _proved_nothing(outcome.error)}
+    return {**about, "answer": "settled", "state": state}
+
+
+def _proved_nothing(error: BaseException | None) -> str:
+    """What the probe said, without what the row says already."""
+    said = str(error).partition(" is in doubt: ")[2].partition(" (0 s ago)")[0]
+    return said.removeprefix("; ") or str(error)
+
+
+# ---------------------------------------------------------------- people
+
+
+@indoubt.command()
+@click.argument("reference", metavar="EFFECT")
+@click.option("--result", metavar="JSON", help="What every later call gets, as JSON.")
+@click.option("--result-file", type=_Result, help="The same from a file; - reads standard input.")
+@reason_option
+@yes_option
+@dry_run_option
+@takes("by", "no_input", "tenant")
+@store_options
+def confirm(
+    *, reference: str, result: str | None, result_file: Path | None, reason: str | None, yes: bool, dry_run: bool
+) -> None:
+    r"""Say that it happened.
+
+    The result is what every later call of the same effect gets, so it is required; `null` is one.
+
+    \b
+    Examples:
+      effectonce indoubt confirm eff_3fa94c1f22d0 --result '{"receipt": 17}' --reason 'seen in the bank portal'
+      effectonce indoubt confirm 3fa9 --result-file receipt.json --reason 'ticket 812' --by ada --yes
+    """
+    value = _result(result, result_file)
+
+    def settle(guard: Guard, key: str, by: str, reason: str) -> None:
+        guard.confirm(key, result=value, by=by, reason=reason)
+
+    _settle(reference, reason, settle, "It happened", yes=yes, dry_run=dry_run)
+
+
+@indoubt.command()
+@click.argument("reference", metavar="EFFECT")
+@reason_option
+@yes_option
+@dry_run_option
+@takes("by", "no_input", "tenant")
+@store_options
+def refute(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> None:
+    r"""Say that it did not happen.
+
+    Every later call of the same effect gets that as a failure. To do it after all, use a new step.
+
+    \b
+    Examples:
+      effectonce indoubt refute eff_3fa94c1f22d0 --reason 'the bank has no such transfer'
+      effectonce indoubt refute 3fa9 --reason 'ticket 812' --by ada --yes
+    """
+
+    def settle(guard: Guard, key: str, by: str, reason: str) -> None:
+        guard.refute(key, by=by, reason=reason)
+
+    _settle(reference, reason, settle, "It did not happen", yes=yes, dry_run=dry_run)
+
+
+@indoubt.command()
+@click.argument("reference", metavar="EFFECT")
+@reason_option
+@yes_option
+@dry_run_option
+@takes("by", "no_input", "tenant")
+@store_options
+def retry(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> None:
+    r"""Let the next call send the same request again, under the same key.
+
+    Only while the downstream honours the key; otherwise it could be done twice, and this is refused. Nothing is sent by this command: the
+    next call of the tool does it.
+
+    \b
+    Examples:
+      effectonce indoubt retry eff_3fa94c1f22d0 --reason 'the bank asked us to'
+      effectonce indoubt retry 3fa9 --reason 'ticket 812' --by ada --yes
+    """
+
+    def settle(guard: Guard, key: str, by: str, reason: str) -> None:
+        guard.retry(key, by=by, reason=reason)
+
+    _settle(reference, reason, settle, "Send it again with the next call", yes=yes, dry_run=dry_run)
+
+
+def _result(given: str | None, file: Path | None) -> Any:
+    if (given is None) is (file is None):
+        raise click.UsageError("Give the result that later calls get: --result JSON or --result-file FILE (null is a result).")
+    text = given if given is not None else click.open_file(str(file), encoding="utf-8").read()
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}. A text needs quotes: '\"done\"'", param_hint="the result") from None
+
+
+def _settle(
+    named: str, reason: str | None, settle: Callable[[Guard, str, str, str], None], what: str, *, yes: bool, dry_run: bool
+) -> None:
+    """Show which effect it is, ask, and write it down."""
+    from effectonce import ContractViolation
+    from effectonce.cli._effects import as_data, headline, is_sealed, now_of
+    from effectonce.cli._find import find_one
+
+    by = who()
+    with guard_here() as guard:
+        record = find_one(guard, named)
+        _refuse_unless_in_doubt(record)
+        if is_sealed(record):
+            advice = "Give --app, or the keys (EFFECTONCE_KEYS, keys_file): what you say has to be sealed, too."
+            raise Stop("This store is sealed, and there is no key here.", NOT_ALLOWED, advice)
+        say(f"{headline(record)}\nIn doubt: {record.reason}")
+        why = reason_given(reason)
+        if dry_run:
+            say(f"{what}: this would be written, by {by}: {why}. Nothing was changed.")
+            return
+        make_sure(f"{what}: write this down?", yes=yes)
+        try:
+            settle(guard, record.request.key, by, why)
+        except ContractViolation as error:
+            now = guard.find(record.request.key)
+            unchanged = now is not None and now.state is record.state
+            raise Stop(f"{error}.", NOT_ALLOWED if unchanged else CHANGED, "Nothing was changed.") from None
+        after = guard.find(record.request.key) or record
+        at = now_of(guard)
+    print_one(as_data(after, at), lambda: say(f"Written down: {what[0].lower()}{what[1:]}, says {by}."), schema="effect")
+
+
+def _refuse_unless_in_doubt(record: Record) -> None:
+    from effectonce._core.records import State
+    from effectonce.cli._effects import reference
+
+    if record.state is not State.IN_DOUBT:
+        state = str(record.state).replace("_", " ")
+        advice = f"See it: effectonce effect show {reference(record)}"
+        raise Stop(f"{reference(record)} is not in doubt: it is {state}.", CHANGED, advice)

@@ -1,0 +1,218 @@
+"""`effectonce key`: why a call has the key it has, why two differ, and which keys would not survive a retry."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from effectonce.cli._app import app_here, tool_named, tools_of
+from effectonce.cli._console import say
+from effectonce.cli._exits import NEEDS_YOU
+from effectonce.cli._options import app_options
+from effectonce.cli._output import Column, print_one, print_pairs, print_rows
+
+if TYPE_CHECKING:
+    from effectonce import Explanation, Guard
+
+_File = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=str)
+CALL = '{"tool": "refund", "arguments": {"payment_id": "pay_7"}, "scope": "chat-42", "step": "refund"}'
+check_option = click.option("--check", is_flag=True, help="Exit with 3 if something is found.")
+
+
+@click.group()
+def key() -> None:
+    r"""See how calls get their keys. Nothing is called and nothing is stored.
+
+    A call is a JSON object: the tool, its arguments, and the place, as `guard.step(scope, step)` has it.
+
+    \b
+    Examples:
+      echo '{"tool": "refund", "arguments": {"payment_id": "pay_7"}, "scope": "chat-42", "step": "refund"}' > call.json
+      effectonce key explain call.json --app shop.agents:guard
+    """
+
+
+@key.command()
+@click.argument("file", type=_File)
+@click.option("--reveal", is_flag=True, help="Show the key as well.")
+@app_options
+def explain(*, file: str, reveal: bool) -> None:
+    r"""Show which fields of a call are in its key, which only have to match, and which are ignored.
+
+    FILE holds the call as JSON; - reads standard input.
+
+    \b
+    Examples:
+      effectonce key explain call.json --app shop.agents:guard
+      echo '{"tool": "refund", "arguments": ["pay_7"], "scope": "chat-42"}' | effectonce key explain - --json --app shop.agents:guard
+    """
+    (call,) = _calls(file, one=True)
+    explanation = _explained(app_here(), call)
+    data = _as_data(explanation, reveal=reveal)
+    print_one(data, lambda: _tell(data), schema="key")
+
+
+@key.command()
+@click.argument("first", type=_File, metavar="FILE_A")
+@click.argument("second", type=_File, metavar="FILE_B")
+@check_option
+@app_options
+def diff(*, first: str, second: str, check: bool) -> None:
+    r"""Say why two calls have different keys, or that they are one effect.
+
+    \b
+    Examples:
+      effectonce key diff first.json retry.json --app shop.agents:guard
+      effectonce key diff first.json retry.json --check --app shop.agents:guard
+    """
+    guard = app_here()
+    mine, theirs = (_explained(guard, _calls(file, one=True)[0]) for file in (first, second))
+    same = mine.key == theirs.key
+    data = {
+        "same_effect": same,
+        "same_request": mine.fingerprint == theirs.fingerprint,
+        "differences": list(mine.differences(theirs)),
+    }
+
+    def tell() -> None:
+        click.echo("One effect." if same else "Two effects.")
+        for difference in data["differences"]:  # type: ignore[attr-defined]
+            click.echo(f"  {difference}")
+
+    print_one(data, tell, schema="key-diff")
+    if check and not same:
+        raise SystemExit(NEEDS_YOU)
+
+
+@key.command()
+@click.argument("file", type=_File, required=False)
+@check_option
+@app_options
+def check(*, file: str | None, check: bool) -> None:
+    r"""Look for keys that a retry would not have again.
+
+    Without FILE, looks at the parameters of every tool. With FILE, one call in each line, it also looks at the values: a time, a random
+    id or a count of attempts in a hashed field makes every retry a new effect.
+
+    \b
+    Examples:
+      effectonce key check --app shop.agents:guard
+      effectonce key check recorded-calls.jsonl --check --app shop.agents:guard
+    """
+    guard = app_here()
+    found = _suspect_parameters(guard)
+    if file is not None:
+        for number, call in enumerate(_calls(file, one=False), 1):
+            found += _suspect_values(guard, call, number)
+    columns = [
+        Column("TOOL", lambda item: item["tool"], whole=True),
+        Column("FIELD", lambda item: item["field"], whole=True),
+        Column(
+            "LINE", lambda item: "-" if item["line"] is None else str(item["line"]), plain=lambda item: item["line"], right=True
+        ),
+        Column("WHAT", lambda item: item["what"]),
+    ]
+    print_rows(found, columns, schema="finding", empty="Every key would be the same on the next attempt.")
+    if found:
+        say("Declare such fields volatile=[...], or give the tool a step id that was written down before the first attempt.")
+    if check and found:
+        raise SystemExit(NEEDS_YOU)
+
+
+# ---------------------------------------------------------------- calls
+
+
+def _calls(file: str, *, one: bool) -> list[dict[str, Any]]:
+    text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    documents = [(1, text)] if one else [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+    calls = []
+    for line, document in documents:
+        try:
+            call = json.loads(document)
+        except ValueError as error:
+            raise click.UsageError(f"{file}, line {line}: {error}. A call is JSON: {CALL}") from None
+        if (
+            not isinstance(call, dict)
+            or not isinstance(call.get("tool"), str)
+            or not isinstance(call.get("arguments", {}), dict | list)
+        ):
+            raise click.UsageError(f"{file}, line {line}: a call is an object with a tool and its arguments: {CALL}")
+        calls.append(call)
+    return calls
+
+
+def _explained(guard: Guard, call: dict[str, Any]) -> Explanation:
+    tool = tool_named(guard, call["tool"])
+    arguments = call.get("arguments", {})
+    args, kwargs = (arguments, {}) if isinstance(arguments, list) else ((), arguments)
+    if "scope" not in call:
+        return tool.explain(*args, **kwargs)
+    permission = tool.contract.permission
+    allowed = () if permission is None else (permission,)
+    with guard.step(call["scope"], call.get("step"), tenant=call.get("tenant"), permissions=allowed):
+        return tool.explain(*args, **kwargs)
+
+
+def _as_data(explanation: Explanation, *, reveal: bool) -> dict[str, Any]:
+    from effectonce import EffectRef
+
+    return {
+        "reference": EffectRef(explanation.tool, explanation.key).reference,
+        **({"key": explanation.key} if reveal else {}),
+        "tool": explanation.tool,
+        "tenant": explanation.tenant,
+        "scope": explanation.scope,
+        "place": str(explanation.place),
+        "hashed": dict(explanation.hashed),
+        "matched": dict(explanation.matched),
+        "stripped": dict(explanation.stripped),
+    }
+
+
+def _tell(data: dict[str, Any]) -> None:
+    def fields(name: str) -> str:
+        return ", ".join(f"{field}={value!r}" for field, value in data[name].items()) or "nothing"
+
+    rows = [
+        ("effect", data["reference"]),
+        ("key", data.get("key", "")),
+        ("tool", data["tool"]),
+        ("where", f"tenant {data['tenant']}, scope {data['scope'] or '-'}, {data['place']}"),
+        ("hashed", f"{fields('hashed')}  (another value is another effect)"),
+        ("matched", f"{fields('matched')}  (another value is a conflict)"),
+        ("stripped", f"{fields('stripped')}  (another value is the same call)"),
+    ]
+    print_pairs([row for row in rows if row[1]])
+
+
+# ---------------------------------------------------------------- keys that change
+
+
+def _suspect_parameters(guard: Guard) -> list[dict[str, Any]]:
+    from effectonce._core.keys import unstable_name
+
+    return [
+        {"tool": name, "field": field, "line": None, "what": f"named like {what}, and vouched for with Stable"}
+        for name, tool in tools_of(guard).items()
+        for field in tool.signature.identity
+        for what in (unstable_name(field),)
+        if what is not None
+    ]
+
+
+def _suspect_values(guard: Guard, call: dict[str, Any], line: int) -> list[dict[str, Any]]:
+    from effectonce._core.keys import UnstableKey, check_stable
+
+    found = []
+    for field, value in _explained(guard, call).hashed.items():
+        if isinstance(value, str | int) and not isinstance(value, bool):
+            try:
+                check_stable(value, field)
+            except UnstableKey as error:
+                what = str(error).split(". ", 1)[0].removeprefix(f"{field} ")
+                found.append({"tool": call["tool"], "field": field, "line": line, "what": what})
+    return found

@@ -1,0 +1,98 @@
+"""`effectonce status`: one screen, and whether a person is needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from effectonce.cli._app import guard_here
+from effectonce.cli._console import console
+from effectonce.cli._exits import NEEDS_YOU
+from effectonce.cli._options import store_options, takes
+from effectonce.cli._output import print_one, print_pairs
+from effectonce.cli._settings import setting
+from effectonce.cli._times import span
+
+if TYPE_CHECKING:
+    from effectonce import Guard
+    from effectonce._core.records import Record
+
+SHOWN, LOOKED_AT = 5, 1000
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Exit with 3 if a person is needed: for a cron job or a monitor.")
+@takes("tenant")
+@store_options
+def status(*, check: bool) -> None:
+    r"""One screen: how many effects there are, what is in doubt, what needs you.
+
+    \b
+    Examples:
+      effectonce status
+      effectonce status --check --json | jq .in_doubt
+    """
+    with guard_here() as guard:
+        data = _look(guard)
+    print_one(data, lambda: _tell(data), schema="status")
+    if check and data["needs_you"]:
+        raise SystemExit(NEEDS_YOU)
+
+
+def _look(guard: Guard) -> dict[str, Any]:
+    from effectonce._core.ops import Browse, Tally
+    from effectonce._core.records import State
+    from effectonce.cli._effects import STATES, abandoned, may_resend, now_of
+
+    now, tenant = now_of(guard), setting("tenant") or None
+    counts = guard.store.apply(Tally())
+    doubts = guard.store.apply(Browse(State.IN_DOUBT, tenant, limit=LOOKED_AT))
+    open_ones = [
+        r for state in (State.DISPATCHED, State.CLAIMED) for r in guard.store.apply(Browse(state, tenant, limit=LOOKED_AT))
+    ]
+    left = [r for r in open_ones if abandoned(r, now) and not may_resend(r, now)]
+    oldest = min((record.decided_at for record in doubts), default=now)
+    return {
+        "counts": {str(state): counts.get(state, 0) for state in STATES},
+        "in_doubt": len(doubts),
+        "in_doubt_oldest_s": round(now - oldest, 3) if doubts else None,
+        "abandoned": len(left),
+        "more": len(doubts) == LOOKED_AT,
+        "needs_you": [_needs(record, now) for record in (*sorted(doubts, key=lambda r: r.decided_at), *left)],
+    }
+
+
+def _needs(record: Record, now: float) -> dict[str, Any]:
+    from effectonce._core.records import State
+    from effectonce.cli._effects import place_of, reference
+
+    in_doubt = record.state is State.IN_DOUBT
+    return {
+        "reference": reference(record),
+        "tool": record.request.terms.tool,
+        "where": place_of(record),
+        "why": "in doubt" if in_doubt else "abandoned",
+        "for_s": round(now - (record.decided_at if in_doubt else record.lease_until), 3),
+    }
+
+
+def _tell(data: dict[str, Any]) -> None:
+    needs = data["needs_you"]
+    shown = [f"{count:,} {state}".replace("_", " ") for state, count in data["counts"].items() if count]
+    effects = ", ".join(shown) or "none yet: they appear when a guarded tool is called"
+    effects += " (of all tenants)" if setting("tenant") and shown else ""
+    many = " or more" if data["more"] else ""
+    what = []
+    if data["in_doubt"]:
+        what.append(f"{data['in_doubt']:,}{many} in doubt, the oldest for {span(data['in_doubt_oldest_s'])}")
+    if data["abandoned"]:
+        what.append(f"{data['abandoned']:,} sent and abandoned: `effectonce store gc` puts them in doubt")
+    print_pairs([("effects", effects), ("needs you", "; ".join(what) or "nothing: all is well")], style="bold")
+    if not needs:
+        return
+    screen = console()
+    screen.print()
+    print_pairs([(n["reference"], n["tool"], f"{n['why']} for {span(n['for_s'])}", n["where"]) for n in needs[:SHOWN]])
+    rest = "" if len(needs) <= SHOWN else f" {len(needs) - SHOWN:,}{many} more: effectonce indoubt list."
+    screen.print(f"\n[dim]The story of one: effectonce effect show {needs[0]['reference']}.{rest}[/]")

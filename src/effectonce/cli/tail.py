@@ -1,0 +1,152 @@
+"""`effectonce tail`: follow new effects, and what becomes of those without an outcome."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from effectonce.cli._app import guard_here
+from effectonce.cli._console import console, say
+from effectonce.cli._filters import Filters, after, filters
+from effectonce.cli._options import store_options, takes
+from effectonce.cli._output import for_machines, print_line, shape
+from effectonce.cli._times import iso, moment
+
+if TYPE_CHECKING:
+    from effectonce import Guard
+    from effectonce._core.ops import Search
+    from effectonce._core.records import Record
+
+PAGE, WATCHED = 200, 500  # how many open effects are looked at in each round
+
+
+@click.command()
+@filters
+@click.option(
+    "--lines", default=10, show_default=True, type=click.IntRange(0, 1000), metavar="N", help="Begin with the last N."
+)
+@click.option(
+    "--interval", default=2.0, show_default=True, type=click.FloatRange(0.01), metavar="SECONDS", help="How often to look."
+)
+@click.option("--once", is_flag=True, help="Show the last ones and end.")
+@takes("tenant")
+@store_options
+def tail(*, filters: Filters, lines: int, interval: float, once: bool) -> None:
+    r"""Follow effects as they are claimed, sent and decided.
+
+    Looks into the store every few seconds. A change that comes and goes between two looks is not seen; the audit has those. Each look reads
+    the whole store unless --since is recent, so do not leave it running on a large one. Ctrl-C ends it.
+
+    \b
+    Examples:
+      effectonce tail --tool refund
+      effectonce tail --since 1h --json | jq 'select(.state == "in_doubt")'
+    """
+    with guard_here() as guard:
+        follower = Follower(guard, filters)
+        for record in follower.begin(lines):
+            _show(record, follower.now)
+        if once:
+            return
+        if not for_machines():
+            say("Following. Ctrl-C ends it.")
+        pause = threading.Event()
+        while not pause.wait(interval):
+            for record in follower.changed():
+                _show(record, follower.now)
+
+
+class Follower:
+    """What was seen, and what is new since."""
+
+    def __init__(self, guard: Guard, filters: Filters) -> None:
+        from effectonce.cli._effects import now_of
+
+        self._guard = guard
+        self.now = now_of(guard)
+        self._search = filters.search(guard, self.now, PAGE)
+        self._open: dict[str, tuple[Any, ...]] = {}  # key -> how it was
+        self._newest = (0.0, "")
+
+    def begin(self, lines: int) -> list[Record]:
+        """The last ones. Open ones among them, and older ones, are watched from now on."""
+        from effectonce._core.ops import Browse
+        from effectonce._core.records import State
+
+        newest = self._guard.store.apply(self._search)
+        if newest:
+            self._newest = (newest[0].created_at, newest[0].request.key)
+        open_ones = (
+            record
+            for state in (State.IN_DOUBT, State.DISPATCHED, State.CLAIMED)
+            for record in self._guard.store.apply(Browse(state, self._search.tenant, limit=WATCHED))
+        )
+        for record in (*open_ones, *newest):
+            if self._search.fits(record):
+                self._watch(record)
+        return list(reversed(newest[:lines]))
+
+    def changed(self) -> list[Record]:
+        """What is new or different since the last look, oldest first."""
+        from effectonce._core.ops import Find
+        from effectonce.cli._effects import now_of
+
+        self.now = now_of(self._guard)
+        known = list(self._open.items())
+        found = [(self._guard.store.apply(Find(key)), mark) for key, mark in known]
+        different = [record for record, mark in found if record is not None and _mark(record) != mark]
+        new = self._new()
+        for (key, _), (record, _) in zip(known, found, strict=True):
+            if record is None:
+                del self._open[key]
+        for record in (*different, *new):
+            self._watch(record)
+        return [*different, *new]
+
+    def _new(self) -> list[Record]:
+        from msgspec.structs import replace
+
+        search: Search = replace(self._search, since=max(self._search.since, self._newest[0]))
+        found: list[Record] = []
+        while True:
+            page = self._guard.store.apply(search)
+            fresh = [r for r in page if (r.created_at, r.request.key) > self._newest and r.request.key not in self._open]
+            found += fresh
+            if len(page) < PAGE or len(fresh) < len(page):
+                break
+            search = after(search, page[-1].created_at, page[-1].request.key)
+        if found:
+            self._newest = (found[0].created_at, found[0].request.key)
+        return found[::-1]
+
+    def _watch(self, record: Record) -> None:
+        from effectonce._core.records import TERMINAL
+
+        if record.state in TERMINAL:
+            self._open.pop(record.request.key, None)
+        elif record.request.key in self._open or len(self._open) < WATCHED:
+            self._open[record.request.key] = _mark(record)
+
+
+def _mark(record: Record) -> tuple[Any, ...]:
+    return record.state, record.epoch, record.sends, record.decided_at, len(record.evidence)
+
+
+def _show(record: Record, now: float) -> None:
+    from rich.markup import escape
+
+    from effectonce.cli._effects import STYLES, as_data, place_of, reference
+
+    if for_machines():
+        print_line(as_data(record, now), "effect")
+        return
+    at = max(record.created_at, record.first_dispatch_at, record.decided_at)
+    request, state = record.request, str(record.state).replace("_", " ")
+    if shape() == "plain":
+        click.echo(f"{iso(at)}\t{reference(record)}\t{request.terms.tool}\t{record.state}\t{request.scope}\t{request.step}")
+        return
+    where, tool = escape(place_of(record)), escape(request.terms.tool)
+    line = f"[dim]{moment(at)}[/]  {reference(record)}  [{STYLES[record.state]}]{state:<10}[/]  {tool}  [dim]{where}[/]"
+    console().print(line, no_wrap=True, overflow="ellipsis", crop=True)

@@ -1,0 +1,117 @@
+"""`effectonce tool`: what your tools declare, and what follows from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from effectonce.cli._app import app_here, tool_named, tools_of
+from effectonce.cli._options import app_options
+from effectonce.cli._output import Column, print_one, print_pairs, print_rows
+from effectonce.cli._times import span
+
+if TYPE_CHECKING:
+    from effectonce._tool import GuardedTool
+
+
+@click.group()
+def tool() -> None:
+    r"""See the contracts of your tools.
+
+    \b
+    Examples:
+      effectonce tool list --app shop.agents:guard
+      effectonce tool show refund --app shop.agents:guard
+    """
+
+
+@tool.command("list")
+@app_options
+def list_tools() -> None:
+    r"""List the tools of --app and what each promises.
+
+    \b
+    Examples:
+      effectonce tool list --app shop.agents:guard
+      effectonce tool list --app shop.agents:guard --json | jq '.tools[] | select(.downstream == "none")'
+    """
+    items = [_as_data(tool) for tool in tools_of(app_here()).values()]
+    columns = [
+        Column("TOOL", lambda item: item["name"], whole=True),
+        Column("KIND", lambda item: item["kind"], whole=True),
+        Column("DOWNSTREAM", lambda item: item["downstream"], whole=True),
+        Column("KEY", lambda item: ", ".join(item["hashed"]) or "-"),
+        Column("PROMISE", lambda item: item["promise"]),
+    ]
+    print_rows(items, columns, schema="tool", empty="This guard has no tools. Are they registered when the module is imported?")
+
+
+@tool.command()
+@click.argument("name", metavar="TOOL")
+@app_options
+def show(*, name: str) -> None:
+    r"""Show the contract of one tool: kind, key, window, retries, and what is advised.
+
+    \b
+    Examples:
+      effectonce tool show refund --app shop.agents:guard
+      effectonce tool show refund --app shop.agents:guard --json | jq .hashed
+    """
+    found = tool_named(app_here(), name)
+    data = _as_data(found)
+    print_one(data, lambda: _tell(data), schema="tool")
+
+
+def _as_data(tool: GuardedTool) -> dict[str, Any]:
+    from effectonce._core.terms import GUARANTEES
+
+    contract, signature, circuit = tool.contract, tool.signature, tool.retrying.circuit
+    return {
+        "name": contract.name,
+        "version": contract.version,
+        "kind": contract.kind,
+        "downstream": contract.downstream.capability,
+        "promise": GUARANTEES[contract.kind, contract.downstream.capability].promise,
+        "is_async": tool.is_async,
+        "has_probe": tool.probe_function is not None,
+        "hashed": list(signature.identity),
+        "matched": [n for n in signature.matched if n not in signature.identity],
+        "stripped": list(signature.volatile),
+        "redacted": list(signature.redact),
+        "window_s": _finite(contract.window_s),
+        "lease_s": contract.lease_s,
+        "attempts": contract.retry.attempts,
+        "deadline_s": contract.retry.deadline_s,
+        "permission": contract.permission,
+        "breaker": getattr(circuit, "name", None),
+        "notes": list(contract.notes),
+    }
+
+
+def _finite(seconds: float) -> float | None:
+    return None if seconds == float("inf") else seconds
+
+
+def _tell(data: dict[str, Any]) -> None:
+    def fields(name: str) -> str:
+        return ", ".join(data[name]) or "nothing"
+
+    attempts = "1 attempt" if data["attempts"] == 1 else f"{data['attempts']} attempts"
+    print_pairs(
+        [
+            ("tool", f"{data['name']}, version {data['version']}, {'async def' if data['is_async'] else 'def'}"),
+            ("contract", f"{data['kind']}, downstream {data['downstream']}: {data['promise']}"),
+            ("probe", "yes" if data["has_probe"] else "none"),
+            ("in the key", fields("hashed")),
+            ("must match", fields("matched")),
+            ("ignored", fields("stripped")),
+            ("never stored", fields("redacted")),
+            ("outcome kept", "for ever" if data["window_s"] is None else f"for {span(data['window_s'])}"),
+            ("lease", span(data["lease_s"])),
+            ("retries", f"{attempts} within {span(data['deadline_s'])}"),
+            ("breaker", data["breaker"] or "none"),
+            ("permission", data["permission"] or "none"),
+            *(("note", note) for note in data["notes"]),
+        ]
+    )

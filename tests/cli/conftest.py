@@ -1,0 +1,51 @@
+import time
+
+import pytest
+from tests.cli import shop
+from tests.cli.desk import Desk
+from tests.servers import redis
+
+from effectonce import Guard
+from effectonce.stores.sqlite import SqliteStore
+
+AGO_S = 2.5 * 3600  # everything in these stores happened that long ago, by their clock
+
+
+@pytest.fixture
+def empty(tmp_path):
+    """A desk at a new store with nothing in it."""
+    desk = Desk(tmp_path, f"sqlite:///{tmp_path / 'effects.db'}")
+    store = Guard(desk.url)
+    store.counts()
+    store.close()
+    return desk
+
+
+@pytest.fixture
+def desk(tmp_path):
+    """A desk at a store with six effects of two hours ago."""
+    ticks = iter(range(10_000))
+    start = time.time() - AGO_S
+    store = SqliteStore(tmp_path / "effects.db", clock=lambda: start + next(ticks) / 1000)
+    guard = shop.tools(Guard(store))
+    shop.fill(guard)
+    guard.close()
+    return Desk(tmp_path, f"sqlite:///{tmp_path / 'effects.db'}")
+
+
+@pytest.fixture
+def guard(desk):
+    """The shop's own guard on the desk's store, as a process of the shop has it."""
+    guard = shop.tools(Guard(desk.url))
+    yield guard
+    guard.close()
+
+
+@pytest.fixture(params=["postgres", "redis"])
+def elsewhere(request, tmp_path):
+    """The same six effects in a server."""
+    url = request.getfixturevalue("database") if request.param == "postgres" else redis.emptied(redis.server()).url
+    guard = shop.tools(Guard(url))
+    shop.fill(guard)
+    guard.close()
+    return Desk(tmp_path, url)

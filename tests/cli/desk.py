@@ -1,0 +1,77 @@
+"""Run the command as people and scripts do: in a process of its own, on a pipe or on a terminal, away from this user's settings."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+from pathlib import Path
+
+COMPILED = tempfile.mkdtemp(prefix="effectonce-test-pyc-")  # each process would compile everything again
+ROOT = Path(__file__).parent.parent.parent
+QUIET = {"NO_COLOR": "1", "COLUMNS": "100", "TERM": "xterm", "XDG_CONFIG_HOME": "/nonexistent", "LOGNAME": "ada", "USER": "ada"}
+
+
+def environment(**changes):
+    clean = {n: v for n, v in os.environ.items() if not n.startswith("EFFECTONCE_") or n == "EFFECTONCE_SPOOL"}
+    clean.pop("PYTHONDONTWRITEBYTECODE", None)
+    paths = os.pathsep.join(path for path in (str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")) if path)
+    return {**clean, **QUIET, "PYTHONPATH": paths, "PYTHONPYCACHEPREFIX": COMPILED, **changes}
+
+
+class Desk:
+    """A folder and a store to work at."""
+
+    def __init__(self, folder, url):
+        self.folder, self.url = folder, url
+
+    def here(self):
+        return {"EFFECTONCE_STORE": self.url, "SHOP_STORE": self.url}
+
+    def run(self, *arguments, text=None, width=100, **environ):
+        """On pipes. Nobody can be asked."""
+        environ = environment(**{**self.here(), "COLUMNS": str(width), **environ})
+        command = [sys.executable, "-m", "effectonce.cli", *arguments]
+        given = {"stdin": subprocess.DEVNULL} if text is None else {"input": text}
+        return subprocess.run(
+            command, capture_output=True, text=True, env=environ, cwd=self.folder, check=False, timeout=60, **given
+        )
+
+    def json(self, *arguments, **environ):
+        """What a program gets."""
+        done = self.run(*arguments, "--json", **environ)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def terminal(self, *arguments, dialogue=(), between=None, **environ):
+        """On a terminal of 100 columns: wait for each text, then type the answer. Returns the exit code and the screen."""
+        environ = {name: value for name, value in environment(**{**self.here(), **environ}).items() if name != "COLUMNS"}
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        command = [sys.executable, "-m", "effectonce.cli", *arguments]
+        with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environ, cwd=self.folder) as process:
+            os.close(slave)
+            screen = ""
+            for awaited, answer in dialogue:
+                while awaited not in screen:
+                    screen += os.read(master, 4096).decode()
+                if between is not None:
+                    between()
+                os.write(master, f"{answer}\n".encode())
+            with contextlib.suppress(OSError):  # a terminal that nobody has open any more
+                while more := os.read(master, 4096):
+                    screen += more.decode()
+        os.close(master)
+        return process.returncode, screen.replace("\r\n", "\n")
+
+
+def undated(text):
+    """Moments and spans of time differ from run to run."""
+    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "DATE", text)
+    return re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "DATE", text)
