@@ -128,7 +128,7 @@ class Listed(Exchange["tuple[Record, ...]"], frozen=True):
     op: Browse
 
 
-class Found(Exchange["tuple[Record, ...]"], frozen=True):
+class Searched(Exchange["tuple[Record, ...]"], frozen=True):
     op: Search
 
 
@@ -180,7 +180,7 @@ def answer(op: Op[R], table: Table = TABLE) -> Answering[R]:
         case Browse():
             reply = yield from Listed(op)
         case Search():
-            reply = yield from Found(op)
+            reply = yield from Searched(op)
         case Tally():
             reply = yield from Counted()
         case Sweep():

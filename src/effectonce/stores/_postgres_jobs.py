@@ -24,10 +24,10 @@ from effectonce.stores._exchange import (
     Exchange,
     Finish,
     Forget,
-    Found,
     Listed,
     ListedCells,
     Look,
+    Searched,
     See,
     SeeCell,
     Seen,
@@ -136,8 +136,8 @@ def queries_of(exchange: Exchange[Any], now: bytes | None) -> list[sql.Query]:
             return [sql.due(limit, now)]
         case Listed(op):
             return [sql.listed(op)]
-        case Found(op):
-            return [sql.found(op)]
+        case Searched(op):
+            return [sql.searched(op)]
         case SeeCell(name):
             return [sql.cell(name, now)]
         case SwapCell(write):
@@ -167,7 +167,7 @@ def reply_of(exchange: Exchange[Any], results: list[PGresult]) -> Any:
         case Due():
             rows = range(result.ntuples) if result.get_value(0, 1) is not None else ()
             return sql.unpack_float(result.get_value(0, 0)), tuple(sql.record(result, row, 1) for row in rows)
-        case Listed() | Found():
+        case Listed() | Searched():
             return tuple(sql.record(result, row, 0)[0] for row in range(result.ntuples))
         case SeeCell():
             return _cell(result)

@@ -186,7 +186,7 @@ LISTED = statement(_LISTED, TEXT, TEXT, FLOAT, TEXT, INT)
 # A plan for any state cannot use the index of one of them.
 LISTED_IN_DOUBT = statement(_LISTED.replace("WHERE", "WHERE state = 'in_doubt' AND"), TEXT, TEXT, FLOAT, TEXT, INT)
 # For people, and rare: every row is looked at. An index by age would cost every call.
-FOUND = statement(
+SEARCHED = statement(
     f"""
 SELECT {_READ} FROM effectonce.effects
  WHERE left(right(key, {REFERENCE_LENGTH}), length($1)) = $1
@@ -393,11 +393,11 @@ def listed(op: Browse) -> Query:
     return Query(statement, (op.state.encode(), tenant, pack_float(created_at), pack_text(key), pack_int(op.limit)))
 
 
-def found(op: Search) -> Query:
+def searched(op: Search) -> Query:
     wanted = (None if value is None else pack_text(value) for value in (op.tool, op.state, op.tenant, op.scope))
     created_at, key = op.before
     page = (pack_float(op.since), pack_float(created_at), pack_text(key), pack_int(op.limit))
-    return Query(FOUND, (pack_text(op.reference), *wanted, *page))
+    return Query(SEARCHED, (pack_text(op.reference), *wanted, *page))
 
 
 def record(result: Any, row: int, first: int) -> tuple[Record, int]:

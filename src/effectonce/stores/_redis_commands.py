@@ -30,10 +30,10 @@ from effectonce.stores._exchange import (
     Exchange,
     Finish,
     Forget,
-    Found,
     Listed,
     ListedCells,
     Look,
+    Searched,
     See,
     SeeCell,
     Seen,
@@ -176,8 +176,8 @@ class Talk:
                 return self._due(limit)
             case Listed(op):
                 return self._listed(op)
-            case Found(op):
-                return self._found(op)
+            case Searched(op):
+                return self._searched(op)
             case Counted():
                 return self._counted()
             case Forget():
@@ -292,7 +292,7 @@ class Talk:
             found = nsmallest(page, (*found, *((m, bucket) for m in members if m > after)), _first)
         return found
 
-    def _found(self, op: Search) -> Conversing:
+    def _searched(self, op: Search) -> Conversing:
         """A member says how old a record is and what its key is; for the rest, the newest are read until there are enough."""
         fitting = sorted((yield from self._fitting(op)), key=_first, reverse=True)
         found, page = list[Record](), max(op.limit, 100)
