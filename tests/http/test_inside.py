@@ -7,7 +7,7 @@ import pytest
 
 from effectonce import Guard, StoreUnavailable, current_effect
 from effectonce.http.asgi import Route
-from effectonce.stores import sqlite
+from effectonce.stores import _sqlite_lending
 from effectonce.stores.base import RolledBack
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.postgres import PostgresStore
@@ -201,7 +201,7 @@ def test_a_commit_that_fails_is_told_as_nothing_done_and_the_app_does_not_go_on(
         await book(scope, receive, send)
         background.append("mail")
 
-    owner = sqlite._AsyncTransaction
+    owner = _sqlite_lending.AsyncLent
     original = owner.commit
 
     async def failing(self):
@@ -263,7 +263,7 @@ def test_a_commit_that_nobody_can_confirm_is_not_told_as_done(tmp_path, monkeypa
         await answer(send, 201, b"booked")
         told.append("gone on")
 
-    monkeypatch.setattr(sqlite._AsyncTransaction, "commit", lost)
+    monkeypatch.setattr(_sqlite_lending.AsyncLent, "commit", lost)
 
     (seen,) = booked(store, handler, times=1)
     store.close()

@@ -22,7 +22,7 @@ from effectonce._core.attempts import failed_attempt, in_the_outcome
 from effectonce._core.call import GuardedCall, _Again
 from effectonce._core.codec import encode_error
 from effectonce._core.endings import Ending, Fenced, NothingSent, Rejection
-from effectonce._core.ops import Applied, Fail, Flow, Invoke, Ok, Raised, Refused, Renew, WriteReply
+from effectonce._core.ops import Applied, Fail, Flow, Invoke, Ok, Op, Raised, Refused, Renew, WriteReply
 from effectonce._core.records import Record
 from effectonce._core.verdicts import Verdict
 
@@ -44,6 +44,10 @@ class WorkflowCall(GuardedCall):
         reply = yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
         yield from self._leave(reply, self.patience.attempt, error, verdict, "the run waits until it is resumed")
         return NothingSent(error, self.patience.attempt, exhausted=False)
+
+    def _persist(self, op: Op[WriteReply]) -> Flow[WriteReply]:
+        """Whoever resumes the run comes to the same end, so nobody waits for the store for ever."""
+        return (yield from self._insist(op))  # type: ignore[no-any-return]
 
     def _over(self, error: BaseException, verdict: Verdict) -> Flow[Ending]:
         """It failed for good. If that cannot be written down, the next one to call comes to the same end."""

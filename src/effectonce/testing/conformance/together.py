@@ -74,6 +74,22 @@ def several_at_once_may_be_repeated(bench: Bench) -> None:
     assert bench.apply(ops) == bench.apply(ops)
 
 
+def a_claim_and_its_end_at_once_may_be_repeated(bench: Bench) -> None:
+    token = bench.token()
+    ops = Together((Claim(request("k"), token, LEASE_S, dispatch=True), Complete("k", token, 1, b"done")))
+
+    first, again = bench.apply(ops), bench.apply(ops)
+    late = bench.token()
+    other = bench.apply(Together((Claim(request("k"), late, LEASE_S, dispatch=True), Complete("k", late, 1, b"another's"))))
+
+    assert first == (Held(1, 1, dispatched=True), Applied(1))
+    assert isinstance(again[0], Recorded)
+    assert again[1] == Applied(1)
+    assert isinstance(other[0], Recorded)
+    assert other[1] == Refused(State.COMPLETED)
+    assert bench.record(request("k")).outcome == b"done"
+
+
 def ops_of_any_kind_go_together(bench: Bench) -> None:
     claim = Claim(request("k"), bench.token(), LEASE_S, dispatch=True, again=True)
 
