@@ -16,7 +16,7 @@ LAYERS = (
     ("_core",),
     ("effect", "errors"),
     ("stores", "policy"),
-    ("_boundary", "_cache", "_drive", "clients", "_permit", "_signature", "_spool", "_sweeper", "health", "outcome"),
+    ("_boundary", "_cache", "_drive", "clients", "_permit", "_rounds", "_signature", "_spool", "_sweeper", "health", "outcome"),
     ("_circuits", "_sharing", "_turns", "circuit", "retry_budget"),
     ("retrying",),
     ("observe", "_watch"),

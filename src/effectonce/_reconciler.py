@@ -7,7 +7,6 @@ remembered here only; a new process begins again. Nothing is sent again.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -15,6 +14,7 @@ from typing import Any, Self
 
 from effectonce._core.records import Record
 from effectonce._desk import Desk, Doubts, Reconciled, atold, count
+from effectonce._rounds import Rounds
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.outcome import Outcome
 
@@ -42,10 +42,13 @@ class Reconciler:
         self._desk, self._doubts, self._clock = desk, doubts, clock
         self._every_s, self._pause_s, self._longest_s = every_s, 1 / per_s, at_least_every_s
         self._asked: dict[str, tuple[int, float]] = {}  # how often in vain, and when again
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._rounds = Rounds("effectonce-reconciler", self.round, every_s)
         self.reconciled = Reconciled(0, 0, 0)  # since it was made
-        self.failure: StoreUnavailable | None = None  # of the last round, None: it went well
+
+    @property
+    def failure(self) -> StoreUnavailable | None:
+        """Of the last round in the background; None: it went well."""
+        return self._rounds.failure
 
     def round(self) -> Reconciled:
         """Ask about every effect in doubt whose time has come, now and here."""
@@ -56,7 +59,7 @@ class Reconciler:
                 if not self._is_due(record):
                     continue
                 total += self._noted(record, self._desk.ask(record))
-                if self._desk.askable(record, is_async=False) is not None and self._stopped.wait(self._pause_s):
+                if self._desk.askable(record, is_async=False) is not None and self._rounds.stopped.wait(self._pause_s):
                     return total
         self._forget_others(seen)
         return total
@@ -98,37 +101,21 @@ class Reconciler:
 
     def start(self) -> Self:
         """Begin. A forked child has to start its own."""
-        if self._thread is None or not self._thread.is_alive():
-            self._stopped.clear()
-            self._thread = threading.Thread(target=self._live, name="effectonce-reconciler", daemon=True)
-            self._thread.start()
+        self._rounds.start()
         return self
 
     def stop(self) -> None:
         """End after the probe that is being asked."""
-        self._stopped.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-
-    def _live(self) -> None:
-        while True:
-            try:
-                self.round()
-                self.failure = None
-            except StoreUnavailable as error:
-                self.failure = error  # nothing is lost by asking later
-            if self._stopped.wait(self._every_s):
-                return
+        self._rounds.stop()
 
     async def run(self) -> None:
         """Ask the probes of async tools, round after round, until it is cancelled."""
         while True:
             try:
                 await self.around()
-                self.failure = None
+                self._rounds.failure = None
             except StoreUnavailable as error:
-                self.failure = error
+                self._rounds.failure = error
             await asyncio.sleep(self._every_s)
 
     def __enter__(self) -> Self:

@@ -6,12 +6,12 @@ the work. What a sweep may change is in the transition table; a record without a
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 from effectonce._core.ops import Sweep, Swept
+from effectonce._rounds import Rounds
 from effectonce.errors import StoreUnavailable
 from effectonce.stores.base import Store
 
@@ -28,11 +28,14 @@ class Sweeper:
         pause_s: float = 0.05,
         told: Callable[[Swept], object] = bool,
     ) -> None:
-        self._store, self._every_s, self._batch, self._pause_s, self._told = store, every_s, batch, pause_s, told
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._store, self._batch, self._pause_s, self._told = store, batch, pause_s, told
+        self._rounds = Rounds("effectonce-sweeper", self.round, every_s)
         self.swept = Swept(0, 0, 0)  # since it was made
-        self.failure: StoreUnavailable | None = None  # of the last round, None: it went well
+
+    @property
+    def failure(self) -> StoreUnavailable | None:
+        """Of the last round in the background; None: it went well."""
+        return self._rounds.failure
 
     def round(self) -> Swept:
         """Sweep until nothing is due, now and here."""
@@ -41,33 +44,17 @@ class Sweeper:
             done = self._store.apply(Sweep(self._batch))
             total, self.swept = total + done, self.swept + done
             self._told(done)
-            if done.total < self._batch or self._stopped.wait(self._pause_s):
+            if done.total < self._batch or self._rounds.stopped.wait(self._pause_s):
                 return total
 
     def start(self) -> Self:
         """Begin. A forked child has to start its own."""
-        if self._thread is None or not self._thread.is_alive():
-            self._stopped.clear()
-            self._thread = threading.Thread(target=self._live, name="effectonce-sweeper", daemon=True)
-            self._thread.start()
+        self._rounds.start()
         return self
 
     def stop(self) -> None:
         """End after the batch that is under way."""
-        self._stopped.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-
-    def _live(self) -> None:
-        while True:
-            try:
-                self.round()
-                self.failure = None
-            except StoreUnavailable as error:
-                self.failure = error  # nothing is lost by sweeping later
-            if self._stopped.wait(self._every_s):
-                return
+        self._rounds.stop()
 
     def __enter__(self) -> Self:
         return self.start()

@@ -1,0 +1,42 @@
+"""Work that is done in rounds in the background: every so often, by a thread that can be stopped."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from effectonce.errors import StoreUnavailable
+
+
+class Rounds:
+    """A thread that calls *go_round* every *every_s* seconds, from `start()` to `stop()`. Nothing is lost by going round later."""
+
+    def __init__(self, name: str, go_round: Callable[[], object], every_s: float) -> None:
+        self._name, self._go_round, self._every_s = name, go_round, every_s
+        self._thread: threading.Thread | None = None
+        self.stopped = threading.Event()
+        self.failure: StoreUnavailable | None = None  # of the last round, None: it went well
+
+    def start(self) -> None:
+        """A forked child has to start its own."""
+        if self._thread is None or not self._thread.is_alive():
+            self.stopped.clear()
+            self._thread = threading.Thread(target=self._live, name=self._name, daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End after what is under way."""
+        self.stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _live(self) -> None:
+        while True:
+            try:
+                self._go_round()
+                self.failure = None
+            except StoreUnavailable as error:
+                self.failure = error
+            if self.stopped.wait(self._every_s):
+                return
