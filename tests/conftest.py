@@ -1,4 +1,6 @@
+import atexit
 import os
+import shutil
 import tempfile
 
 import pytest
@@ -7,6 +9,7 @@ pytest.register_assert_rewrite("effectonce.testing.conformance")
 
 # What a store could not be told is kept among the user's state; not among this user's.
 os.environ["EFFECTONCE_SPOOL"] = tempfile.mkdtemp(prefix="effectonce-test-spool-")
+atexit.register(shutil.rmtree, os.environ["EFFECTONCE_SPOOL"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

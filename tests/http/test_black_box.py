@@ -20,7 +20,7 @@ from tests.servers._process import descendants, free_port, until
 
 ROOT = Path(__file__).parents[2]
 WORKERS = 2
-CROWD = 200
+CROWD, CALLERS = 2000, 50
 
 
 class Shop:
@@ -163,12 +163,14 @@ def test_two_tenants_with_one_key_never_see_each_other(shop, order):
 
 
 def test_a_crowd_of_duplicates_is_one_effect(shop, order):
+    headers = {"x-tenant": "alice", "idempotency-key": order}
+
+    async def caller(client):
+        return [await client.post(f"{shop.url}/waits", headers=headers, json={"order": order}) for _ in range(CROWD // CALLERS)]
+
     async def main():
-        headers = {"x-tenant": "alice", "idempotency-key": order}
-        limits = httpx.Limits(max_connections=50)
-        async with httpx.AsyncClient(timeout=60, limits=limits) as client:
-            posts = (client.post(f"{shop.url}/waits", headers=headers, json={"order": order}) for _ in range(CROWD))
-            return await asyncio.gather(*posts)
+        async with httpx.AsyncClient(timeout=60) as client:
+            return [answer for each in await asyncio.gather(*(caller(client) for _ in range(CALLERS))) for answer in each]
 
     seen = asyncio.run(main())
 

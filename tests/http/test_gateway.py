@@ -14,11 +14,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.servers import redis
 from tests.servers._process import free_port, until
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = """
-store = "sqlite:///{folder}/gateway.db"
+store = "{store}"
 hosts = ["api.example", "127.0.0.1"]
 body_max = 100000
 lease_s = 1.0
@@ -59,13 +60,14 @@ def ended(process):
 class Street:
     """The gateway and the API, each in a process that can be killed and started again on the same port."""
 
-    def __init__(self, folder, *, honours=False, upstream_more="", more="", failures=1000):
+    def __init__(self, folder, *, store=None, honours=False, upstream_more="", more="", failures=1000):
         self.folder, self.honours, self.ledger = folder, honours, folder / "ledger"
         self.port, self.upstream_port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        store = store or f"sqlite:///{folder}/gateway.db"
         told = {"upstream_more": "honours_key_s = 3600\n" * honours + upstream_more, "more": more, "failures": failures}
         self.config = folder / "gateway.toml"
-        self.config.write_text(SETTINGS.format(folder=folder, upstream=self.upstream_port, bob=BOB, **told))
+        self.config.write_text(SETTINGS.format(store=store, upstream=self.upstream_port, bob=BOB, **told))
         self.api = self.gateway = None
 
     def start(self):
@@ -140,9 +142,14 @@ class Street:
         return seen[-1]
 
 
-@pytest.fixture(scope="module")
-def street(tmp_path_factory):
-    made = Street(tmp_path_factory.mktemp("street"))
+@pytest.fixture(scope="module", params=["sqlite", "postgres", "redis"])
+def street(request, tmp_path_factory):
+    stores = {
+        "sqlite": lambda: None,
+        "postgres": lambda: request.getfixturevalue("postgres").database(),
+        "redis": lambda: redis.emptied(redis.server()).url,
+    }
+    made = Street(tmp_path_factory.mktemp("street"), store=stores[request.param]())
     try:
         made.start()
         yield made
