@@ -23,6 +23,7 @@ COMMANDS = {
     "effect": ("effectonce.cli.effect:effect", "Look at effects: lists, and the whole story of one."),
     "indoubt": ("effectonce.cli.indoubt:indoubt", "Settle effects whose outcome nobody knows."),
     "dlq": ("effectonce.cli.dlq:dlq", "Work off dead letters: what gave up, or cannot go on."),
+    "workflow": ("effectonce.cli.workflow:workflow", "See the runs of workflows, go on with them, or end them."),
     "tail": ("effectonce.cli.tail:tail", "Follow effects as they are claimed, sent and decided."),
     "key": ("effectonce.cli.key:key", "Why a call has its key, why two differ, which would not survive a retry."),
     "tool": ("effectonce.cli.tool:tool", "See the contracts of your tools."),
