@@ -28,6 +28,8 @@ COMMANDS = {
     "key": ("effectonce.cli.key:key", "Why a call has its key, why two differ, which would not survive a retry."),
     "tool": ("effectonce.cli.tool:tool", "See the contracts of your tools."),
     "breaker": ("effectonce.cli.breaker:breaker", "See the circuit breakers that processes share."),
+    "audit": ("effectonce.cli.audit:audit", "Read and verify the audit; find calls that should have been one."),
+    "metrics": ("effectonce.cli.metrics:metrics", "What the store holds as Prometheus text; dashboard and alerts."),
     "store": ("effectonce.cli.store:store", "Look after a store: fitness, schema, tidying, counts."),
     "classify": ("effectonce.cli.classify:classify", "What does this error mean, and may it be tried again?"),
     "simulate": ("effectonce.cli.simulate:simulate", "What retries do to a crowd, a storm, a day: in virtual time."),
