@@ -188,6 +188,10 @@ def test_calls_that_should_have_been_one_are_found_and_steps_of_runs_are_not(dep
     assert done.returncode == 3
     assert [(s["tool"], s["differs"]) for s in document["symptoms"]] == [("tell", "scope"), ("call_back", "scope")]
     assert "it must have one name" in done.stdout
+    assert (
+        " apart\n  The scope differs. If it is one conversation or workflow, it must have one name.\n"
+        in depot.run("-o", "table", "audit", "scan").stdout
+    )
     assert depot.run("audit", "scan", "--check", "--within", "0", "--deploy", "0").returncode == 0
 
 

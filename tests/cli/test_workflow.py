@@ -3,7 +3,9 @@
 import re
 
 import pytest
-from tests.cli.desk import undated
+from tests.cli.desk import Desk, undated
+
+from effectonce import Guard, Keyring
 
 APP = ("--app", "tests.cli.depot:guard")
 SAID = ("--reason", "the customer has withdrawn", "--yes")
@@ -253,3 +255,29 @@ def test_who_ends_a_run_says_why_and_that_it_is_meant(depot, waiting, failed):
     ended = depot.run("workflow", "cancel", failed, *SAID)
     assert ended.returncode == 6
     assert "has ended already" in ended.stderr
+
+
+def test_a_run_in_a_sealed_store_is_seen_without_the_keys_and_ended_with_them(tmp_path, monkeypatch):
+    desk = Desk(tmp_path, f"sqlite:///{tmp_path / 'effects.db'}")
+    keys = Keyring.generate("2026-11")
+    monkeypatch.setenv("TEST_KEYS", keys)
+    guard = Guard(desk.url, keyring=Keyring.from_env("TEST_KEYS"), secret=b"shop")
+
+    @guard.workflow
+    def stop(run, number: int):
+        run.step("first", lambda: 1)
+        raise KeyError("deployed")
+
+    with pytest.raises(KeyError):
+        stop(1)
+    guard.close()
+    (run,) = runs(desk)
+
+    assert desk.run("workflow", "cancel", run["reference"], *SAID).returncode == 4
+    assert desk.run("workflow", "cancel", run["reference"], *SAID, EFFECTONCE_KEYS=keys).returncode == 0
+    shown = desk.json("workflow", "show", run["reference"])
+    assert [step["name"] for step in shown["steps"]] == ["first"]
+    assert shown["cancelled"] == {"by": "", "reason": "what it said cannot be read"}
+    assert "withdrawn" not in desk.run("effect", "show", run["reference"]).stdout
+    opened = desk.json("workflow", "show", run["reference"], EFFECTONCE_KEYS=keys)
+    assert (opened["cancelled"]["by"], opened["error"]) == ("ada", "KeyError: 'deployed'")

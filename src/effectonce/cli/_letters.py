@@ -70,11 +70,6 @@ def _checked(said: dict[str, Any]) -> Wanted:
     return wanted  # type: ignore[no-any-return]
 
 
-def is_narrowed(wanted: Wanted) -> bool:
-    """Was anything but everything asked for?"""
-    return any(value for name, value in wanted.items() if name != "failed")
-
-
 def every(guard: Guard, wanted: Wanted, after: tuple[float, str] = (0.0, "")) -> Iterator[Letter]:
     """All that fit, oldest first, page by page."""
     while True:

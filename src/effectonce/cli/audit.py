@@ -11,7 +11,7 @@ from effectonce.cli._console import busy, console, say
 from effectonce.cli._exits import FAILED, NEEDS_YOU
 from effectonce.cli._filters import limit_option
 from effectonce.cli._options import store_options, takes
-from effectonce.cli._output import Column, for_machines, print_one, print_pairs, print_rows
+from effectonce.cli._output import Column, for_machines, print_one, print_pairs, print_rows, shape
 from effectonce.cli._settings import setting
 from effectonce.cli._times import iso, moment, since_when, span
 
@@ -190,11 +190,25 @@ def scan(*, within: float, deploy: float, check: bool, since: float | None) -> N
         entries(guard, limit=1)  # one that is sealed is not free of symptoms
         found = audit_of(guard).scan(within_s=within, deploy_s=deploy, since=_when(since))
     items = [_symptom(s.what, s.tool, s.effects, s.at, s.apart_s, s.differs, s.likely) for s in found]
-    print_rows(items, _SYMPTOMS, schema="symptom", empty="No two calls look as if they should have been one.")
+    if items and shape() == "table":
+        _tell_symptoms(items)
+    else:
+        print_rows(items, _SYMPTOMS, schema="symptom", empty="No two calls look as if they should have been one.")
     if items and not for_machines():
         say(f"{len(items):,} found. Compare two: effectonce effect show {items[0]['effects'][0]}")
     if check and items:
         raise SystemExit(NEEDS_YOU)
+
+
+def _tell_symptoms(items: list[dict[str, Any]]) -> None:
+    """What is likely wrong is a sentence, and must not be cut."""
+    from rich.markup import escape
+
+    screen = console()
+    for item in items:
+        first, second = item["effects"]
+        screen.print(f"[bold]{escape(item['tool'])}[/]  {first} and {second}, {span(item['apart_s'])} apart")
+        print_pairs([("", item["likely"])])
 
 
 def _symptom(
