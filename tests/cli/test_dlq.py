@@ -294,6 +294,34 @@ def test_an_interrupted_redrive_ends_with_the_letter_at_hand(depot):
     assert [line for line in depot.done() if line.startswith("ship p-")] == ["ship p-1"]
 
 
+def test_an_interrupted_pause_is_over(depot):
+    environ = environment(**depot.here(), **OPEN)
+    command = [
+        sys.executable,
+        "-m",
+        "effectonce.cli",
+        "dlq",
+        "redrive",
+        "--all",
+        "--tool",
+        "ship",
+        "--rps",
+        "0.001",
+        *SAID,
+        *APP,
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ, cwd=depot.folder
+    ) as redriving:
+        while "ship p-1" not in depot.done():
+            assert redriving.poll() is None
+        os.kill(redriving.pid, signal.SIGINT)
+        out, _ = redriving.communicate()
+
+    assert redriving.returncode == 130
+    assert [line.split("\t")[2] for line in out.splitlines()] == ["done", "not_tried", "not_tried"]
+
+
 # ---------------------------------------------------------------- discarding
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from effectonce.dead_letters import Redriven, Wanted
 
 SHOWN = 10
+SLICE_S = 0.1  # how long a Ctrl-C may have to wait
 DUE, DONE = "would_run", ("done", "replayed")
 WORDS = {
     "would_run": "would be redriven",
@@ -61,11 +62,7 @@ class Redriving:
 
     def __init__(self, guard: Guard, *, early: bool) -> None:
         self._guard, self._early = guard, early
-        self._stop = threading.Event()
-
-    @property
-    def stopped(self) -> bool:
-        return self._stop.is_set()
+        self.stopped = False  # by a signal handler, in which an event's lock may already be held by this very thread
 
     def plan(self, references: tuple[str, ...], wanted: Wanted, limit: int | None) -> list[dict[str, Any]]:
         """What would be done, with nothing sent. *limit* counts what would be redriven."""
@@ -113,8 +110,13 @@ class Redriving:
                     how_far(f"{number:,} of {total:,}")
                     done.append(_item(self._one(item, by, reason, runner)))
                     if done[-1]["ran"] and number < total:
-                        self._stop.wait(pace.next_s())
+                        self._pause(pace.next_s())
         return done
+
+    def _pause(self, pause_s: float) -> None:
+        end = time.monotonic() + pause_s
+        while not self.stopped and (left_s := end - time.monotonic()) > 0:
+            time.sleep(min(left_s, SLICE_S))
 
     def _one(self, item: dict[str, Any], by: str, reason: str, runner: Runner) -> Redriven:
         """One loop for all async ones: a client that was opened in another could not be used any more."""
@@ -128,7 +130,7 @@ class Redriving:
         """The first Ctrl-C lets the letter at hand come to its end; the second is one."""
 
         def stop(_: int, __: FrameType | None) -> None:
-            self._stop.set()
+            self.stopped = True
             signal.signal(signal.SIGINT, before)
 
         before = signal.signal(signal.SIGINT, stop)
