@@ -1,8 +1,11 @@
+import shutil
+import subprocess
+import sys
 import time
 
 import pytest
 from tests.cli import shop
-from tests.cli.desk import Desk
+from tests.cli.desk import Desk, environment
 from tests.servers import redis
 
 from effectonce import Guard
@@ -49,3 +52,43 @@ def elsewhere(request, tmp_path):
     shop.fill(guard)
     guard.close()
     return Desk(tmp_path, url)
+
+
+class DepotDesk(Desk):
+    """A desk at the depot's store; what really happened is in its ledger."""
+
+    def here(self):
+        return {**super().here(), "DEPOT_STORE": self.url, "DEPOT_LEDGER": str(self.folder / "ledger")}
+
+    def done(self):
+        return (self.folder / "ledger").read_text().splitlines()
+
+
+def depot_at(folder, url):
+    """Fill a store from a process of its own, which ends."""
+    desk = DepotDesk(folder, url)
+    code = "from tests.cli import depot; depot.fill(depot.guard)"
+    subprocess.run([sys.executable, "-c", code], env=environment(**desk.here()), check=True)
+    return desk
+
+
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("depot")
+    depot_at(folder, f"sqlite:///{folder / 'effects.db'}")
+    return folder
+
+
+@pytest.fixture
+def depot(filled, tmp_path):
+    """A desk at the depot of this morning."""
+    for file in filled.iterdir():
+        shutil.copy(file, tmp_path / file.name)
+    return DepotDesk(tmp_path, f"sqlite:///{tmp_path / 'effects.db'}")
+
+
+@pytest.fixture(params=["postgres", "redis"])
+def depot_elsewhere(request, tmp_path):
+    """The same depot in a server."""
+    url = request.getfixturevalue("database") if request.param == "postgres" else redis.emptied(redis.server()).url
+    return depot_at(tmp_path, url)

@@ -309,3 +309,16 @@ def test_what_takes_long_says_so_on_a_terminal(desk):
     assert code == 0
     assert "1 put in doubt" in screen
     assert "Sweeping" not in desk.run("store", "gc").stderr
+
+
+# ---------------------------------------------------------------- status of a depot
+
+
+def test_status_counts_letters_and_runs_that_wait(depot):
+    status, told = depot.json("status"), depot.run("status").stdout
+
+    assert (status["in_doubt"], status["given_up"], status["waiting_runs"], status["dead_letters"]) == (2, 5, 3, 10)
+    assert [need["why"] for need in status["needs_you"]] == ["in doubt"] * 2 + ["given up"] * 5 + ["a waiting run"] * 3
+    assert "5 given up: `effectonce dlq list`; 3 runs wait: `effectonce workflow list`" in " ".join(told.split())
+    assert "5 more: effectonce dlq list, workflow list." in " ".join(told.split())
+    assert depot.run("status", "--check").returncode == 3

@@ -39,7 +39,11 @@ FIELDS = {
     "settled_by",
     "reason",
     "outcome",
+    "attempts",
+    "asked",
     "evidence",
+    "is_run",
+    "run",
 }
 
 
@@ -156,7 +160,7 @@ def test_every_field_of_an_effect_is_in_the_reference():
         re.MULTILINE,
     )
 
-    assert {name for row in rows for name in row if name} == FIELDS | {"key", "arguments", "result"}
+    assert {name for row in rows for name in row if name} == FIELDS | {"key", "arguments", "result", "audit"}
 
 
 # ---------------------------------------------------------------- one of them
@@ -175,6 +179,9 @@ arguments  payment_id, amount_minor, reason (hidden: --reveal shows them)
 DATE        claimed and sent
 DATE  +0 s  in doubt: it timed out (TimeoutError: the bank did not answer within 30
                            s)
+DATE  +0 s  attempt 1 failed with TimeoutError: the bank did not answer within 30 s
+                           (no answer, ambiguous); gave up: it may have happened, and nobody can
+                           tell
 
 it happened  effectonce indoubt confirm {ref} --result JSON --reason TEXT
 it did not   effectonce indoubt refute {ref} --reason TEXT
@@ -230,8 +237,11 @@ def test_a_failure_says_why(desk):
     assert desk.json("effect", "show", ref)["outcome"] == {
         "status": "error",
         "error": "Rejected: the payment is refunded already",
-        "bytes": 72,
+        "bytes": 162,
     }
+    assert "failed: attempt 1 failed with Rejected: the payment is refunded already (unknown, rejected)" in " ".join(
+        desk.run("effect", "show", ref).stdout.split()
+    )
 
 
 def test_an_effect_that_may_be_sent_again_says_who_has_to_do_it(desk):

@@ -323,3 +323,20 @@ def test_settling_by_hand_and_by_command_are_the_same(desk, guard, lost):
 
     with pytest.raises(EffectOnceError, match="nothing to settle"):
         guard.confirm(record.request.key, result=2, by="bob", reason="late")
+
+
+def test_without_its_keys_nothing_is_said_into_a_sealed_store_and_nothing_carried_out_of_it(sealed, tmp_path):
+    ref = reference(sealed, "chat-4")
+    (tmp_path / "letters.jsonl").write_text("")
+    refused = [
+        sealed.run("dlq", "discard", ref, *SAID),
+        sealed.run("dlq", "export", "out.jsonl"),
+        sealed.run("dlq", "import", "letters.jsonl"),
+    ]
+
+    assert [done.returncode for done in refused] == [4, 4, 4]
+    assert all("This store is sealed" in done.stderr for done in refused)
+    assert not (tmp_path / "out.jsonl").exists()
+    assert len(sealed.run("dlq", "export", EFFECTONCE_KEYS=sealed.keys).stdout.splitlines()) == 3
+    assert sealed.run("dlq", "show", ref).returncode == 0
+    assert sealed.run("dlq", "discard", ref, *SAID, EFFECTONCE_KEYS=sealed.keys).returncode == 0

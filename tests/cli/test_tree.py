@@ -63,13 +63,17 @@ def test_every_exit_code_is_in_the_help():
 
 
 @named(
-    [leaf for leaf in LEAVES if leaf[0].split()[1] not in ("demo", "gateway", "simulate", "classify", "completion", "config")]
+    [
+        leaf
+        for leaf in LEAVES
+        if leaf[0].split()[1] not in ("demo", "gateway", "simulate", "classify", "completion", "config", "metrics")
+    ]
 )
 def test_every_command_takes_the_same_options(path, ctx, command):
     options = {opt for p in command.params if isinstance(p, click.Option) for opt in p.opts}
 
     assert options >= {"--app", "--config"}
-    assert "--json" in options or path == "effectonce effect export"  # which is JSON
+    assert "--json" in options or path in ("effectonce effect export", "effectonce dlq export")  # which are JSON
 
 
 # ---------------------------------------------------------------- what is not imported
@@ -98,7 +102,18 @@ HEAVY = {
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["effect", "--help"], ["effect", "show", "--help"], ["indoubt", "-h"]]
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["effect", "--help"],
+        ["effect", "show", "--help"],
+        ["indoubt", "-h"],
+        ["dlq", "redrive", "-h"],
+        ["workflow", "-h"],
+        ["audit", "list", "-h"],
+        ["metrics", "-h"],
+    ],
 )
 def test_help_imports_nothing_of_the_engine(arguments):
     seen = modules(*arguments)

@@ -377,3 +377,12 @@ def test_every_other_ending_has_its_words():
     assert unavailable == ("skipped", "the store did not answer: away", None)
     failed = Replay(ops.Recorded(State.FAILED, b"", 0.0, 0.0), coalesced=False)
     assert came_to(failed) == ("failed", "it failed for good", None)
+
+
+def test_what_would_be_done_is_foreseen_in_both_colours_and_nothing_is_sent(shop):
+    pay, doubt = shop.ask(shop.pay, "inv_1"), shop.ask(shop.mail, "inv_2")
+
+    assert shop.letters.foresee(pay).what == "would_run"
+    assert shop.letters.foresee(doubt).what == "in_doubt"
+    assert shop.letters.foresee("0" * 40).what == "skipped"
+    assert shop.effects == []

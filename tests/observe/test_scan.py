@@ -30,6 +30,19 @@ def payer(guard, **contract):
     return pay
 
 
+def test_steps_of_two_runs_are_two(guard, audit):
+    """They have the same arguments, or none, and that is no symptom: if the runs should have been one, they tell."""
+
+    @guard.workflow
+    def order(run, number: int, note: str):
+        return run.step("pack", lambda: "packed")
+
+    order(1, "fragile")
+    order(2, "heavy")
+
+    assert audit.scan() == []
+
+
 def test_a_tool_call_id_as_a_step_is_found(guard, audit):
     pay = payer(guard)
     for call_id in ("call_Xk2", "call_9dJ"):

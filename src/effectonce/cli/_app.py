@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import os
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ NO_STORE = (
 NO_APP = (
     'This needs your tools: give --app MODULE:GUARD, set EFFECTONCE_APP, or write `app = "shop.agents:guard"` into effectonce.toml.'
 )  # fmt: skip
+
+_MADE_HERE: weakref.WeakSet[Guard] = weakref.WeakSet()
 
 
 @contextlib.contextmanager
@@ -102,8 +105,16 @@ def _guard_of_store(url: str) -> Guard:
         os.environ["EFFECTONCE_KEYS"] = ",".join(_read(setting("keys_file"), "keys_file").split())
     if os.environ.get("EFFECTONCE_KEYS"):
         # No key is derived here, so any secret will do.
-        return Guard(open_store(url), keyring=Keyring.from_env(), secret=os.urandom(16))
-    return Guard(open_store(url))
+        guard = Guard(open_store(url), keyring=Keyring.from_env(), secret=os.urandom(16))
+    else:
+        guard = Guard(open_store(url))
+    _MADE_HERE.add(guard)
+    return guard
+
+
+def made_here(guard: Guard) -> bool:
+    """Is it one for a store alone? Then it does not know the secret of yours."""
+    return guard in _MADE_HERE
 
 
 def _read(path: str, name: str) -> str:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import getpass
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from effectonce.cli._exits import FAILED, Stop
+from effectonce.cli._exits import FAILED, NOT_ALLOWED, Stop
 from effectonce.cli._settings import setting
+
+if TYPE_CHECKING:
+    from effectonce._core.records import Record
 
 
 def can_ask() -> bool:
@@ -34,6 +38,15 @@ def reason_given(reason: str | None) -> str:
     if reason is None or not reason.strip():
         raise click.UsageError("Say why with --reason: it stays on the record.")
     return reason.strip()
+
+
+def refuse_sealed(record: Record) -> None:
+    """What a person says has to be sealed like everything else, and here is no key to do so."""
+    from effectonce.cli._effects import is_sealed
+
+    if is_sealed(record):
+        advice = "Give --app, or the keys (EFFECTONCE_KEYS, keys_file): what you say has to be sealed, too."
+        raise Stop("This store is sealed, and there is no key here.", NOT_ALLOWED, advice)
 
 
 def who() -> str:

@@ -8,6 +8,17 @@ from effectonce._core.codec import SEALED, NotReadable, Stored, decode
 from effectonce._core.ops import ReadCell
 from effectonce._core.records import Record, Scene, State, resendable
 from effectonce._core.terms import Capability
+from effectonce.cli._history import (
+    asked_data,
+    asked_of,
+    attempt_data,
+    attempts_of,
+    is_run,
+    run_of,
+    run_steps,
+    run_verdict,
+    said,
+)
 from effectonce.cli._output import Column
 from effectonce.cli._times import iso, moment, span
 from effectonce.effect import INSIDE, EffectRef
@@ -71,6 +82,8 @@ def may_resend(record: Record, now: float) -> bool:
 
 def verdict(record: Record, now: float) -> str:
     """What is known about it, in a sentence or two."""
+    if is_run(record):
+        return run_verdict(record, now)
     by = record.settled_by
     match record.state:
         case State.COMPLETED:
@@ -94,7 +107,8 @@ def _open_verdict(record: Record, now: float) -> str:
     if record.lease_until > now:
         return "It is being done right now." if record.state is State.DISPATCHED else "It is claimed; nothing was sent yet."
     if record.sends == 0:
-        return "Nothing was sent, and its owner is gone. The next call does it."
+        gave_up = any(attempt.gave_up is not None for attempt in attempts_of(record))
+        return f"Nothing was sent, and its owner {'gave up' if gave_up else 'is gone'}. The next call does it."
     if record.settled_by:
         return f"{record.settled_by} asked for another attempt. The next call sends the same request again under the same key."
     if may_resend(record, now):
@@ -104,7 +118,14 @@ def _open_verdict(record: Record, now: float) -> str:
 
 def next_steps(record: Record, now: float) -> list[tuple[str, str]]:
     """What to do, and the exact command."""
-    ref = reference(record)
+    ref, run = reference(record), run_of(record)
+    if is_run(record):
+        return [("its steps", f"effectonce workflow show {ref}"), *run_steps(record, ref, now)]
+    steps = _own_steps(record, ref, now)
+    return steps if run is None else [*steps, ("its run", f"effectonce workflow show {run}")]
+
+
+def _own_steps(record: Record, ref: str, now: float) -> list[tuple[str, str]]:
     if record.state is State.IN_DOUBT:
         steps = []
         if record.request.terms.downstream is Capability.PROBE:
@@ -116,7 +137,19 @@ def next_steps(record: Record, now: float) -> list[tuple[str, str]]:
         return steps
     if abandoned(record, now) and not may_resend(record, now):
         return [("put it in doubt", "effectonce store gc")]
-    return []
+    return letter_steps(record, ref, now) if record.state in (State.CLAIMED, State.DISPATCHED) else []
+
+
+def letter_steps(record: Record, ref: str, now: float) -> list[tuple[str, str]]:
+    """What to do about a dead letter that is not in doubt."""
+    from effectonce.dead_letters._letter import is_dead
+    from effectonce.dead_letters._letters import GRACE_S
+
+    if not is_dead(record, now, GRACE_S):
+        return []
+    again = ("try it again", f"effectonce dlq redrive {ref} --app MODULE:GUARD --reason TEXT")
+    never = ("give it up", f"effectonce dlq discard {ref} --reason TEXT")
+    return [again] if record.sends else [again, never]
 
 
 # ---------------------------------------------------------------- what was said
@@ -208,7 +241,13 @@ def as_data(record: Record, now: float, *, reveal: bool = False) -> dict[str, An
         "settled_by": record.settled_by or None,
         "reason": record.reason or None,
         "outcome": _described(record.outcome),
-        "evidence": [{"at": iso(e.at), "note": e.note, "outcome": _described(e.outcome)} for e in record.evidence],
+        "attempts": [attempt_data(attempt) for attempt in attempts_of(record)],
+        "asked": [asked_data(asked) for asked in asked_of(record)],
+        "evidence": [
+            {"at": iso(e.at), "note": e.note, "outcome": _described(e.outcome)} for e in record.evidence if said(e) is None
+        ],
+        "is_run": is_run(record),
+        "run": run_of(record),
     }
     if reveal:
         data |= {

@@ -45,11 +45,14 @@ def for_machines() -> bool:
     return shape() in ("json", "jsonl")
 
 
-def print_rows(items: Sequence[Item], columns: Sequence[Column], *, schema: str, empty: str, **beside: Any) -> None:
+def print_rows(
+    items: Sequence[Item], columns: Sequence[Column], *, schema: str, empty: str, plural: str = "", **beside: Any
+) -> None:
     """A list of things. *schema* is the singular; *beside* stands beside the list in one JSON document."""
+    plural = plural or f"{schema}s"
     match shape():
         case "json":
-            print_json({"schema": f"effectonce.{schema}s/1", f"{schema}s": [_public(item) for item in items], **beside})
+            print_json({"schema": f"effectonce.{plural}/1", plural: [_public(item) for item in items], **beside})
         case "jsonl":
             for item in items:
                 print_line(item, schema)

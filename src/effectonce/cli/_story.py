@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +22,22 @@ from effectonce.cli._effects import (
     reference,
     verdict,
 )
+from effectonce.cli._history import attempt_told, failure_of, is_run, run_of, said, told
 from effectonce.cli._output import print_pairs
 from effectonce.cli._times import moment, span
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from effectonce.observe import Entry
+
+AUDIT_SHOWN = 12  # of the last entries: it should stay one screen
 OURSELVES = ("probe", "late evidence")  # they settle a doubt, and leave the reason of it as it was
 MARK = {State.COMPLETED: "✓", State.FAILED: "✗", State.IN_DOUBT: "?", State.TOMBSTONE: "·"}
 
 
-def tell(record: Record, now: float, *, reveal: bool) -> None:
-    """Print it."""
+def tell(record: Record, now: float, audit: Sequence[Entry] = (), *, reveal: bool) -> None:
+    """Print it, with what the audit has about it."""
     from rich.markup import escape
 
     screen, style = console(), STYLES[record.state]
@@ -44,17 +49,22 @@ def tell(record: Record, now: float, *, reveal: bool) -> None:
     screen.print()
     print_pairs(_timeline(record, now, reveal=reveal))
     screen.print()
+    if audit:
+        _tell_audit(screen, audit)
     _tell_next(screen, record, now)
 
 
 def _facts(record: Record, now: float, *, reveal: bool) -> list[tuple[str, str]]:
     request, terms = record.request, record.request.terms
     promise = GUARANTEES[terms.kind, terms.downstream].promise
+    contract = f"{terms.kind}, downstream {terms.downstream}, version {terms.version}: {promise}"
     facts = [
         ("where", place_of(record) or "by a business key" * (record.state is not State.TOMBSTONE)),
+        ("step of", f"the run {run_of(record)}" if run_of(record) else ""),
         ("tenant", request.tenant),
-        ("contract", f"{terms.kind}, downstream {terms.downstream}, version {terms.version}: {promise}"),
-        ("sends", _sends(record, now)),
+        ("contract", f"workflow, version {terms.version}: each step by its own" if is_run(record) else contract),
+        ("begun", f"{record.epoch} time{'s' * (record.epoch != 1)}" if is_run(record) else ""),
+        ("sends", "" if is_run(record) else _sends(record, now)),
         ("owner", _owner(record, now)),
         ("settled by", record.settled_by),
         (
@@ -109,11 +119,14 @@ def _moments(record: Record, now: float, *, reveal: bool) -> list[tuple[float, s
         moments = [(record.created_at, f"claimed and {sent}")]
     else:
         moments = [(record.created_at, "claimed")]
-        moments += [(record.first_dispatch_at, sent)] if record.first_dispatch_at else []
+        moments += [(record.first_dispatch_at, sent)] if record.first_dispatch_at and record.sends else []
     for evidence in record.evidence:
-        said = outcome_of(evidence.outcome, reveal=reveal)
-        told = f": {_said(said)}" if evidence.outcome else ""
-        moments.append((evidence.at, f"{evidence.note}{told}"))
+        entry = said(evidence)
+        if entry is not None:
+            moments.append((evidence.at, told(entry)))
+            continue
+        outcome = _said(outcome_of(evidence.outcome, reveal=reveal))
+        moments.append((evidence.at, f"{evidence.note}: {outcome}" if evidence.outcome else evidence.note))
     if abandoned(record, now):
         moments.append((record.lease_until, "the lease ended, and nobody renewed it"))
     if record.decided_at and record.state is not State.CLAIMED:
@@ -129,11 +142,23 @@ def _decision(record: Record) -> str:
         case State.COMPLETED:
             return f"completed{who}"
         case State.FAILED:
-            return f"failed{who}"
+            attempt = failure_of(record)
+            return f"failed{who}" if attempt is None or not attempt.number else f"failed: {attempt_told(attempt)}"
         case State.IN_DOUBT:
             return f"in doubt: {record.reason}"
         case _:
             return "decided"
+
+
+def _tell_audit(screen: Console, audit: Sequence[Entry]) -> None:
+    """The last entries: the beginning of a long one is in the timeline above."""
+    from effectonce.cli._audit import told as what_it_says
+
+    left = len(audit) - AUDIT_SHOWN
+    more = f"  the first {left:,} are not shown: effectonce audit list --effect {audit[0].effect}" if left > 0 else ""
+    screen.print(f"in the audit[dim]{more}[/]")
+    print_pairs([(moment(e.at), e.event.replace("_", " "), what_it_says(e)) for e in audit[-AUDIT_SHOWN:]])
+    screen.print()
 
 
 def _tell_next(screen: Console, record: Record, now: float) -> None:

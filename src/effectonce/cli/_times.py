@@ -33,6 +33,14 @@ def span(seconds: float) -> str:
     return f"{max(0, int(seconds))} s"
 
 
+def span_s(text: str) -> float:
+    """An option's `30m` or `2h`, in seconds."""
+    read = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
+    if read is None:
+        raise click.BadParameter(f"{text!r} is no span such as 30m, 2h or 7d")
+    return float(read[1]) * _UNITS[read[2]]
+
+
 def since_when(text: str) -> float:
     """An option's `2h` (ago) or date: seconds ago if negative, otherwise seconds since 1970."""
     ago = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)

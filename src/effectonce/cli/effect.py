@@ -67,27 +67,33 @@ def list_effects(*, filters: Filters) -> None:
 @effect.command()
 @click.argument("reference", metavar="EFFECT")
 @click.option("--reveal", is_flag=True, help="Show arguments, result and key as well.")
+@click.option("--no-audit", is_flag=True, help="Do not read the audit, which takes its time where it is large.")
 @takes("tenant")
 @store_options
-def show(*, reference: str, reveal: bool) -> None:
+def show(*, reference: str, reveal: bool, no_audit: bool) -> None:
     r"""Tell the whole story of one effect.
 
     EFFECT is a reference such as eff_3fa94c1f22d0, the first digits of one, or a key. You get what is known, when it was claimed, sent and
-    decided, who owns it, what was found out later, who settled it and why, and the commands for what can be done now. Arguments and the
-    result are hidden unless you ask for them.
+    decided, how each attempt failed, who owns it, what was found out later, who asked for it again or settled it and why, what the audit has
+    about it, and the commands for what can be done now. Arguments and the result are hidden unless you ask for them.
 
     \b
     Examples:
       effectonce effect show eff_3fa94c1f22d0
       effectonce effect show 3fa9 --reveal --json | jq .result
     """
+    from effectonce.cli import _audit
     from effectonce.cli._effects import as_data, now_of
+    from effectonce.cli._effects import reference as reference_of
     from effectonce.cli._find import find_one
     from effectonce.cli._story import tell
 
     with guard_here() as guard:
         record, now = find_one(guard, reference), now_of(guard)
-    print_one(as_data(record, now, reveal=reveal), lambda: tell(record, now, reveal=reveal), schema="effect")
+        with busy("Reading the audit"):
+            entries = [] if no_audit else _audit.entries_about(guard, record, reference_of(record))
+    data = {**as_data(record, now, reveal=reveal), "audit": [_audit.as_data(entry) for entry in entries]}
+    print_one(data, lambda: tell(record, now, entries, reveal=reveal), schema="effect")
 
 
 @effect.command()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from effectonce.cli._app import NO_APP, app_here, guard_here, prober_of
-from effectonce.cli._ask import make_sure, reason_given, who
+from effectonce.cli._ask import make_sure, reason_given, refuse_sealed, who
 from effectonce.cli._console import busy, say
 from effectonce.cli._exits import CHANGED, NOT_ALLOWED, Stop
 from effectonce.cli._filters import limit_option
@@ -267,16 +267,14 @@ def _settle(
 ) -> None:
     """Show which effect it is, ask, and write it down."""
     from effectonce import ContractViolation
-    from effectonce.cli._effects import as_data, headline, is_sealed, now_of
+    from effectonce.cli._effects import as_data, headline, now_of
     from effectonce.cli._find import find_one
 
     by = who()
     with guard_here() as guard:
         record = find_one(guard, named)
         _refuse_unless_in_doubt(record)
-        if is_sealed(record):
-            advice = "Give --app, or the keys (EFFECTONCE_KEYS, keys_file): what you say has to be sealed, too."
-            raise Stop("This store is sealed, and there is no key here.", NOT_ALLOWED, advice)
+        refuse_sealed(record)
         say(f"{headline(record)}\nIn doubt: {record.reason}")
         why = reason_given(reason)
         if dry_run:

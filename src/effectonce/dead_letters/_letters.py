@@ -157,6 +157,10 @@ class DeadLetters:
         await self._store.aapply(asked_again(record.request.key, by, reason))
         return self._redriven(record, await tool.arun(tool.recalled(record)), by, reason)
 
+    def foresee(self, key: str, *, early: bool = False) -> Redriven:
+        """What redriving one letter would do, whatever the colour of its tool: `would_run`, or why not. Nothing is sent."""
+        return would(told(self._ready(key, early=early, is_async=None), self._store))
+
     def redrive_all(
         self,
         *,
@@ -227,7 +231,7 @@ class DeadLetters:
                 await asyncio.sleep(pace.next_s())
         return tuple(done)
 
-    def _ready(self, key: str, *, early: bool, is_async: bool) -> Flow[Redriven | tuple[GuardedTool, Record]]:
+    def _ready(self, key: str, *, early: bool, is_async: bool | None) -> Flow[Redriven | tuple[GuardedTool, Record]]:
         """The tool and the record, if calling again makes sense; otherwise what there is to say."""
         record, now = yield from looked_up(key)
         if record is None:
@@ -243,7 +247,7 @@ class DeadLetters:
             return skipped(letter, f"no tool of this guard is called {letter.tool!r}")
         if record.state is State.IN_DOUBT and tool.probe_function is None:
             return Redriven(effect=letter.effect, what="in_doubt", why=f"{record.reason}; there is no probe to ask")
-        if tool.is_async is not is_async:
+        if is_async is not None and tool.is_async is not is_async:
             return skipped(letter, f"{letter.tool} is {'async: use aredrive' if tool.is_async else 'sync: use redrive'}")
         if letter.not_before is not None and letter.not_before > now and not early:
             return skipped(letter, f"it is not due for another {letter.not_before - now:.0f} s")

@@ -14,6 +14,7 @@ _CALL_ID = re.compile(r"^(call|toolu|tooluse|chatcmpl|run|resp|msg)[_-]", re.IGN
 _RANDOM = re.compile(
     r"^[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}$|^[0-9a-f]{16,}$|^\d{10,}(\.\d+)?$", re.IGNORECASE
 )
+_RUN = re.compile(r"^.+ eff_[0-9a-f]{12}$")  # the scope of a step of a workflow
 
 
 class Symptom(Struct, frozen=True):
@@ -62,6 +63,8 @@ def _started(stream: str, at: float) -> float:
 
 
 def _compared(a: Entry, b: Entry, *, around: bool) -> Symptom | None:
+    if a.scope != b.scope and _RUN.match(a.scope) and _RUN.match(b.scope):
+        return None  # steps of two runs: if these should have been one, their runs tell
     if a.fingerprint == b.fingerprint:
         what, (differs, likely) = "around_a_deploy" if around else "same_arguments", _where(a, b)
         if around:

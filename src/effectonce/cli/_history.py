@@ -1,0 +1,144 @@
+"""What a record tells of before: attempts that failed, who asked for it again, who wants a run to end, and whose step it is."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeAlias
+
+import msgspec
+
+from effectonce._core.attempts import UNREADABLE, Asked, FailedAttempt, read_entry, read_failure
+from effectonce._core.codec import NotReadable, decode
+from effectonce._core.records import Evidence, Record, State
+from effectonce._core.steps import CANCEL, Cancellation
+from effectonce.cli._times import iso
+
+_RUN = re.compile(r".+ (eff_[0-9a-f]{12})")  # the scope of a step: which workflow, which run of it
+_POSITION = re.compile(r"(undo )?\d+ .")  # and what it is called there
+Said: TypeAlias = "FailedAttempt | Asked | Cancellation"
+
+
+def is_run(record: Record) -> bool:
+    """Is it a run of a workflow?"""
+    return record.request.terms.steps
+
+
+def run_of(record: Record) -> str | None:
+    """The run that it is a step of, by its reference."""
+    found = _RUN.fullmatch(record.request.scope)
+    return found[1] if found is not None and _POSITION.match(record.request.step) else None
+
+
+def said(evidence: Evidence) -> Said | None:
+    """What an entry says; None: it is a result, or a note."""
+    if evidence.note != CANCEL:
+        return read_entry(evidence.at, evidence.note, evidence.outcome)
+    try:
+        return msgspec.json.decode(evidence.outcome.removeprefix(b"v1 ok "), type=Cancellation)
+    except (msgspec.MsgspecError, UnicodeDecodeError):  # it is sealed
+        return Cancellation("", UNREADABLE)
+
+
+def attempts_of(record: Record) -> list[FailedAttempt]:
+    """Every failed attempt that is known, oldest first. A definite failure tells of its own in the outcome."""
+    known = [entry for entry in map(said, record.evidence) if isinstance(entry, FailedAttempt)]
+    failure = failure_of(record)
+    return known if failure is None else [*known, failure]
+
+
+def failure_of(record: Record) -> FailedAttempt | None:
+    if record.state is not State.FAILED or record.settled_by:
+        return None
+    try:
+        stored = decode(record.outcome)
+    except NotReadable:
+        return None
+    return read_failure(record.decided_at, stored.content) if stored.status == "error" else None
+
+
+def asked_of(record: Record) -> list[Asked]:
+    """Who asked for it again."""
+    return [entry for entry in map(said, record.evidence) if isinstance(entry, Asked)]
+
+
+def cancelled_of(record: Record) -> Cancellation | None:
+    """Who wants this run to end."""
+    return next((entry for entry in map(said, record.evidence) if isinstance(entry, Cancellation)), None)
+
+
+# ---------------------------------------------------------------- in words
+
+
+def told(entry: Said) -> str:
+    """An entry in a sentence."""
+    match entry:
+        case FailedAttempt():
+            return attempt_told(entry)
+        case Asked(by, reason):
+            return f"{by or 'somebody'} asked for it again: {reason}"
+        case Cancellation(by, reason):
+            return f"{by or 'somebody'} wants it to end: {reason}"
+
+
+def attempt_told(attempt: FailedAttempt) -> str:
+    what = f"{attempt.error}: {attempt.message}" if attempt.error and attempt.message else attempt.error or attempt.message
+    verdict = f" ({', '.join(part.replace('_', ' ') for part in (attempt.bucket, attempt.certainty) if part)})"
+    what += verdict if attempt.bucket else ""
+    after = f"; not before {attempt.retry_after_s:g} s" if attempt.retry_after_s is not None else ""
+    gave_up = f"; gave up: {attempt.gave_up}" if attempt.gave_up and attempt.number else ""
+    if attempt.number == 0 and attempt.gave_up is not None:
+        return f"gave up: {attempt.gave_up}" + (f"; {what}" if attempt.error else "")
+    number = f"attempt {attempt.number}" if attempt.number else "an attempt"
+    return f"{number} failed with {what}{after}{gave_up}"
+
+
+def attempt_data(attempt: FailedAttempt) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(attempt), "at": iso(attempt.at)}
+
+
+def asked_data(asked: Asked) -> dict[str, Any]:
+    return {"by": asked.by, "reason": asked.reason, "at": iso(asked.at)}
+
+
+# ---------------------------------------------------------------- runs
+
+
+def run_state(record: Record, now: float) -> str:
+    """In the words of `guard.workflows.summary`."""
+    if record.state is not State.CLAIMED:
+        return str(record.state)
+    return "running" if record.lease_until > now else "waiting"
+
+
+def run_verdict(record: Record, now: float) -> str:
+    """What is known about a run, in a sentence or two."""
+    cancelled = cancelled_of(record)
+    ending = "" if cancelled is None else f" {told(cancelled)}."
+    match run_state(record, now):
+        case "running":
+            return f"This run of a workflow is going on right now.{ending}"
+        case "waiting" if cancelled is not None:
+            return f"This run of a workflow waits to be ended: {told(cancelled)}. Whoever resumes it compensates what was done."
+        case "waiting":
+            return "This run of a workflow waits. The next call, or whoever resumes it, goes on where it stopped."
+        case "completed":
+            return "This run of a workflow came to its end. Every later call gets the stored result."
+        case "failed":
+            return f"This run of a workflow failed for good, and was compensated.{ending} Every later call gets this failure."
+        case _:
+            return "This run of a workflow has ended, and is forgotten since its window ended. Its key is refused."
+
+
+def run_steps(record: Record, reference: str, now: float) -> list[tuple[str, str]]:
+    """What to do about a run, and the exact command."""
+    if run_state(record, now) != "waiting":
+        return []
+    resume = f"effectonce workflow resume {reference} --app MODULE:GUARD"
+    if cancelled_of(record) is not None:
+        return [("end it", resume)]
+    return [("go on", resume), ("end it", f"effectonce workflow cancel {reference} --reason TEXT")]
+
+
+def begun(record: Record) -> str:
+    """How often a run was begun."""
+    return f"begun {record.epoch} time{'s' * (record.epoch != 1)}"

@@ -1,0 +1,151 @@
+"""Redriving many letters from a terminal: first what would be done, then one after the other, until somebody says stop."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from effectonce.cli._app import tools_of
+from effectonce.cli._console import busy
+from effectonce.cli._find import find_all
+from effectonce.cli._letters import every
+from effectonce.cli._output import Column
+from effectonce.dead_letters._redriving import Pace
+
+if TYPE_CHECKING:
+    from asyncio import Runner
+
+    from effectonce import Guard
+    from effectonce.dead_letters import Redriven, Wanted
+
+SHOWN = 10
+SLICE_S = 0.1  # how long a Ctrl-C may have to wait
+DUE, DONE = "would_run", ("done", "replayed")
+WORDS = {
+    "would_run": "would be redriven",
+    "done": "done",
+    "replayed": "done already",
+    "in_doubt": "in doubt",
+    "failed": "failed for good",
+    "gave_up": "gave up again",
+    "skipped": "skipped",
+    "not_tried": "not tried",
+}
+ROWS = [
+    Column("EFFECT", lambda item: item["reference"], whole=True),
+    Column("TOOL", lambda item: item["tool"]),
+    Column("WHAT", lambda item: WORDS[item["what"]], plain=lambda item: item["what"], whole=True),
+    Column("WHY", lambda item: item["why"] or ""),
+]
+
+
+def summary(items: Sequence[dict[str, Any]]) -> str:
+    """How many of each."""
+    counts = Counter(item["what"] for item in items)
+    return ", ".join(f"{count:,} {WORDS[what]}" for what, count in counts.items()) + "."
+
+
+def preview(items: Sequence[dict[str, Any]]) -> str:
+    """What somebody is asked about: the first of them, and how many of each."""
+    lines = [f"  {item['reference']}  {item['tool']}" for item in items if item["what"] == DUE]
+    more = [f"  and {len(lines) - SHOWN:,} more"] if len(lines) > SHOWN else []
+    return "\n".join([*lines[:SHOWN], *more, summary(items)])
+
+
+class Redriving:
+    """The letters of one command, and what comes of them."""
+
+    def __init__(self, guard: Guard, *, early: bool) -> None:
+        self._guard, self._early = guard, early
+        self.stopped = False  # by a signal handler, in which an event's lock may already be held by this very thread
+
+    def plan(self, references: tuple[str, ...], wanted: Wanted, limit: int | None) -> list[dict[str, Any]]:
+        """What would be done, with nothing sent. *limit* counts what would be redriven."""
+        letters = self._guard.dead_letters
+        items: list[dict[str, Any]] = []
+        due = 0
+        with busy("Looking at letters") as how_far:
+            for key in self._keys(references, wanted):
+                items.append(_item(letters.foresee(key, early=self._early)))
+                due += items[-1]["what"] == DUE
+                how_far(f"{len(items):,}")
+                if due == limit:
+                    break
+        return items
+
+    def _keys(self, references: tuple[str, ...], wanted: Wanted) -> Iterator[str]:
+        if references:
+            yield from (record.request.key for record in find_all(self._guard, references))
+        else:
+            yield from (letter.key for letter in every(self._guard, wanted))
+
+    @staticmethod
+    def due(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [item for item in items if item["what"] == DUE]
+
+    @staticmethod
+    def not_done(items: Sequence[dict[str, Any]], *, named: bool) -> bool:
+        """Is something left that was redriven, or named?"""
+        return any(item["what"] not in DONE and (named or item["ran"]) for item in items)
+
+    def go(self, items: Sequence[dict[str, Any]], *, by: str, reason: str, rps: float) -> list[dict[str, Any]]:
+        """Redrive what is due, one after the other. What was not tried when somebody said stop is told as well."""
+        import asyncio
+
+        pace, total, number = Pace(rps), len(self.due(items)), 0
+        done = []
+        with busy("Redriving") as how_far, self._until_interrupted(), asyncio.Runner() as runner:
+            for item in items:
+                if item["what"] != DUE:
+                    done.append(item)
+                elif self.stopped:
+                    done.append({**item, "what": "not_tried"})
+                else:
+                    number += 1
+                    how_far(f"{number:,} of {total:,}")
+                    done.append(_item(self._one(item, by, reason, runner)))
+                    if done[-1]["ran"] and number < total:
+                        self._pause(pace.next_s())
+        return done
+
+    def _pause(self, pause_s: float) -> None:
+        end = time.monotonic() + pause_s
+        while not self.stopped and (left_s := end - time.monotonic()) > 0:
+            time.sleep(min(left_s, SLICE_S))
+
+    def _one(self, item: dict[str, Any], by: str, reason: str, runner: Runner) -> Redriven:
+        """One loop for all async ones: a client that was opened in another could not be used any more."""
+        letters, key = self._guard.dead_letters, item["_key"]
+        if tools_of(self._guard)[item["tool"]].is_async:
+            return runner.run(letters.aredrive(key, by=by, reason=reason, early=self._early))
+        return letters.redrive(key, by=by, reason=reason, early=self._early)
+
+    @contextmanager
+    def _until_interrupted(self) -> Iterator[None]:
+        """The first Ctrl-C lets the letter at hand come to its end; the second is one."""
+
+        def stop(_: int, __: FrameType | None) -> None:
+            self.stopped = True
+            signal.signal(signal.SIGINT, before)
+
+        before = signal.signal(signal.SIGINT, stop)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+def _item(redriven: Redriven) -> dict[str, Any]:
+    return {
+        "reference": redriven.effect.reference,
+        "tool": redriven.effect.tool,
+        "what": redriven.what,
+        "why": redriven.why or None,
+        "ran": redriven.ran,
+        "_key": redriven.effect.key,
+    }

@@ -1,0 +1,194 @@
+"""Runs of workflows for the command line: as data, as rows, and one on a screen."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from effectonce._core.ops import Search
+from effectonce._core.records import Record, State
+from effectonce.cli._console import console
+from effectonce.cli._effects import STYLES, arguments_of, reference
+from effectonce.cli._exits import NOT_FOUND, Stop
+from effectonce.cli._find import find_one
+from effectonce.cli._history import (
+    attempt_data,
+    attempts_of,
+    cancelled_of,
+    is_run,
+    run_of,
+    run_state,
+    run_steps,
+    run_verdict,
+)
+from effectonce.cli._output import Column, print_pairs
+from effectonce.cli._times import iso, moment, span
+
+if TYPE_CHECKING:
+    from effectonce import Guard
+
+STEPS_MAX = 100_000
+RUN_STYLES = {"running": "cyan", "waiting": "bold yellow", "completed": "green", "failed": "red", "tombstone": "dim"}
+MARK = {"running": "…", "waiting": "?", "completed": "✓", "failed": "✗", "tombstone": "·"}
+_POSITION = re.compile(r"(undo )?(\d+) (.*)", re.DOTALL)
+
+
+def find_run(guard: Guard, named: str) -> Record:
+    """The run of this name."""
+    record = find_one(guard, named)
+    if not is_run(record):
+        run = run_of(record)
+        advice = f"It is a step of {run}." if run else f"See it: effectonce effect show {reference(record)}"
+        raise Stop(f"{reference(record)} is no run of a workflow.", NOT_FOUND, advice)
+    return record
+
+
+def steps_of(guard: Guard, record: Record) -> list[Record]:
+    """Its steps in their order, then its compensations. Their keys follow from a secret that only your guard has; their scope does not."""
+    scope = f"{record.request.terms.tool} {reference(record)}"
+    search = Search(scope=scope, tenant=record.request.tenant, since=record.created_at, limit=STEPS_MAX)
+    found = [step for step in guard.store.apply(search) if _POSITION.match(step.request.step)]
+    return sorted(found, key=lambda step: position(step)[:2])
+
+
+def position(step: Record) -> tuple[bool, int, str]:
+    """Is it a compensation, which one, and its name."""
+    read = _POSITION.fullmatch(step.request.step)
+    assert read is not None
+    return read[1] is not None, int(read[2]), read[3]
+
+
+# ---------------------------------------------------------------- data
+
+
+def as_data(record: Record, now: float) -> dict[str, Any]:
+    """A run as `effectonce.run/1`."""
+    cancelled, open_ = cancelled_of(record), record.state is State.CLAIMED
+    attempts = attempts_of(record)
+    last = attempts[-1] if attempts else None
+    return {
+        "reference": reference(record),
+        "workflow": record.request.terms.tool,
+        "version": record.request.terms.version,
+        "tenant": record.request.tenant,
+        "state": run_state(record, now),
+        "runs": record.epoch,
+        "began_at": iso(record.created_at),
+        "ended_at": None if open_ else iso(record.decided_at),
+        "cancelled": None if cancelled is None else {"by": cancelled.by, "reason": cancelled.reason},
+        "error": None if last is None or record.state is State.COMPLETED else f"{last.error}: {last.message}".strip(": "),
+        "_age_s": now - record.created_at,
+    }
+
+
+def whole(record: Record, steps: list[Record], now: float, *, reveal: bool) -> dict[str, Any]:
+    """The same with its steps."""
+    data = as_data(record, now) | {
+        "steps": [_step(step) for step in steps if not position(step)[0]],
+        "compensations": [_step(step) for step in steps if position(step)[0]],
+    }
+    data = {name: value for name, value in data.items() if not name.startswith("_")}
+    if reveal:
+        data |= {"key": record.request.key, "arguments": arguments_of(record, reveal=True).value}
+    return data
+
+
+def _step(record: Record) -> dict[str, Any]:
+    _, number, name = position(record)
+    return {
+        "position": number,
+        "name": name,
+        "reference": reference(record),
+        "tool": record.request.terms.tool,
+        "state": str(record.state),
+        "sends": record.sends,
+        "began_at": iso(record.created_at),
+        "ended_at": iso(record.decided_at),
+        "error": _error(record) or None,
+        "attempts": [attempt_data(attempt) for attempt in attempts_of(record)],
+    }
+
+
+def _error(record: Record) -> str:
+    if record.state is State.COMPLETED:
+        return ""
+    attempts = attempts_of(record)
+    return f"{attempts[-1].error}: {attempts[-1].message}".strip(": ") if attempts else record.reason
+
+
+RUNS = [
+    Column("RUN", lambda item: item["reference"], whole=True),
+    Column("WORKFLOW", lambda item: item["workflow"]),
+    Column("STATE", lambda item: item["state"], style=lambda item: RUN_STYLES[item["state"]], whole=True),
+    Column("BEGUN", lambda item: str(item["runs"]), right=True, whole=True),
+    Column("AGE", lambda item: span(item["_age_s"]), plain=lambda item: item["began_at"], right=True, whole=True),
+    Column(
+        "WHY",
+        lambda item: "cancelled" if item["cancelled"] is not None else item["error"] or "",
+        plain=lambda item: item["error"],
+    ),
+]
+
+
+# ---------------------------------------------------------------- one on a screen
+
+
+def tell(record: Record, steps: list[Record], now: float, *, reveal: bool) -> None:
+    """Everything about a run: what it is, its steps and compensations, and what to do next."""
+    import json
+
+    from rich.markup import escape
+
+    screen, state, ref = console(), run_state(record, now), reference(record)
+    screen.print(f"[{RUN_STYLES[state]}]{MARK[state]} {state}[/]  [bold]{escape(record.request.terms.tool)}[/]  {ref}")
+    screen.print(escape(run_verdict(record, now)))
+    screen.print()
+    arguments = arguments_of(record, reveal=reveal)
+    data = as_data(record, now)
+    ended = f", ended {moment(record.decided_at)}" if data["ended_at"] else ""
+    facts = [
+        ("begun", f"{record.epoch} time{'s' * (record.epoch != 1)}, first {moment(record.created_at)}{ended}"),
+        ("stopped by" if state == "waiting" else "error", data["error"] or ""),
+        ("arguments", arguments.text or json.dumps(arguments.value, ensure_ascii=False, default=str)),
+        ("key", record.request.key if reveal else ""),
+    ]
+    print_pairs([(name, text) for name, text in facts if text])
+    for title, rows in (
+        ("steps", [s for s in steps if not position(s)[0]]),
+        ("compensations", [s for s in steps if position(s)[0]]),
+    ):
+        if rows:
+            screen.print()
+            screen.print(title, style="bold")
+            _tell_steps(rows)
+    screen.print()
+    _tell_next(record, steps, state, now)
+
+
+def _tell_steps(steps: list[Record]) -> None:
+    from rich.text import Text
+
+    screen = console()
+    rows = [(f"{position(s)[1]}", position(s)[2], str(s.state).replace("_", " "), reference(s), _error(s)) for s in steps]
+    widths = [max(len(row[n]) for row in rows) for n in range(4)]
+    for row, step in zip(rows, steps, strict=True):
+        parts = [row[0].rjust(widths[0] + 2), row[1].ljust(widths[1]), row[2].ljust(widths[2]), row[3], row[4]]
+        line = Text("  ").join(
+            Text(part, STYLES[step.state] if number == 2 else "")
+            for number, part in enumerate(parts)  # the state
+        )
+        line.rstrip()
+        screen.print(line, no_wrap=True, overflow="ellipsis", crop=True)
+
+
+def _tell_next(record: Record, steps: list[Record], state: str, now: float) -> None:
+    doubts = [
+        (f"settle step {position(step)[1]}" if not position(step)[0] else f"settle undo {position(step)[1]}",
+         f"effectonce effect show {reference(step)}")
+        for step in steps if step.state is State.IN_DOUBT
+    ]  # fmt: skip
+    rows = [*(doubts if state == "waiting" else []), *run_steps(record, reference(record), now)]
+    if rows:
+        print_pairs(rows, style="dim", last="bold")
+    else:
+        console().print("Nothing to do.", style="dim")

@@ -1,0 +1,234 @@
+"""`effectonce audit`: what happened and who decided it, whether somebody changed that, and calls that should have been one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from effectonce.cli._app import guard_here, made_here
+from effectonce.cli._console import busy, console, say
+from effectonce.cli._exits import FAILED, NEEDS_YOU
+from effectonce.cli._filters import limit_option
+from effectonce.cli._options import store_options, takes
+from effectonce.cli._output import Column, for_machines, print_one, print_pairs, print_rows, shape
+from effectonce.cli._settings import setting
+from effectonce.cli._times import iso, moment, since_when, span
+
+if TYPE_CHECKING:
+    from effectonce.observe import Verified
+
+EMPTY = "The audit has no such entry. A guard writes one once it has it: guard.observe(Audit(guard))."
+SHOWN = 20
+UNSIGNED = "If your guard has a secret, give --app: without it every mark looks wrong."
+_since_option = click.option(
+    "--since", type=since_when, metavar="WHEN", help="Only what happened since: 30m, 2h, 7d, or a date in UTC."
+)
+
+
+@click.group()
+def audit() -> None:
+    r"""Read the audit, verify it, and look in it for calls that should have been one.
+
+    \b
+    Examples:
+      effectonce audit list --effect eff_3fa94c1f22d0
+      effectonce audit verify --app shop.agents:guard
+    """
+
+
+@audit.command("list")
+@click.option("--effect", metavar="EFFECT", help="Only about this effect.")
+@click.option("--event", metavar="NAME", help="Only events of this name, such as completed, settled or conflict.")
+@click.option("--actor", metavar="NAME", help="Only what this person, or `probe`, decided.")
+@click.option("--tool", metavar="NAME", help="Only effects of this tool.")
+@_since_option
+@limit_option
+@takes("tenant")
+@store_options
+def list_entries(*, effect: str | None, event: str | None, actor: str | None, tool: str | None, since: float | None) -> None:
+    r"""List the newest entries of the audit, oldest first.
+
+    In a pipe each entry is a line: when, event, tool, effect, what it says.
+
+    \b
+    Examples:
+      effectonce audit list --effect eff_3fa94c1f22d0
+      effectonce audit list --event settled --since 7d --json | jq '.entries[].by'
+      effectonce audit list --actor ada --limit 10
+    """
+    from effectonce.cli._audit import as_data, entries, told
+    from effectonce.cli._find import find_one
+    from effectonce.observe import EVENTS
+
+    if event is not None and event not in EVENTS:
+        _refuse_unknown(event, EVENTS)
+    with guard_here() as guard:
+        about = None if effect is None else find_one(guard, effect).request.key
+        with busy("Reading the audit"):
+            found = entries(
+                guard, limit=setting("limit"), effect=about, event=event, actor=actor, tool=tool, since=_when(since)
+            )
+    items = [{**as_data(entry), "_at": entry.at, "_told": told(entry)} for entry in found]
+    print_rows(items, _ENTRIES, schema="entry", plural="entries", empty=EMPTY)
+
+
+_ENTRIES = [
+    Column("WHEN", lambda item: moment(item["_at"]), plain=lambda item: item["at"], whole=True),
+    Column("EVENT", lambda item: item["event"].replace("_", " "), plain=lambda item: item["event"], whole=True),
+    Column("TOOL", lambda item: item.get("tool", "")),
+    Column("EFFECT", lambda item: item.get("effect", ""), whole=True),
+    Column("WHAT", lambda item: item["_told"]),
+]
+
+
+def _when(since: float | None) -> float | None:
+    """By this machine's clock, as the audit has it."""
+    import time
+
+    return since if since is None or since >= 0 else time.time() + since
+
+
+def _refuse_unknown(event: str, known: dict[str, str]) -> None:
+    import difflib
+
+    near = difflib.get_close_matches(event, known, 1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
+    raise click.UsageError(f"There is no event {event!r}. {hint}")
+
+
+# ---------------------------------------------------------------- verifying
+
+
+@audit.command()
+@click.option(
+    "--expect", metavar="LINE", help="What `audit.head()` gave at some time, and was kept elsewhere: does it still hold?"
+)
+@store_options
+def verify(*, expect: str | None) -> None:
+    r"""Find out whether an entry of the audit was changed or removed.
+
+    Give --app if your guard has a secret, because the marks are made with it. Nothing is written. The exit code is 0 if everything fits, 1 if
+    something does not. A process that was killed leaves a stream without an end; that is no flaw.
+
+    \b
+    Examples:
+      effectonce audit verify --app shop.agents:guard
+      effectonce audit verify --app shop.agents:guard --expect "$(cat audit.head)" --json | jq .flaws
+    """
+    from effectonce import ContractViolation
+    from effectonce.cli._audit import audit_of
+
+    with guard_here() as guard, busy("Verifying the audit"):
+        unsigned = made_here(guard)
+        try:
+            verified = audit_of(guard).verify(expect=expect)
+        except ContractViolation as error:
+            raise click.BadParameter(str(error), param_hint="--expect") from None
+    data = {
+        "ok": verified.ok,
+        "entries": verified.entries,
+        "streams": [
+            {"name": s.name, "first": s.first, "last": s.last, "batches": s.batches, "started_at": iso(s.started_at),
+             "written_at": iso(s.written_at), "closed": s.closed} for s in verified.streams
+        ],
+        "flaws": [{"what": f.what, "stream": f.stream, "batch": f.batch, "entry": f.entry, "found": f.found} for f in verified.flaws],
+    }  # fmt: skip
+    print_one(data, lambda: _tell(verified), schema="verified")
+    if not verified.ok:
+        if unsigned:
+            say(UNSIGNED)
+        raise SystemExit(FAILED)
+
+
+def _tell(verified: Verified) -> None:
+    screen, count = console(), len(verified.streams)
+    streams = f"{count:,} stream{'s' * (count != 1)}"
+    if not verified.streams and verified.ok:
+        screen.print("There is no audit in this store. A guard writes one once it has it: guard.observe(Audit(guard)).")
+        return
+    if verified.ok:
+        screen.print(f"[green]✓ all fits[/]  {verified.entries:,} entries in {streams}; nothing was changed or removed.")
+        return
+    flaws = len(verified.flaws)
+    screen.print(
+        f"[bold red]✗ {flaws:,} flaw{'s' * (flaws != 1)}[/]  {verified.entries:,} entries in {streams} were looked at."
+    )
+    screen.print()
+    print_pairs([(flaw.what, flaw.stream, flaw.found) for flaw in verified.flaws[:SHOWN]])
+    if flaws > SHOWN:
+        screen.print(f"[dim]and {flaws - SHOWN:,} more: --json has them all[/]")
+
+
+# ---------------------------------------------------------------- symptoms
+
+
+@audit.command()
+@click.option(
+    "--within", default=10.0, show_default=True, type=click.FloatRange(0.0), metavar="SECONDS", help="How close two calls are."
+)
+@click.option(
+    "--deploy", default=120.0, show_default=True, type=click.FloatRange(0.0), metavar="SECONDS", help="The same after a start."
+)
+@click.option("--check", is_flag=True, help="Exit with 3 if something was found.")
+@_since_option
+@store_options
+def scan(*, within: float, deploy: float, check: bool, since: float | None) -> None:
+    r"""Look for calls that were probably one, and got two keys.
+
+    Same tool and same arguments within seconds under different keys, or around a deploy: most often something is in the key that changes
+    from one attempt to the next. Each line says what, and what to do about it.
+
+    \b
+    Examples:
+      effectonce audit scan --since 7d
+      effectonce audit scan --within 60 --check --json | jq '.symptoms[].likely'
+    """
+    from effectonce.cli._audit import audit_of, entries
+
+    with guard_here() as guard, busy("Reading the audit"):
+        entries(guard, limit=1)  # one that is sealed is not free of symptoms
+        found = audit_of(guard).scan(within_s=within, deploy_s=deploy, since=_when(since))
+    items = [_symptom(s.what, s.tool, s.effects, s.at, s.apart_s, s.differs, s.likely) for s in found]
+    if items and shape() == "table":
+        _tell_symptoms(items)
+    else:
+        print_rows(items, _SYMPTOMS, schema="symptom", empty="No two calls look as if they should have been one.")
+    if items and not for_machines():
+        say(f"{len(items):,} found. Compare two: effectonce effect show {items[0]['effects'][0]}")
+    if check and items:
+        raise SystemExit(NEEDS_YOU)
+
+
+def _tell_symptoms(items: list[dict[str, Any]]) -> None:
+    """What is likely wrong is a sentence, and must not be cut."""
+    from rich.markup import escape
+
+    screen = console()
+    for item in items:
+        first, second = item["effects"]
+        screen.print(f"[bold]{escape(item['tool'])}[/]  {first} and {second}, {span(item['apart_s'])} apart")
+        print_pairs([("", item["likely"])])
+
+
+def _symptom(
+    what: str, tool: str, effects: tuple[str, str], at: float, apart_s: float, differs: str, likely: str
+) -> dict[str, Any]:
+    return {
+        "what": what,
+        "tool": tool,
+        "effects": list(effects),
+        "at": iso(at),
+        "apart_s": round(apart_s, 3),
+        "differs": differs,
+        "likely": likely,
+    }
+
+
+_SYMPTOMS = [
+    Column("TOOL", lambda item: item["tool"]),
+    Column("EFFECTS", lambda item: " ".join(item["effects"]), whole=True),
+    Column("APART", lambda item: span(item["apart_s"]), plain=lambda item: item["apart_s"], right=True, whole=True),
+    Column("DIFFERS", lambda item: item["differs"]),
+    Column("LIKELY", lambda item: item["likely"]),
+]

@@ -1,0 +1,335 @@
+"""`effectonce dlq`: work off dead letters. A letter is an effect without an outcome that somebody has given up on."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from effectonce.cli._app import app_here, guard_here
+from effectonce.cli._ask import make_sure, reason_given, refuse_sealed, who
+from effectonce.cli._console import busy, say
+from effectonce.cli._exits import CHANGED, FAILED, INTERRUPTED, NOT_ALLOWED, Stop
+from effectonce.cli._filters import limit_option
+from effectonce.cli._letters import letter_filters
+from effectonce.cli._options import app_options, dry_run_option, reason_option, store_options, takes, yes_option
+from effectonce.cli._output import Column, for_machines, print_one, print_rows
+from effectonce.cli._settings import setting
+
+if TYPE_CHECKING:
+    from effectonce import Guard
+    from effectonce._core.records import Record
+    from effectonce.dead_letters import Letter, Wanted
+
+EMPTY = "No dead letter fits. One appears when a call gives up, or when an effect is in doubt."
+_Written = click.Path(dir_okay=False, allow_dash=True, path_type=Path)
+_Read = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+
+
+@click.group()
+def dlq() -> None:
+    r"""Work off dead letters: what gave up, or cannot go on.
+
+    A letter is an effect without an outcome that somebody has given up on. Nothing is ever dropped: it ends when its effect has an outcome.
+
+    \b
+    Examples:
+      effectonce dlq list --group
+      effectonce dlq redrive --all --tool refund --dry-run --app shop.agents:guard
+    """
+
+
+# ---------------------------------------------------------------- looking
+
+
+@dlq.command("list")
+@letter_filters
+@click.option("--group", is_flag=True, help="By tool and error, as `effectonce dlq groups` does.")
+@click.option("--cursor", metavar="EFFECT", help="Go on after this letter, the last one of the page before.")
+@limit_option
+@takes("tenant")
+@store_options
+def list_letters(*, wanted: Wanted, group: bool, cursor: str | None) -> None:
+    r"""List dead letters, the oldest effect first.
+
+    In a pipe each letter is a line: reference, tool, what became of the effect, place, attempts, error, when it was given up.
+
+    \b
+    Examples:
+      effectonce dlq list --tool refund --older-than 1h
+      effectonce dlq list --group
+      effectonce dlq list --state never-started --json | jq '.letters[].reference'
+    """
+    from effectonce._desk import place
+    from effectonce.cli._find import find_one
+    from effectonce.cli._letters import LETTERS, as_data
+
+    if group:
+        _print_groups(wanted)
+        return
+    limit = setting("limit")
+    with guard_here() as guard, busy("Looking for letters"):
+        after = (0.0, "") if cursor is None else place(find_one(guard, cursor))
+        letters = guard.dead_letters.list(limit=limit, after=after, **wanted)
+    last = letters[-1].reference if len(letters) == limit else None
+    print_rows([as_data(letter) for letter in letters], LETTERS, schema="letter", empty=EMPTY, cursor=last)
+    if last is not None:
+        say(f"There may be more: --cursor {last}")
+
+
+@dlq.command()
+@letter_filters
+@takes("tenant")
+@store_options
+def groups(*, wanted: Wanted) -> None:
+    r"""Count dead letters by tool and error, the largest group first.
+
+    \b
+    Examples:
+      effectonce dlq groups
+      effectonce dlq groups --older-than 1d --json | jq '.groups[0]'
+    """
+    _print_groups(wanted)
+
+
+def _print_groups(wanted: Wanted) -> None:
+    from effectonce.cli._effects import now_of
+    from effectonce.cli._letters import GROUPS, group_data
+
+    with guard_here() as guard, busy("Counting letters"):
+        now, found = now_of(guard), guard.dead_letters.groups(**wanted)
+    print_rows([group_data(group, now) for group in found], GROUPS, schema="group", empty=EMPTY)
+
+
+@dlq.command()
+@click.argument("reference", metavar="EFFECT")
+@click.option("--reveal", is_flag=True, help="Show arguments and key as well.")
+@takes("tenant")
+@store_options
+def show(*, reference: str, reveal: bool) -> None:
+    r"""Show one dead letter with every attempt, and what can be done with it.
+
+    \b
+    Examples:
+      effectonce dlq show eff_3fa94c1f22d0
+      effectonce dlq show 3fa9 --reveal --json | jq .attempts
+    """
+    from effectonce.cli._effects import now_of
+    from effectonce.cli._find import find_one
+    from effectonce.cli._letters import as_data
+    from effectonce.cli._story import tell
+
+    with guard_here() as guard:
+        record, now = find_one(guard, reference), now_of(guard)
+        letter = _letter(guard, record, now, failed=True)
+    print_one(as_data(letter, reveal=reveal), lambda: tell(record, now, reveal=reveal), schema="letter")
+
+
+def _letter(guard: Guard, record: Record, now: float, *, failed: bool = False) -> Letter:
+    from effectonce._core.records import TERMINAL, State
+    from effectonce.cli._effects import reference
+    from effectonce.dead_letters._letter import is_dead
+    from effectonce.dead_letters._letters import GRACE_S
+
+    letter = guard.dead_letters.show(record.request.key)
+    dead = is_dead(record, now, GRACE_S) and (record.state not in TERMINAL or (failed and record.state is State.FAILED))
+    if letter is None or not dead:
+        state = str(record.state).replace("_", " ")
+        why = state if record.state in TERMINAL else f"{state}, and nobody has given up on it"
+        advice = f"See it: effectonce effect show {reference(record)}"
+        raise Stop(f"{reference(record)} is no dead letter: it is {why}.", CHANGED, advice)
+    return letter
+
+
+# ---------------------------------------------------------------- redriving
+
+
+@dlq.command()
+@click.argument("references", metavar="[EFFECT]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All that fit the filters.")
+@letter_filters
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most this many.  [default: none]")
+@click.option("--rps", type=click.FloatRange(0.0, min_open=True), default=10.0, show_default=True, metavar="N",
+              help="At most this many a second.")  # fmt: skip
+@click.option("--early", is_flag=True, help="Even before the time that the downstream asked for.")
+@reason_option
+@yes_option
+@dry_run_option
+@takes("by", "no_input", "tenant")
+@app_options
+def redrive(
+    *,
+    references: tuple[str, ...],
+    everything: bool,
+    wanted: Wanted,
+    limit: int | None,
+    rps: float,
+    early: bool,
+    reason: str | None,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    r"""Call the tools of dead letters again, with the stored arguments, under the same keys.
+
+    A letter that is redriven twice, or by two people, is one effect; what is in doubt is settled by its probe, or stays. You are shown what
+    would be done and asked. It needs --app, because tools are your code. Ctrl-C stops after the letter at hand; the rest can be done later.
+    The exit code is 1 if something that was redriven is not done.
+
+    \b
+    Examples:
+      effectonce dlq redrive eff_3fa94c1f22d0 --reason 'the bank is back' --app shop.agents:guard
+      effectonce dlq redrive --all --tool refund --dry-run --app shop.agents:guard
+      effectonce dlq redrive --all --error NotSent --rps 2 --reason 'ticket 812' --by ada --yes --app shop.agents:guard
+    """
+    from effectonce.cli._redriving import ROWS, Redriving, preview, summary
+
+    if everything is bool(references):
+        raise click.UsageError("Say which: EFFECT, or --all, which takes filters.")
+    with closing(app_here()) as guard:
+        redriving = Redriving(guard, early=early)
+        items = redriving.plan(references, wanted, limit)
+        if not dry_run and redriving.due(items):
+            say(preview(items))
+            by, why = who(), reason_given(reason)
+            make_sure(f"Redrive {len(redriving.due(items)):,} under the same keys?", yes=yes)
+            items = redriving.go(items, by=by, reason=why, rps=rps)
+    counts = {name: sum(item["what"] == name for item in items) for name in sorted({item["what"] for item in items})}
+    print_rows(items, ROWS, schema="redriven", plural="redriven", empty=EMPTY, counts=counts)
+    if items and not for_machines():
+        say(summary(items) + (" Nothing was changed." if dry_run else ""))
+    if redriving.stopped:
+        say("Stopped. What was not tried is a letter as before.")
+        raise SystemExit(INTERRUPTED)
+    if not dry_run and redriving.not_done(items, named=bool(references)):
+        raise SystemExit(FAILED)
+
+
+# ---------------------------------------------------------------- discarding
+
+
+@dlq.command()
+@click.argument("references", metavar="EFFECT...", nargs=-1, required=True)
+@reason_option
+@yes_option
+@dry_run_option
+@takes("by", "no_input", "tenant")
+@store_options
+def discard(*, references: tuple[str, ...], reason: str | None, yes: bool, dry_run: bool) -> None:
+    r"""Say that it will never be done: every later call gets that as a failure.
+
+    What was never sent can be discarded without looking anywhere. What is in doubt is refuted by this, so look downstream first. What was
+    sent under a key that is still honoured is refused: redrive it, and it is done once.
+
+    \b
+    Examples:
+      effectonce dlq discard eff_3fa94c1f22d0 --reason 'the customer has withdrawn'
+      effectonce dlq discard 3fa9 71bc --reason 'ticket 812' --by ada --yes
+    """
+    from effectonce.cli._effects import headline, now_of
+    from effectonce.cli._find import find_all
+
+    by = who()
+    with guard_here() as guard:
+        records, now = find_all(guard, references), now_of(guard)
+        for record in records:
+            _letter(guard, record, now)
+            refuse_sealed(record)
+            sent = "" if record.sends == 0 else " It may have happened: discarding says that it did not."
+            say(f"{headline(record)}.{sent}")
+        why = reason_given(reason)
+        if not dry_run:
+            make_sure(f"Discard {_letters(len(records))}?", yes=yes)
+        items = [_discarded(guard, record, by, why, dry_run=dry_run) for record in records]
+    print_rows(items, _DISCARDED, schema="discarded", plural="discarded", empty=EMPTY)
+    done = sum(item["discarded"] for item in items)
+    if not for_machines():
+        verb = "would be discarded. Nothing was changed" if dry_run else f"discarded, says {by}"
+        say(f"{_letters(len(items) if dry_run else done)} {verb}.")
+    if not dry_run and done < len(items):
+        raise SystemExit(NOT_ALLOWED)
+
+
+def _letters(count: int) -> str:
+    return f"{count:,} letter{'s' * (count != 1)}"
+
+
+def _discarded(guard: Guard, record: Record, by: str, reason: str, *, dry_run: bool) -> dict[str, Any]:
+    from effectonce import ContractViolation
+    from effectonce.cli._effects import reference
+
+    about = {"reference": reference(record), "tool": record.request.terms.tool, "discarded": not dry_run, "why": None}
+    if dry_run:
+        return about
+    try:
+        guard.dead_letters.discard(record.request.key, by=by, reason=reason)
+    except ContractViolation as error:
+        return {**about, "discarded": False, "why": str(error)}
+    return about
+
+
+_DISCARDED = [
+    Column("EFFECT", lambda item: item["reference"], whole=True),
+    Column("TOOL", lambda item: item["tool"]),
+    Column("DISCARDED", lambda item: "yes" if item["discarded"] else "no", whole=True),
+    Column("WHY", lambda item: item["why"] or ""),
+]
+
+
+# ---------------------------------------------------------------- carrying
+
+
+@dlq.command("export")
+@click.argument("file", type=_Written, default="-")
+@letter_filters
+@takes("tenant", "store", "app", "config")
+def export_letters(*, file: Path, wanted: Wanted) -> None:
+    r"""Write dead letters as JSON Lines, to FILE or standard output: to carry them to another store.
+
+    Each line is whole: arguments, key, terms and evidence, with a digest. What a keyring seals in the store is in the clear in it, so FILE is
+    made for its owner alone. Definite failures are outcomes, and stay.
+
+    \b
+    Examples:
+      effectonce dlq export letters.jsonl
+      effectonce dlq export --tool refund | gzip > refunds.jsonl.gz
+    """
+    with guard_here() as guard, busy("Exporting"):
+        for letter in guard.dead_letters.list(limit=1, **wanted):
+            refuse_sealed(letter.record)
+        target = sys.stdout.buffer if str(file) == "-" else str(file)
+        written = guard.dead_letters.export(target, **wanted)
+    say(f"{_letters(written)}. Arguments are in the clear.")
+
+
+@dlq.command("import")
+@click.argument("file", type=_Read, default="-")
+@store_options
+def import_letters(*, file: Path) -> None:
+    r"""Take dead letters from FILE or standard input into this store, with their keys, terms and evidence.
+
+    Again changes nothing. A line that cannot be taken is told with its number and the reason, and the others are taken all the same; then the
+    exit code is 1.
+
+    \b
+    Examples:
+      effectonce dlq import letters.jsonl --store postgresql://app@db/effects
+      zcat refunds.jsonl.gz | effectonce dlq import --json | jq .problems
+    """
+    from effectonce._core.ops import Search
+
+    with guard_here(create=True) as guard, busy("Importing"):
+        for record in guard.store.apply(Search(limit=1)):
+            refuse_sealed(record)
+        came_to = guard.dead_letters.load(sys.stdin.buffer if str(file) == "-" else str(file))
+    items = [{"line": problem.line, "why": problem.why} for problem in came_to.problems]
+    bad = len(items)
+    words = f"{came_to.imported:,} imported, {came_to.known:,} known already, {bad:,} bad line{'s' * (bad != 1)}."
+    columns = [Column("LINE", lambda item: str(item["line"]), right=True, whole=True), Column("WHY", lambda item: item["why"])]
+    print_rows(items, columns, schema="problem", empty=words, imported=came_to.imported, known=came_to.known)
+    if items:
+        if not for_machines():
+            say(words)
+        raise SystemExit(FAILED)

@@ -1,0 +1,306 @@
+"""`effectonce workflow`: the runs of workflows: look at them, go on with them, end them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from effectonce.cli._app import app_here, guard_here, tools_of
+from effectonce.cli._ask import make_sure, reason_given, refuse_sealed, who
+from effectonce.cli._console import busy, say
+from effectonce.cli._exits import CHANGED, FAILED, Stop
+from effectonce.cli._filters import limit_option
+from effectonce.cli._options import app_options, dry_run_option, reason_option, store_options, takes, yes_option
+from effectonce.cli._output import Column, for_machines, print_one, print_rows
+from effectonce.cli._settings import setting
+
+if TYPE_CHECKING:
+    from effectonce import Guard
+    from effectonce._core.records import Record
+    from effectonce.workflows import Resumed, RunState
+
+STATES: tuple[RunState, ...] = ("open", "completed", "failed")
+EMPTY = "No run fits. A run appears when a function with @guard.workflow is called."
+
+
+@click.group()
+def workflow() -> None:
+    r"""See the runs of workflows, go on with them, or end them.
+
+    \b
+    Examples:
+      effectonce workflow list
+      effectonce workflow show eff_3fa94c1f22d0
+    """
+
+
+# ---------------------------------------------------------------- looking
+
+
+@workflow.command("list")
+@click.option("--state", type=click.Choice([*STATES, "all"]), default="open", show_default=True, help="Which runs.")
+@click.option("--workflow", "name", metavar="NAME", help="Only runs of this workflow.")
+@limit_option
+@takes("tenant")
+@store_options
+def list_runs(*, state: str, name: str | None) -> None:
+    r"""List runs, the oldest first: those that are open, unless you say otherwise.
+
+    In a pipe each run is a line: reference, workflow, state, how often it was begun, since when, its last error.
+
+    \b
+    Examples:
+      effectonce workflow list
+      effectonce workflow list --state failed --workflow refund_order --json | jq '.runs[].error'
+    """
+    from effectonce.cli._effects import now_of
+    from effectonce.cli._runs import RUNS, as_data
+
+    with guard_here() as guard, busy("Looking for runs"):
+        now = now_of(guard)
+        records = [record for record, _ in zip(_runs(guard, state, name), range(setting("limit")), strict=False)]
+    print_rows([as_data(record, now) for record in records], RUNS, schema="run", empty=_empty(state, name))
+    if len(records) == setting("limit"):
+        say("There may be more: give a higher --limit.")
+
+
+def _runs(guard: Guard, state: str, name: str | None) -> Iterator[Record]:
+    for each in STATES:
+        if state in (each, "all"):
+            yield from guard.workflows.runs(each, workflow=name, tenant=setting("tenant") or None)
+
+
+def _empty(state: str, name: str | None) -> str:
+    if state != "open":
+        return EMPTY
+    return "No run is open." if name is None else f"No run of {name} is open."
+
+
+@workflow.command()
+@click.argument("reference", metavar="RUN")
+@click.option("--reveal", is_flag=True, help="Show arguments and key as well.")
+@takes("tenant")
+@store_options
+def show(*, reference: str, reveal: bool) -> None:
+    r"""Show one run with its steps and compensations, and what to do next.
+
+    \b
+    Examples:
+      effectonce workflow show eff_3fa94c1f22d0
+      effectonce workflow show 3fa9 --json | jq '.steps[] | [.position, .name, .state]'
+    """
+    from effectonce.cli._effects import now_of
+    from effectonce.cli._runs import find_run, steps_of, tell, whole
+
+    with guard_here() as guard, busy("Looking for its steps"):
+        record, now = find_run(guard, reference), now_of(guard)
+        steps = steps_of(guard, record)
+    print_one(whole(record, steps, now, reveal=reveal), lambda: tell(record, steps, now, reveal=reveal), schema="run")
+
+
+# ---------------------------------------------------------------- going on
+
+
+@workflow.command()
+@click.argument("references", metavar="[RUN]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Every open run that nobody has, several at a time.")
+@click.option("--workflow", "name", metavar="NAME", help="With --all: only runs of this workflow.")
+@yes_option
+@dry_run_option
+@takes("no_input", "tenant")
+@app_options
+def resume(*, references: tuple[str, ...], everything: bool, name: str | None, yes: bool, dry_run: bool) -> None:
+    r"""Go on with runs where they stopped. What was done is not done again.
+
+    It needs --app, because workflows are your code. A run that you name goes on however often it was begun; --all leaves those alone that
+    were begun too often and never ended. The exit code is 1 if a run waits again or failed.
+
+    \b
+    Examples:
+      effectonce workflow resume eff_3fa94c1f22d0 --app shop.agents:guard
+      effectonce workflow resume --all --workflow refund_order --yes --app shop.agents:guard
+    """
+    if everything is bool(references) or (name is not None and not everything):
+        raise click.UsageError("Say which: RUN, or --all, which takes --workflow.")
+    if everything and setting("tenant"):
+        raise click.UsageError("--all goes on with the runs of all tenants: name those of one.")
+    with closing(app_here()) as guard:
+        items = _resume_all(guard, name, yes=yes, dry_run=dry_run) if everything else _resume_named(
+            guard, references, yes=yes, dry_run=dry_run
+        )  # fmt: skip
+    if any(item["_bad"] for item in items):
+        raise SystemExit(FAILED)
+
+
+def _resume_named(guard: Guard, references: tuple[str, ...], *, yes: bool, dry_run: bool) -> list[dict[str, Any]]:
+    from effectonce.cli._effects import headline, now_of
+    from effectonce.cli._history import begun, run_state
+    from effectonce.cli._runs import find_run
+
+    records = list({r.request.key: r for r in (find_run(guard, named) for named in references)}.values())
+    now = now_of(guard)
+    for record in records:
+        state = run_state(record, now)
+        if state not in ("waiting", "running"):
+            raise Stop(f"{headline(record)} has ended: it is {state}.", CHANGED, "Nothing was changed.")
+        say(f"{headline(record)}: {state}, {begun(record)}.")
+    if dry_run:
+        say("Nothing was changed.")
+        return []
+    make_sure(f"Go on with {_count(len(records))}?", yes=yes)
+    items = []
+    with busy("Going on") as how_far:
+        for number, record in enumerate(records, 1):
+            how_far(f"{number} of {len(records)}")
+            items.append(_resumed(guard, record))
+    print_rows(items, _RESUMED, schema="resumed", plural="resumed", empty=EMPTY)
+    return items
+
+
+def _resumed(guard: Guard, record: Record) -> dict[str, Any]:
+    """Whatever stops it stops this run, and no other: it is told, and stays on its record."""
+    import asyncio
+    import inspect
+
+    from effectonce import ContractViolation
+    from effectonce.cli._effects import now_of, reference
+    from effectonce.cli._history import run_state
+
+    why = None
+    try:
+        value = guard.workflows.resume(record.request.key)
+        if inspect.isawaitable(value):
+            asyncio.run(_awaited(value))
+    except Exception as error:  # noqa: BLE001  # somebody else's function
+        why = f"{type(error).__name__}: {error}" if not isinstance(error, ContractViolation) else str(error)
+    after = guard.find(record.request.key) or record
+    state = run_state(after, now_of(guard))
+    data = {"reference": reference(record), "workflow": record.request.terms.tool, "state": state, "runs": after.epoch}
+    return {**data, "why": why, "_bad": state != "completed"}
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+_RESUMED = [
+    Column("RUN", lambda item: item["reference"], whole=True),
+    Column("WORKFLOW", lambda item: item["workflow"]),
+    Column("NOW", lambda item: item["state"], whole=True),
+    Column("BEGUN", lambda item: str(item["runs"]), right=True, whole=True),
+    Column("WHY", lambda item: item["why"] or ""),
+]
+
+
+def _resume_all(guard: Guard, name: str | None, *, yes: bool, dry_run: bool) -> list[dict[str, Any]]:
+    import asyncio
+    from collections import Counter
+
+    waiting = Counter(record.request.terms.tool for record in guard.workflows.runs(workflow=name))
+    known = {tool: found for tool, found in tools_of(guard).items() if found.terms.steps and tool in waiting}
+    items: list[dict[str, Any]] = []
+    if waiting:
+        say(
+            ", ".join(f"{count:,} of {tool}{'' if tool in known else ' (unknown here)'}" for tool, count in waiting.items())
+            + "."
+        )
+    if dry_run and waiting:
+        say("Nothing was changed.")
+    elif known:
+        make_sure(f"Go on with {_count(sum(waiting[tool] for tool in known))}?", yes=yes)
+        with busy("Going on") as how_far:
+            for tool, found in known.items():
+                how_far(f"with {tool}")
+                workflows = guard.workflows
+                done = (
+                    asyncio.run(workflows.aresume_all(workflow=tool)) if found.is_async else workflows.resume_all(workflow=tool)
+                )
+                items.append(_counted(tool, done))
+    unknown = sum(count for tool, count in waiting.items() if tool not in known)
+    if not dry_run:
+        print_rows(
+            items,
+            _COUNTS,
+            schema="resumed",
+            plural="resumed",
+            empty=_empty("open", name) if not waiting else "",
+            unknown=unknown,
+        )
+    if unknown and not for_machines():
+        say(f"{_count(unknown)} of workflows that this app does not have: import the module that has them.")
+    return items
+
+
+def _counted(tool: str, done: Resumed) -> dict[str, Any]:
+    counts = {name: getattr(done, name) for name in ("completed", "failed", "waiting", "running")}
+    return {"workflow": tool, **counts, "_bad": bool(done.failed or done.waiting)}
+
+
+def _number(name: str) -> Column:
+    return Column(name.upper(), lambda item: f"{item[name]:,}", plain=lambda item: item[name], right=True, whole=True)
+
+
+_COUNTS = [
+    Column("WORKFLOW", lambda item: item["workflow"]),
+    *(_number(name) for name in ("completed", "failed", "waiting", "running")),
+]
+
+
+def _count(runs: int) -> str:
+    return f"{runs:,} run{'s' * (runs != 1)}"
+
+
+# ---------------------------------------------------------------- ending
+
+
+@workflow.command()
+@click.argument("reference", metavar="RUN")
+@reason_option
+@yes_option
+@dry_run_option
+@takes("by", "no_input", "tenant")
+@store_options
+def cancel(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> None:
+    r"""Let a run end: no new step is done, and what was done is compensated.
+
+    Whoever runs it finds out before the next step. If nobody does, resume it: then it compensates, and has failed.
+
+    \b
+    Examples:
+      effectonce workflow cancel eff_3fa94c1f22d0 --reason 'the customer has withdrawn'
+      effectonce workflow cancel 3fa9 --reason 'ticket 812' --by ada --yes
+    """
+    from effectonce import ContractViolation
+    from effectonce.cli._effects import headline, now_of
+    from effectonce.cli._history import begun, run_state
+    from effectonce.cli._runs import as_data, find_run
+
+    by = who()
+    with guard_here() as guard:
+        record, now = find_run(guard, reference), now_of(guard)
+        state = run_state(record, now)
+        ended = Stop(f"{headline(record)} has ended already.", CHANGED, "Nothing was changed.")
+        if state not in ("waiting", "running"):
+            raise ended
+        refuse_sealed(record)
+        say(f"{headline(record)}: {state}, {begun(record)}.")
+        why = reason_given(reason)
+        if dry_run:
+            say(f"It would be ended, by {by}: {why}. Nothing was changed.")
+            return
+        make_sure("End it, and compensate what was done?", yes=yes)
+        try:
+            guard.workflows.cancel(record.request.key, by=by, reason=why)
+        except ContractViolation:
+            raise ended from None
+        after = guard.find(record.request.key) or record
+    data = {name: value for name, value in as_data(after, now).items() if not name.startswith("_")}
+    then = (
+        "Whoever runs it ends it."
+        if state == "running"
+        else f"Then: effectonce workflow resume {data['reference']} --app MODULE:GUARD"
+    )
+    print_one(data, lambda: say(f"It is to end, says {by}. {then}"), schema="run")
