@@ -63,7 +63,11 @@ def test_every_exit_code_is_in_the_help():
 
 
 @named(
-    [leaf for leaf in LEAVES if leaf[0].split()[1] not in ("demo", "gateway", "simulate", "classify", "completion", "config")]
+    [
+        leaf
+        for leaf in LEAVES
+        if leaf[0].split()[1] not in ("demo", "gateway", "mcp", "simulate", "classify", "completion", "config")
+    ]
 )
 def test_every_command_takes_the_same_options(path, ctx, command):
     options = {opt for p in command.params if isinstance(p, click.Option) for opt in p.opts}
