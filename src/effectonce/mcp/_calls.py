@@ -13,7 +13,8 @@ from effectonce._core.verdicts import Bucket, Certainty, Verdict
 from effectonce.effect import current_effect
 from effectonce.mcp._answers import NOT_CALLED
 from effectonce.mcp._contracts import ToolContract
-from effectonce.mcp._places import KEY, Placed
+from effectonce.mcp._effects import Entry
+from effectonce.mcp._places import KEY
 from effectonce.mcp._wire import Unreadable, read
 
 
@@ -24,8 +25,7 @@ class Call(Struct, kw_only=True, eq=False):
     name: str
     contract: ToolContract
     modern: bool
-    placed: Placed | None = None
-    host_id: str = ""
+    entry: Entry | None = None
     exchange: Exchange | None = None
     given_up: bool = False  # the client does not wait any more
     answered: bool = False
@@ -153,8 +153,17 @@ def _result(line: bytes, contract: ToolContract) -> dict[str, Any]:
         raise Said(
             f"the server answered {code}: {why}", line, Certainty.NOT_SENT if code in NOT_CALLED else Certainty.AMBIGUOUS
         )
+    if result.get("resultType") == "input_required":
+        return result
+    return judged(result, line, nothing_done=contract.errors == "nothing_done")
+
+
+def judged(result: dict[str, Any], line: bytes, *, nothing_done: bool) -> dict[str, Any]:
+    """A result that says what was done; what says something else is raised. *nothing_done* is what an error of the tool means."""
+    if result.get("resultType") == "input_required":
+        raise Said("the tool asks for input, and has done nothing yet", line, Certainty.NOT_SENT, result)
     if result.get("isError") is True:
-        certainty = Certainty.NOT_SENT if contract.errors == "nothing_done" else Certainty.AMBIGUOUS
+        certainty = Certainty.NOT_SENT if nothing_done else Certainty.AMBIGUOUS
         raise Said(f"the tool reports an error: {_text(result)}", line, certainty, result)
     return result
 

@@ -52,8 +52,11 @@ class ToolContract(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """A read changes nothing: it goes to the server as it is."""
         return kind_of(self.kind) is Kind.READ
 
-    def contract(self, name: str) -> Contract:
-        """In the engine's words. A key that expired is remembered for as long as its outcome was, and then forgotten."""
+    def contract(self, name: str, *, hosted: bool) -> Contract:
+        """In the engine's words. A key that expired is remembered for as long as its outcome was, and then forgotten.
+
+        Where the tool is *hosted* here, what it raises is its own report of an error.
+        """
         kind, keyed = kind_of(self.kind), self.downstream == "key"
         window_s = window_of(kind, self.window_s)
         return Contract(
@@ -64,6 +67,7 @@ class ToolContract(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             tombstone_s=window_s,
             lease_s=self.lease_s,
             wait_s=self.wait_s,
+            not_sent=(Exception,) if hosted and self.errors == "nothing_done" else (),
             retry=Retry(attempts=3 if keyed else 1, deadline_s=CALLS_S),
         )
 

@@ -5,9 +5,10 @@
     a conversation  named by the host; the place is the ordinal: how many results of this very call the model was shown
     nothing         the same, for all who use this server; and for a while after a result the same call is taken for a retry
 
-A result counts as shown when it was handed to a client that lived on and did not give up on it. The count is kept in the store, in a cell
-for each intent, so it outlives this process. The id of a call proves a retry if it comes again, and nothing if it does not: a model that
-decides again has a new one. Ids of requests, sessions of a transport and traces are not looked at: each may be new for a retry.
+A result counts as shown when it was handed to a client that lived on and did not give up on it. A server does not see that: there the same
+call is taken for a retry for a while in a conversation as well. The count is kept in the store, in a cell for each intent, so it outlives
+this process. The id of a call proves a retry if it comes again, and nothing if it does not: a model that decides again has a new one. Ids of
+requests, sessions of a transport and traces are not looked at: each may be new for a retry.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ TEXT_MAX = 512
 class Asked(Struct, frozen=True, kw_only=True):
     """A call as its place is derived from it."""
 
+    tenant: str
     tool: str
     server: str
     intent: bytes
@@ -55,13 +57,16 @@ class Asked(Struct, frozen=True, kw_only=True):
     call: str = ""  # the host's own id of this call
 
 
-def asked(tool: str, server: str, arguments: Mapping[str, Any], contract: ToolContract, meta: Any, conversation: str) -> Asked:
+def asked(
+    tool: str, server: str, arguments: Mapping[str, Any], contract: ToolContract, meta: Any, conversation: str, tenant: str
+) -> Asked:
     """What *meta* says about a call; *conversation* is what is known without it."""
     meta = meta if isinstance(meta, Mapping) else {}
     ignored = {*contract.volatile, contract.key_argument}
     matched = {name: value for name, value in arguments.items() if name not in ignored}
     identity = matched if contract.identity is None else {name: arguments.get(name) for name in contract.identity}
     return Asked(
+        tenant=tenant,
         tool=tool,
         server=server,
         intent=canonical([server, identity]),
@@ -100,13 +105,14 @@ class Placed(Struct, frozen=True):
 
     place: Place
     counter: str = ""  # the cell; "": the place has no ordinal
+    at_once: bool = False  # once its result is shown, the same call is another wish
 
 
 class Places:
     """Counts what was shown, in the store."""
 
-    def __init__(self, store: Store, tenant: str, secret: bytes) -> None:
-        self._store, self._tenant, self._secret = store, tenant, secret
+    def __init__(self, store: Store, secret: bytes, *, sees_client: bool) -> None:
+        self._store, self._secret, self._sees_client = store, secret, sees_client
 
     async def put(self, call: Asked, contract: ToolContract) -> Placed:
         """The place of this call. A wish that is seen for the first time takes the next ordinal."""
@@ -114,16 +120,17 @@ class Places:
             return Placed(ByName((call.server, call.key)))
         if call.step:
             return Placed(AtStep(call.step))
-        name = "mcp/" + derive("shown", self._tenant, call.scope, call.tool, call.intent, secret=self._secret)
+        name = "mcp/" + derive("shown", call.tenant, call.scope, call.tool, call.intent, secret=self._secret)
+        at_once = self._sees_client and bool(call.scope)
         cell: Cell | None = await self._store.aapply(ReadCell(name))
         while cell is not None:
             last = _of(cell)
-            if not _is_wish(last, call, contract, cell.now):
-                return Placed(AtOrdinal(last.ordinal), name)
+            if not _is_wish(last, call.call, 0.0 if at_once else contract.again_s, cell.now):
+                return Placed(AtOrdinal(last.ordinal), name, at_once)
             following = _Shown(last.ordinal + 1)
             cell = await self._store.aapply(WriteCell(name, cell.revision, _encode(following), contract.counted_s))
             if cell is None:
-                return Placed(AtOrdinal(following.ordinal), name)
+                return Placed(AtOrdinal(following.ordinal), name, at_once)
         raise AssertionError("there is a cell until one is written")
 
     async def shown(self, placed: Placed, call: str, keep_s: float) -> None:
@@ -144,8 +151,8 @@ def _of(cell: Cell) -> _Shown:
     return _decode(cell.value) if cell.value else _Shown()
 
 
-def _is_wish(last: _Shown, call: Asked, contract: ToolContract, now: float) -> bool:
+def _is_wish(last: _Shown, call: str, again_s: float, now: float) -> bool:
     """Was the last result shown, so that this is not a retry?"""
-    if last.at is None or (call.call and call.call == last.call):
+    if last.at is None or (call and call == last.call):
         return False
-    return bool(call.scope) or now - last.at >= contract.again_s
+    return now - last.at >= again_s

@@ -25,20 +25,13 @@ from typing import Any
 
 import msgspec
 
-from effectonce._core.canonical import NotCanonical, fingerprint
-from effectonce._core.codec import encode_or_excuse
-from effectonce._core.keys import AtStep, effect_key
-from effectonce._core.ops import Request
-from effectonce._drive import Prepared
-from effectonce._tool import GuardedTool
-from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation, EffectOnceError, StoreUnavailable
 from effectonce.guard import Guard
 from effectonce.mcp._answers import MODERN, answer, doubtful, failure, refused, replayed
 from effectonce.mcp._calls import Call, Exchange, Said, Unanswered, run
-from effectonce.mcp._contracts import Contracts, ToolContract, hidden
+from effectonce.mcp._contracts import Contracts, hidden
+from effectonce.mcp._effects import Effects, Entry
 from effectonce.mcp._pipes import ClientPipes, NotStarted, ServerProcess
-from effectonce.mcp._places import Asked, Places, asked
 from effectonce.mcp._wire import Envelope, Unreadable, each, name_of, outside, read, written
 from effectonce.outcome import Outcome
 
@@ -58,15 +51,11 @@ class Proxy:
         conversation: str = "",
         client: ClientPipes | None = None,
     ) -> None:
-        self._guard, self._contracts, self._command = guard, contracts, command
+        self._contracts, self._command = contracts, command
         self._client = ClientPipes() if client is None else client
-        self._conversation, self._named = conversation, contracts.name or "mcp"
-        self._identity = contracts.name or shlex.join(command)  # which server: in every key
-        house = guard._house  # noqa: SLF001  # the proxy stands above the guard
-        self._tenant, self._secret = house.tenant, house.secret
-        self._places = Places(guard.store, house.tenant, house.secret)
+        self._conversation = conversation
+        self._effects = Effects(guard, contracts, run, server=contracts.name or shlex.join(command), sees_client=True)
         self._listed: dict[str, Mapping[str, Any]] = {}  # what the server says about its tools
-        self._tools: dict[tuple[str, ToolContract], GuardedTool] = {}
         self._calls: dict[str, Call] = {}  # of the client, that are effects and have no answer yet
         self._sent: dict[str, asyncio.Future[bytes]] = {}  # of them, those that the server has
         self._passed: dict[str, tuple[Any, str]] = {}  # other requests of the client, at the server
@@ -145,9 +134,9 @@ class Proxy:
         self._unproven.pop(given_up, None)
         for name in [name for name, call in self._unproven.items() if call.answered_at < arrived]:
             call = self._unproven.pop(name)
-            assert call.placed is not None
+            assert call.entry is not None
             with contextlib.suppress(StoreUnavailable):  # then it is not counted, and the same call is replayed
-                await self._places.shown(call.placed, call.host_id, call.contract.counted_s)
+                await self._effects.places.shown(call.entry.placed, call.entry.asked.call, call.contract.counted_s)
 
     async def _call(self, message: Envelope, line: bytes) -> None:
         try:
@@ -186,55 +175,28 @@ class Proxy:
 
     async def _outcome(self, call: Call) -> bytes | None:
         """The line that answers it; None: it brought the input that another one waits for."""
-        effect = self._asked_for(call)
-        call.host_id = effect.call
-        call.placed = await self._places.put(effect, call.contract)
-        tool = self._tool(call)
-        prepared = self._prepared(tool, effect, call)
-        waiting = self._open.get(prepared.request.key)
+        call.entry = entry = await self._effects.enter(
+            call.name, call.arguments, call.contract, call.meta, conversation=self._conversation
+        )
+        waiting = self._open.get(entry.request.key)
         if waiting is not None and waiting.bring(call):
             return None
-        call.exchange = Exchange(call, prepared.request.key, self._ask, self._answer, self._open)
-        outcome = await tool.acall(msgspec.structs.replace(prepared, args=(call.exchange,)))
-        return self._line(outcome, call.turn, call.exchange, effect)
+        call.exchange = Exchange(call, entry.request.key, self._ask, self._answer, self._open)
+        return self._line(await entry.run(call.exchange), call.turn, call.exchange, entry)
 
-    def _line(self, outcome: Outcome[Any], call: Call, exchange: Exchange, effect: Asked) -> bytes:
+    def _line(self, outcome: Outcome[Any], call: Call, exchange: Exchange, entry: Entry) -> bytes:
         call.succeeded = outcome.status == "succeeded"
         error = outcome.error
         if error is None and not outcome.replayed and exchange.line is not None:
             return exchange.line
         if error is None:
-            return written(answer(call.id, replayed(outcome.value, outcome.effect, _again(call, effect))))
+            return written(answer(call.id, replayed(outcome.value, outcome.effect, entry.again)))
         if not isinstance(error, EffectOnceError):
             raise error
         cause = error.__cause__
         if isinstance(cause, Said) and cause.result is not None:
             return written(answer(call.id, doubtful(cause.result, error, call.contract)))
         return written(answer(call.id, refused(error, call.contract, modern=call.modern)))
-
-    def _asked_for(self, call: Call) -> Asked:
-        try:
-            return asked(
-                f"{self._named}/{call.name}", self._identity, call.arguments, call.contract, call.meta, self._conversation
-            )
-        except NotCanonical as error:
-            raise ContractViolation(f"{call.name}: {error}. Nothing was sent.") from None
-
-    def _tool(self, call: Call) -> GuardedTool:
-        which = (call.name, call.contract)
-        if which not in self._tools:
-            contract = call.contract.contract(f"{self._named}/{call.name}")
-            self._tools[which] = self._guard._host(contract, run)  # noqa: SLF001  # the door for rooms that make their own requests
-        return self._tools[which]
-
-    def _prepared(self, tool: GuardedTool, effect: Asked, call: Call) -> Prepared:
-        assert call.placed is not None
-        place = call.placed.place
-        key = effect_key(self._tenant, effect.scope, effect.tool, effect.intent, place, self._secret)
-        asked_for = fingerprint(effect.tool.encode() + b"\n" + effect.matched, self._secret)
-        step = place.step if isinstance(place, AtStep) else ""
-        request = Request(key, asked_for, tool.terms, self._tenant, effect.scope, step, encode_or_excuse(call.arguments))
-        return Prepared(request, EffectRef(effect.tool, key, self._tenant, effect.scope, step), (), {})
 
     async def _ask(self, call: Call, key: str) -> bytes:
         """Send a call on, under *key*, and wait for the answer."""
@@ -257,7 +219,7 @@ class Proxy:
         self._calls.pop(name, None)
         if call.given_up:
             return
-        if call.succeeded and call.placed is not None:
+        if call.succeeded:
             self._unproven[name] = call
         if not await self._client.send(line, call.leaves):
             self._unproven.pop(name, None)
@@ -371,15 +333,6 @@ class Proxy:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             LOG.error("a call was not answered", exc_info=task.exception())
-
-
-def _again(call: Call, effect: Asked) -> str:
-    """How another one is asked for, where the place of a call is its ordinal."""
-    if call.placed is None or not call.placed.counter:
-        return ""
-    if effect.scope:
-        return "If another one is meant, make the same call again."
-    return f"If another one is meant, make the same call again {call.contract.again_s:.0f} s after this."
 
 
 def _given_up(message: Envelope) -> str:
