@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from effectonce import Guard
 
 _File = click.Path(exists=True, dir_okay=False)
+_CLIENTS = ("claude-code", "claude-desktop", "vscode", "cursor", "codex")
 
 
 class _Proxy(click.Group):
@@ -63,8 +65,7 @@ def run(*, contracts: str | None, name: str | None, trust_annotations: bool, con
     from effectonce.mcp._places import ENVIRONMENT
     from effectonce.mcp.proxy import Proxy
 
-    given: dict[str, Any] = {"trust_annotations": True} if trust_annotations else {}
-    declared = read_contracts(contracts, given | ({"name": name} if name else {}))
+    declared = read_contracts(contracts, _given(name, trust=trust_annotations))
     known = conversation or next((os.environ[variable] for variable in ENVIRONMENT if os.environ.get(variable)), "")
     guard = _guard()
     try:
@@ -75,6 +76,110 @@ def run(*, contracts: str | None, name: str | None, trust_annotations: bool, con
     finally:
         guard.close()
     os._exit(code)  # a thread may still wait for a client that keeps its end open
+
+
+@mcp.command()
+@click.argument("url")
+@click.option("--listen", default="127.0.0.1:8931", show_default=True, metavar="HOST:PORT", help="Where to listen.")
+@click.option("--allow-origin", "origins", multiple=True, metavar="ORIGIN", help="A site whose pages may ask. May be repeated.")
+@click.option("--contracts", type=_File, metavar="FILE", help="What is known about the tools, in TOML or JSON.")
+@click.option("--name", metavar="NAME", help="The server's name in records. It is part of every key.  [default: its URL]")
+@click.option("--trust-annotations", is_flag=True, help="Believe what the server says: readOnlyHint, idempotentHint.")
+@takes("store", "app", "config")
+def http(
+    *, url: str, listen: str, origins: tuple[str, ...], contracts: str | None, name: str | None, trust_annotations: bool
+) -> None:
+    r"""Stand in front of a server that speaks streamable HTTP.
+
+    Whoever asks is told apart by what it authorises itself with. Clients connect to the address of --listen, at any path.
+
+    \b
+    Examples:
+      effectonce mcp http http://127.0.0.1:9000/mcp --contracts bank.toml
+      effectonce mcp http https://mcp.example.com/mcp --listen 127.0.0.1:8931 --store sqlite:///effects.db
+    """
+    from effectonce.cli.gateway import address
+    from effectonce.mcp._contracts import read_contracts
+    from effectonce.mcp.http import McpHttpProxy
+
+    host, port = address(listen)
+    try:
+        import httpx  # noqa: F401  # what the proxy asks with
+        import uvicorn
+    except ImportError as error:
+        raise click.UsageError(f"{error}. Install what it needs: pip install 'effectonce[gateway]'") from None
+    declared = read_contracts(contracts, _given(name, trust=trust_annotations))
+    guard = _guard()
+    app = McpHttpProxy(guard, declared, url, origins=origins)
+    click.echo(f"Listening on http://{host}:{port}, for {url}", err=True)
+    with guard.sweeper():
+        uvicorn.run(app, host=host, port=port, lifespan="on", server_header=False, access_log=False, log_level="warning")
+    guard.close()
+
+
+@mcp.command()
+@click.argument("name")
+@click.option(
+    "--client",
+    "clients",
+    multiple=True,
+    required=True,
+    type=click.Choice(_CLIENTS),
+    help="Whose file to write. May be repeated.",
+)
+@click.option(
+    "--contracts", type=click.Path(dir_okay=False), metavar="FILE", help="The contract file.  [default: NAME.contracts.toml]"
+)
+@click.option("--force", is_flag=True, help="Replace another server of this name, and a contract file that is there.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
+@takes("store")
+@click.argument("command", nargs=-1, required=True)
+def init(
+    *, name: str, clients: tuple[str, ...], contracts: str | None, force: bool, dry_run: bool, command: tuple[str, ...]
+) -> None:
+    r"""Put the proxy into the files of your clients, and begin a contract file.
+
+    The server is started once and asked which tools it has. In the contract file each of them is a write that is sent once: the safe
+    choice, with what the server says about it beside it. What else is in the clients' files stays as it is.
+
+    \b
+    Examples:
+      effectonce mcp init bank --client claude-code --client vscode -- python bank_server.py
+      effectonce mcp init bank --client codex --dry-run -- npx -y @example/mcp-server
+    """
+    from effectonce.mcp._hosts import HOSTS, entered, starting, write
+    from effectonce.mcp._listing import tools_of
+    from effectonce.mcp._pipes import NotStarted
+
+    file = Path(contracts or f"{name}.contracts.toml").absolute()
+    try:
+        planned = {} if file.exists() and not force else {file: starting(name, asyncio.run(tools_of(command)))}
+    except NotStarted as error:
+        raise click.ClickException(str(error)) from None
+    store = ["--store", setting("store")] if setting("store") else []
+    proxied = [_ourselves(), "mcp", "--name", name, "--contracts", str(file), *store, "--", *command]
+    for client in clients:
+        path = HOSTS[client].file(Path.cwd(), Path.home(), os.environ)
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        planned[path] = entered(HOSTS[client], text, path, name, proxied, force=force)
+    for path, text in planned.items():
+        if dry_run:
+            click.echo(f"# {path}\n{text}")
+        else:
+            write(path, text)
+            click.echo(f"Wrote {path}", err=True)
+    if file not in planned:
+        click.echo(f"{file} is there already, and was left as it is.", err=True)
+
+
+def _ourselves() -> str:
+    """The command that clients start: by its whole path, because they may not share our PATH."""
+    return shutil.which("effectonce") or "effectonce"
+
+
+def _given(name: str | None, *, trust: bool) -> dict[str, Any]:
+    """What the command line says, as the file would."""
+    return ({"trust_annotations": True} if trust else {}) | ({"name": name} if name else {})
 
 
 def _guard() -> Guard:

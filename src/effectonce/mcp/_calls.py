@@ -102,10 +102,10 @@ class Exchange:
         key = current_effect().downstream_key
         while True:
             line = await self._ask(self.call, key)
-            result = _result(line, self.call.contract)
+            result = result_of(line)
             if result.get("resultType") != "input_required":
                 self.line = line
-                return result
+                return judged(result, line, nothing_done=self.call.contract.errors == "nothing_done")
             self.call = await self._more(line)
 
     async def _more(self, line: bytes) -> Call:
@@ -141,21 +141,18 @@ async def run(exchange: Exchange) -> dict[str, Any]:
     return await exchange.run()
 
 
-def _result(line: bytes, contract: ToolContract) -> dict[str, Any]:
+def result_of(line: bytes) -> dict[str, Any]:
+    """The result in an answer. An error is raised: was the tool called, or may it have been?"""
     try:
         message = read(line)
     except Unreadable as unread:
         raise Said(f"the server's answer cannot be read: {unread}", line, Certainty.AMBIGUOUS) from None
     result = message.get("result")
-    if not isinstance(result, dict):
-        error = message.get("error")
-        code, why = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, "neither result nor error")
-        raise Said(
-            f"the server answered {code}: {why}", line, Certainty.NOT_SENT if code in NOT_CALLED else Certainty.AMBIGUOUS
-        )
-    if result.get("resultType") == "input_required":
+    if isinstance(result, dict):
         return result
-    return judged(result, line, nothing_done=contract.errors == "nothing_done")
+    error = message.get("error")
+    code, why = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, "neither result nor error")
+    raise Said(f"the server answered {code}: {why}", line, Certainty.NOT_SENT if code in NOT_CALLED else Certainty.AMBIGUOUS)
 
 
 def judged(result: dict[str, Any], line: bytes, *, nothing_done: bool) -> dict[str, Any]:

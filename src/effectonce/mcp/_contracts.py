@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from effectonce._core.terms import DAY_S, Kind
 from effectonce.errors import ContractViolation
+from effectonce.mcp._wire import Unreadable, read, written
 from effectonce.policy import Contract, Downstream, Retry, kind_of, window_of
 
 CONTRACT = "dev.effectonce/contract"  # in the `_meta` of a tool: what its server says about it, in the words of a contract file
@@ -128,7 +129,26 @@ def read_contracts(path: str | None, given: Mapping[str, Any]) -> Contracts:
         raise ContractViolation(f"the contracts{f' in {path}' if path else ''} cannot be used: {error}") from None
 
 
-def hidden(tool: dict[str, Any], argument: str) -> dict[str, Any]:
+def hidden_in(line: bytes, contracts: Contracts, listed: dict[str, Any]) -> bytes | None:
+    """The list of tools without what the model must not see; None: it may see all of it. What the server says goes to *listed*."""
+    try:
+        message = read(line)
+    except Unreadable:
+        return None
+    result = message.get("result")
+    tools = result.get("tools") if isinstance(result, dict) else None
+    if not isinstance(result, dict) or not isinstance(tools, list):
+        return None
+    named = {tool["name"]: tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)}
+    listed.update(named)
+    shown = {name: _hidden(tool, contracts.of(name, tool).key_argument) for name, tool in named.items()}
+    if shown == named:
+        return None
+    kept = [shown.get(tool.get("name"), tool) if isinstance(tool, dict) else tool for tool in tools]
+    return written(message | {"result": result | {"tools": kept}})
+
+
+def _hidden(tool: dict[str, Any], argument: str) -> dict[str, Any]:
     """A tool as the model may see it: without the argument that takes a key."""
     schema = tool.get("inputSchema")
     if not argument or not isinstance(schema, dict):

@@ -37,6 +37,14 @@ class Envelope(Struct, frozen=True):
         """The id as text that tells 1 and "1" apart."""
         return name_of(self.id)
 
+    @property
+    def given_up(self) -> str:
+        """The request that its sender does not want to hear of any more; "" if it says no such thing."""
+        if self.method != "notifications/cancelled" or not isinstance(self.params, msgspec.Raw):
+            return ""
+        params = msgspec.json.decode(self.params)
+        return name_of(params["requestId"]) if isinstance(params, dict) and "requestId" in params else ""
+
 
 _envelope = msgspec.json.Decoder(Envelope).decode
 
@@ -78,6 +86,16 @@ def read(line: bytes) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise Unreadable("it is no object")
     return message
+
+
+def tool_called(line: bytes) -> tuple[dict[str, Any], str]:
+    """A whole `tools/call`, and which tool it names."""
+    whole = read(line)
+    params = whole.get("params")
+    name = params.get("name") if isinstance(params, dict) else None
+    if not isinstance(params, dict) or not isinstance(name, str) or not isinstance(params.get("arguments") or {}, dict):
+        raise Unreadable("it names no tool")
+    return whole, name
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

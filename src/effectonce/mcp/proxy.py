@@ -23,16 +23,14 @@ import signal
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from effectonce.errors import ContractViolation, EffectOnceError, StoreUnavailable
 from effectonce.guard import Guard
 from effectonce.mcp._answers import MODERN, answer, doubtful, failure, refused, replayed
 from effectonce.mcp._calls import Call, Exchange, Said, Unanswered, run
-from effectonce.mcp._contracts import Contracts, hidden
+from effectonce.mcp._contracts import Contracts, hidden_in
 from effectonce.mcp._effects import Effects, Entry
 from effectonce.mcp._pipes import ClientPipes, NotStarted, ServerProcess
-from effectonce.mcp._wire import Envelope, Unreadable, each, name_of, outside, read, written
+from effectonce.mcp._wire import Envelope, Unreadable, each, name_of, outside, tool_called, written
 from effectonce.outcome import Outcome
 
 LOG = logging.getLogger("effectonce")
@@ -55,7 +53,7 @@ class Proxy:
         self._client = ClientPipes() if client is None else client
         self._conversation = conversation
         self._effects = Effects(guard, contracts, run, server=contracts.name or shlex.join(command), sees_client=True)
-        self._listed: dict[str, Mapping[str, Any]] = {}  # what the server says about its tools
+        self._listed: dict[str, Any] = {}  # what the server says about its tools
         self._calls: dict[str, Call] = {}  # of the client, that are effects and have no answer yet
         self._sent: dict[str, asyncio.Future[bytes]] = {}  # of them, those that the server has
         self._passed: dict[str, tuple[Any, str]] = {}  # other requests of the client, at the server
@@ -110,7 +108,7 @@ class Proxy:
         message = outside(line)
         if message is None:
             return await self._to_server(line)
-        given_up = _given_up(message)
+        given_up = message.given_up
         await self._prove(given_up, arrived)
         if given_up in self._calls:
             self._calls[given_up].given_up = True  # rule 1
@@ -140,18 +138,14 @@ class Proxy:
 
     async def _call(self, message: Envelope, line: bytes) -> None:
         try:
-            whole = read(line)
-            params = whole.get("params")
-            name = params.get("name") if isinstance(params, dict) else None
-            if not isinstance(params, dict) or not isinstance(name, str) or not isinstance(params.get("arguments", {}), dict):
-                raise Unreadable("it names no tool")
+            whole, name = tool_called(line)
             contract = self._contracts.of(name, self._listed.get(name, {}))
         except (Unreadable, ContractViolation) as error:  # what cannot be read alike by everybody cannot be recognised
             return await self._tell(failure(message.id, f"This call cannot be protected: {error}. Nothing was sent."))
         if contract.passes:
             self._passed[message.name] = (message.id, "tools/call")
             return await self._to_server(line)
-        meta = params.get("_meta")
+        meta = whole["params"].get("_meta")
         modern = isinstance(meta, Mapping) and MODERN in meta
         call = Call(message=whole, name=name, contract=contract, modern=modern)
         self._calls[message.name] = call
@@ -239,30 +233,10 @@ class Proxy:
                 return
             _, method = self._passed.pop(message.name, (None, ""))
             if method == "tools/list":
-                line = self._learn(line)
+                line = hidden_in(line, self._contracts, self._listed) or line
         elif message is not None and message.is_request:
             self._asked.add(message.name)
         await self._client.send(line)
-
-    def _learn(self, line: bytes) -> bytes:
-        """The list of tools: remembered, and handed on without what the model must not see."""
-        try:
-            message = read(line)
-        except Unreadable:
-            return line
-        result = message.get("result")
-        tools = result.get("tools") if isinstance(result, dict) else None
-        if not isinstance(result, dict) or not isinstance(tools, list):
-            return line
-        named = {tool["name"]: tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)}
-        self._listed.update(named)
-        keys = {name: self._contracts.of(name, tool).key_argument for name, tool in named.items()}
-        if not any(keys.values()):
-            return line
-        shown = [
-            hidden(tool, keys[tool["name"]]) if isinstance(tool, dict) and tool.get("name") in keys else tool for tool in tools
-        ]
-        return written(message | {"result": result | {"tools": shown}})
 
     # ------------------------------------------------------------ the server's life
 
@@ -333,11 +307,3 @@ class Proxy:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             LOG.error("a call was not answered", exc_info=task.exception())
-
-
-def _given_up(message: Envelope) -> str:
-    """The request that the client does not want to hear of any more; "" if it says no such thing."""
-    if message.method != "notifications/cancelled" or not isinstance(message.params, msgspec.Raw):
-        return ""
-    params = msgspec.json.decode(message.params)
-    return name_of(params["requestId"]) if isinstance(params, dict) and "requestId" in params else ""
