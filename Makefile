@@ -32,6 +32,7 @@ bench: $(VENV)/.servers $(VENV)/.peers  ## Figures beside the bare floor and the
 	$(BIN)/python bench/calls.py
 	$(BIN)/python bench/canonical.py
 	$(BIN)/python bench/decorator.py
+	$(BIN)/python bench/keys.py
 	$(BIN)/python bench/middleware.py
 	$(BIN)/python bench/policy.py
 	$(BIN)/python bench/scale.py

@@ -26,7 +26,7 @@ LAYERS = (
     ("guard",),
     ("_names",),
     ("__init__",),
-    ("testing", "http", "integrations", "simulate"),
+    ("testing", "http", "integrations", "mcp", "simulate"),
     ("cli",),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}

@@ -163,3 +163,56 @@ def test_the_benchmark_of_workflows_leaves_out_peers_that_are_not_installed_and_
         for what in ("a step, beside one insert", "a step that may not repeat, beside one insert", "resume 20 open runs")
     }
     assert told["notes"]["peers"] or told["notes"]["left out, not installed"]
+
+
+def _conversation(task, *calls):
+    """Calls as (id, tool, arguments, result), each in a message of its own."""
+    messages = []
+    for call_id, tool, arguments, result in calls:
+        function = {"name": tool, "arguments": json.dumps(arguments)}
+        messages.append({"role": "assistant", "tool_calls": [{"id": call_id, "function": function}]})
+        messages.append({"role": "tool", "tool_call_id": call_id, "content": result})
+    return {"task_id": task, "trial": 0, "traj": messages}
+
+
+BOOK, CANCEL = "book_reservation", "cancel_reservation"
+RECORDED = [
+    # Booked, cancelled, and booked once more on purpose; an id comes again for another call.
+    _conversation(
+        1, ("c1", BOOK, {"to": "SEA"}, "HAT"), ("c2", CANCEL, {"id": "HAT"}, "ok"), ("c1", BOOK, {"to": "SEA"}, "HAV")
+    ),
+    # Another customer, the same flight; the first try was refused.
+    _conversation(2, ("c3", BOOK, {"to": "SEA"}, "Error: no seat"), ("c4", BOOK, {"to": "SEA"}, "HAW")),
+    _conversation(3, ("c2", BOOK, {"to": "JFK"}, "HAX"), ("c9", "think", {"x": 1}, "ok")),
+]
+# suppressed, repeated by a framework, repeated by a model
+JUDGED = {
+    "tool_call_id": (2, 0, 5),
+    "conversation + tool_call_id": (1, 0, 5),
+    "hash(arguments)": (3, 0, 0),
+    "conversation + hash(arguments)": (1, 0, 0),
+    "conversation + intent + ordinal (ours)": (0, 0, 0),
+}
+
+
+def test_the_benchmark_of_keys_counts_what_each_rule_decides_wrongly(tmp_path):
+    file = tmp_path / "recorded.json"
+    file.write_text(json.dumps(RECORDED))
+
+    run = subprocess.run([sys.executable, BENCH / "keys.py", file, "--json"], capture_output=True, text=True, check=False)
+
+    assert run.returncode == 0, run.stderr
+    told = json.loads(run.stdout)
+    counted = {row["what"]: row["reached"] for row in told["rows"]}
+    figures = ("suppressed", "repeated by a framework", "repeated by a model")
+    assert {rule: tuple(counted[f"{rule}: {figure}"] for figure in figures) for rule in JUDGED} == JUDGED
+    assert told["notes"]["recorded"] == "6 writes in 3 conversations, of which 5 succeeded"
+
+
+def test_the_benchmark_of_keys_says_what_it_needs_where_there_is_no_recording(tmp_path):
+    command = [sys.executable, BENCH / "keys.py", tmp_path / "nowhere.json"]
+
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert run.returncode == 2
+    assert "There are no recorded conversations at" in run.stderr

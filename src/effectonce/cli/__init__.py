@@ -34,6 +34,7 @@ COMMANDS = {
     "classify": ("effectonce.cli.classify:classify", "What does this error mean, and may it be tried again?"),
     "simulate": ("effectonce.cli.simulate:simulate", "What retries do to a crowd, a storm, a day: in virtual time."),
     "gateway": ("effectonce.cli.gateway:gateway", "Put these guarantees in front of an API, for callers in any language."),
+    "mcp": ("effectonce.cli.mcp:mcp", "Put these guarantees in front of an MCP server."),
     "config": ("effectonce.cli.config:config", "See which settings are in force, and where they come from."),
     "completion": ("effectonce.cli.completion:completion", "Print the completion script of a shell."),
 }

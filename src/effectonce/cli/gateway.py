@@ -40,7 +40,7 @@ def gateway(*, listen: str, uds: str | None, certfile: str | None, keyfile: str 
     """
     if keyfile is not None and certfile is None:
         raise click.UsageError("--keyfile needs --certfile.")
-    host, port = _address(listen)
+    host, port = address(listen)
     try:
         import httpx  # noqa: F401  # what the gateway sends with
         import uvicorn
@@ -74,7 +74,8 @@ def gateway(*, listen: str, uds: str | None, certfile: str | None, keyfile: str 
     )
 
 
-def _address(listen: str) -> tuple[str, int]:
+def address(listen: str) -> tuple[str, int]:
+    """Where to listen."""
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
         raise click.UsageError(f"--listen {listen}: write HOST:PORT, such as 127.0.0.1:8080.")

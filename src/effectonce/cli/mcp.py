@@ -1,0 +1,208 @@
+"""`effectonce mcp`: a proxy in front of an MCP server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from effectonce.cli._options import takes
+from effectonce.cli._settings import setting
+
+if TYPE_CHECKING:
+    from effectonce import Guard
+
+_File = click.Path(exists=True, dir_okay=False)
+_CLIENTS = ("claude-code", "claude-desktop", "vscode", "cursor", "codex")
+
+
+class _Proxy(click.Group):
+    """What stands behind `--` is the command of a server: `effectonce mcp -- COMMAND` is `effectonce mcp run -- COMMAND`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args and args[0] not in self.commands:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Proxy)
+def mcp() -> None:
+    r"""Put these guarantees between an MCP client and a server.
+
+    Calls of tools reach the server once, whoever repeats them; what comes after the client gave up is kept for the next one that asks.
+
+    \b
+    Examples:
+      effectonce mcp -- npx -y @example/mcp-server
+      effectonce mcp --contracts bank.toml -- python bank_server.py
+      claude mcp add bank -- effectonce mcp --name bank -- python bank_server.py
+    """
+
+
+@mcp.command()
+@click.option("--contracts", type=_File, metavar="FILE", help="What is known about the tools, in TOML or JSON.")
+@click.option("--name", metavar="NAME", help="The server's name in records. It is part of every key.  [default: its command]")
+@click.option("--trust-annotations", is_flag=True, help="Believe what the server says: readOnlyHint, idempotentHint.")
+@click.option("--conversation", metavar="ID", help="Which conversation this is, if its host does not say.")
+@takes("store", "app", "config")
+@click.argument("command", nargs=-1, required=True)
+def run(*, contracts: str | None, name: str | None, trust_annotations: bool, conversation: str | None, command: Any) -> None:
+    r"""Run a server behind the proxy: `effectonce mcp -- COMMAND` is the same.
+
+    Without a contract file every tool is a write that is sent once. Effects are recorded in --store, or in a file among the user's state.
+
+    \b
+    Examples:
+      effectonce mcp run --name bank --contracts bank.toml -- python bank_server.py
+      effectonce mcp --trust-annotations --store sqlite:///effects.db -- npx -y @example/mcp-server
+    """
+    from effectonce.mcp._contracts import read_contracts
+    from effectonce.mcp._pipes import NotStarted
+    from effectonce.mcp._places import ENVIRONMENT
+    from effectonce.mcp.proxy import Proxy
+
+    declared = read_contracts(contracts, _given(name, trust=trust_annotations))
+    known = conversation or next((os.environ[variable] for variable in ENVIRONMENT if os.environ.get(variable)), "")
+    guard = _guard()
+    try:
+        with guard.sweeper():
+            code = asyncio.run(Proxy(guard, declared, command, conversation=known).run())
+    except NotStarted as error:
+        raise click.ClickException(str(error)) from None
+    finally:
+        guard.close()
+    os._exit(code)  # a thread may still wait for a client that keeps its end open
+
+
+@mcp.command()
+@click.argument("url")
+@click.option("--listen", default="127.0.0.1:8931", show_default=True, metavar="HOST:PORT", help="Where to listen.")
+@click.option("--allow-origin", "origins", multiple=True, metavar="ORIGIN", help="A site whose pages may ask. May be repeated.")
+@click.option("--contracts", type=_File, metavar="FILE", help="What is known about the tools, in TOML or JSON.")
+@click.option("--name", metavar="NAME", help="The server's name in records. It is part of every key.  [default: its URL]")
+@click.option("--trust-annotations", is_flag=True, help="Believe what the server says: readOnlyHint, idempotentHint.")
+@takes("store", "app", "config")
+def http(
+    *, url: str, listen: str, origins: tuple[str, ...], contracts: str | None, name: str | None, trust_annotations: bool
+) -> None:
+    r"""Stand in front of a server that speaks streamable HTTP.
+
+    Whoever asks is told apart by what it authorises itself with. Clients connect to the address of --listen, at any path.
+
+    \b
+    Examples:
+      effectonce mcp http http://127.0.0.1:9000/mcp --contracts bank.toml
+      effectonce mcp http https://mcp.example.com/mcp --listen 127.0.0.1:8931 --store sqlite:///effects.db
+    """
+    from effectonce.cli.gateway import address
+    from effectonce.mcp._contracts import read_contracts
+    from effectonce.mcp.http import McpHttpProxy
+
+    host, port = address(listen)
+    try:
+        import httpx  # noqa: F401  # what the proxy asks with
+        import uvicorn
+    except ImportError as error:
+        raise click.UsageError(f"{error}. Install what it needs: pip install 'effectonce[gateway]'") from None
+    declared = read_contracts(contracts, _given(name, trust=trust_annotations))
+    guard = _guard()
+    app = McpHttpProxy(guard, declared, url, origins=origins)
+    click.echo(f"Listening on http://{host}:{port}, for {url}", err=True)
+    with guard.sweeper():
+        uvicorn.run(app, host=host, port=port, lifespan="on", server_header=False, access_log=False, log_level="warning")
+    guard.close()
+
+
+@mcp.command()
+@click.argument("name")
+@click.option(
+    "--client",
+    "clients",
+    multiple=True,
+    required=True,
+    type=click.Choice(_CLIENTS),
+    help="Whose file to write. May be repeated.",
+)
+@click.option(
+    "--contracts", type=click.Path(dir_okay=False), metavar="FILE", help="The contract file.  [default: NAME.contracts.toml]"
+)
+@click.option("--force", is_flag=True, help="Replace another server of this name, and a contract file that is there.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
+@takes("store")
+@click.argument("command", nargs=-1, required=True)
+def init(
+    *, name: str, clients: tuple[str, ...], contracts: str | None, force: bool, dry_run: bool, command: tuple[str, ...]
+) -> None:
+    r"""Put the proxy into the files of your clients, and begin a contract file.
+
+    The server is started once and asked which tools it has. In the contract file each of them is a write that is sent once: the safe
+    choice, with what the server says about it beside it. What else is in the clients' files stays as it is.
+
+    \b
+    Examples:
+      effectonce mcp init bank --client claude-code --client vscode -- python bank_server.py
+      effectonce mcp init bank --client codex --dry-run -- npx -y @example/mcp-server
+    """
+    from effectonce.mcp._hosts import HOSTS, entered, starting, write
+    from effectonce.mcp._listing import tools_of
+    from effectonce.mcp._pipes import NotStarted
+
+    file = Path(contracts or f"{name}.contracts.toml").absolute()
+    try:
+        planned = {} if file.exists() and not force else {file: starting(name, asyncio.run(tools_of(command)))}
+    except NotStarted as error:
+        raise click.ClickException(str(error)) from None
+    store = ["--store", setting("store")] if setting("store") else []
+    proxied = [_ourselves(), "mcp", "--name", name, "--contracts", str(file), *store, "--", *command]
+    for client in clients:
+        path = HOSTS[client].file(Path.cwd(), Path.home(), os.environ)
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        planned[path] = entered(HOSTS[client], text, path, name, proxied, force=force)
+    for path, text in planned.items():
+        if dry_run:
+            click.echo(f"# {path}\n{text}")
+        else:
+            write(path, text)
+            click.echo(f"Wrote {path}", err=True)
+    if file not in planned:
+        click.echo(f"{file} is there already, and was left as it is.", err=True)
+
+
+def _ourselves() -> str:
+    """The command that clients start: by its whole path, because they may not share our PATH."""
+    return shutil.which("effectonce") or "effectonce"
+
+
+def _given(name: str | None, *, trust: bool) -> dict[str, Any]:
+    """What the command line says, as the file would."""
+    return ({"trust_annotations": True} if trust else {}) | ({"name": name} if name else {})
+
+
+def _guard() -> Guard:
+    """The user's own, or one for the store that was named, or one for a file of this user's."""
+    from effectonce import Guard
+    from effectonce.cli._app import load_app
+
+    if setting("app"):
+        return load_app(setting("app"))
+    return Guard(setting("store") or _store_file() or _own_file())
+
+
+def _store_file() -> str:
+    path = setting("store_file")
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8").strip() if path else ""
+    except OSError as error:
+        raise click.UsageError(f"store_file = {path}: {error}") from None
+
+
+def _own_file() -> str:
+    from platformdirs import user_state_path
+
+    folder = user_state_path("effectonce", appauthor=False)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return f"sqlite:///{Path(folder) / 'mcp.db'}"

@@ -1,0 +1,71 @@
+"""For a server that is made with FastMCP: every call of a tool lands once, whoever repeats it.
+
+    mcp = FastMCP("bank")
+    mcp.add_middleware(protect(guard, contracts={"refund": {"kind": "irreversible"}, "balance": {"kind": "read"}}))
+
+A tool without a contract is a write that is sent once. FastMCP's own retry middleware runs a tool again after any error: put ours inside
+it, or leave it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from effectonce.guard import Guard
+from effectonce.integrations.mcp import principal
+from effectonce.mcp._hosted import Hosted, Wire
+
+if TYPE_CHECKING:
+    from fastmcp.server.middleware import Middleware
+
+
+def protect(
+    guard: Guard,
+    *,
+    contracts: Mapping[str, Mapping[str, Any]] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    name: str = "mcp",
+    tenant: Callable[[Any], str] | None = None,
+) -> Middleware:
+    """A middleware that makes the calls of a server's tools effects of *guard*.
+
+    *contracts* are what a contract file has under `tools`, *defaults* what holds for all. *name* keeps apart two servers that share a
+    guard. *tenant* says whose call it is, from the middleware's context; without it, that is whoever the access token stands for.
+    """
+    try:
+        from fastmcp.server.dependencies import get_access_token  # noqa: PLC0415  # only a server of FastMCP needs it
+        from fastmcp.server.middleware import Middleware  # noqa: PLC0415
+        from fastmcp.tools.base import ToolResult  # noqa: PLC0415
+        from mcp_types import CallToolResult  # noqa: PLC0415
+    except ImportError as error:
+        raise ImportError(f"{error}. Install FastMCP, version 4 or later: pip install 'effectonce[fastmcp]'") from None
+    hosted = Hosted(guard, name, contracts or {}, defaults or {})
+
+    class Once(Middleware):
+        async def on_call_tool(self, context: Any, call_next: Any) -> Any:
+            whose = principal(get_access_token()) if tenant is None else tenant(context)
+            params = context.message
+            meta = params.meta if params.meta is not None else _meta(context.fastmcp_context)
+            own, answer = await hosted.call(params.name, params.arguments, meta, whose, lambda: call_next(context), _wire)
+            return own if answer is None else ToolResult.from_mcp_result(CallToolResult.model_validate(answer))
+
+    return Once()
+
+
+def _meta(context: Any) -> Any:
+    request = None if context is None else context.request_context
+    return None if request is None else request.meta
+
+
+def _wire(result: Any) -> Wire:
+    """As it will be on the wire. A request for input is no result."""
+    if hasattr(result, "input_required"):
+        return {"resultType": "input_required"}
+    made: Wire = {
+        "content": [part.model_dump(by_alias=True, mode="json", exclude_none=True) for part in result.content],
+        "isError": result.is_error,
+    }
+    if result.structured_content is not None:
+        made["structuredContent"] = result.structured_content
+    return made if result.meta is None else made | {"_meta": result.meta}

@@ -1,0 +1,68 @@
+"""For a server that is made with the MCP SDK: every call of a tool lands once, whoever repeats it.
+
+    MCPServer("bank", extensions=[protect(guard, contracts={"refund": {"kind": "irreversible"}, "balance": {"kind": "read"}})])
+
+A tool without a contract is a write that is sent once. Inside a tool `current_effect().downstream_key` is the key to hand on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from effectonce.guard import Guard
+from effectonce.mcp._hosted import Hosted, Wire
+
+if TYPE_CHECKING:
+    from mcp.server.extension import Extension
+
+IDENTIFIER = "dev.effectonce/idempotency"
+
+
+def protect(
+    guard: Guard,
+    *,
+    contracts: Mapping[str, Mapping[str, Any]] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    name: str = "mcp",
+    tenant: Callable[[Any], str] | None = None,
+) -> Extension:
+    """An extension of `MCPServer` that makes the calls of its tools effects of *guard*.
+
+    *contracts* are what a contract file has under `tools`, *defaults* what holds for all. *name* keeps apart two servers that share a
+    guard. *tenant* says whose call it is, from the context of the request; without it, that is whoever the access token stands for.
+    """
+    try:
+        from mcp.server.auth.middleware.auth_context import get_access_token  # noqa: PLC0415  # only a server of the SDK needs it
+        from mcp.server.extension import Extension  # noqa: PLC0415
+        from mcp_types import CallToolResult  # noqa: PLC0415
+    except ImportError as error:
+        raise ImportError(f"{error}. Install the SDK, version 2 or later: pip install 'effectonce[mcp]'") from None
+    hosted = Hosted(guard, name, contracts or {}, defaults or {})
+
+    class Once(Extension):
+        identifier = IDENTIFIER
+
+        async def intercept_tool_call(self, params: Any, ctx: Any, call_next: Any) -> Any:
+            whose = principal(get_access_token()) if tenant is None else tenant(ctx)
+            own, answer = await hosted.call(params.name, params.arguments, ctx.meta, whose, lambda: call_next(ctx), _wire)
+            if answer is None:
+                return own
+            return CallToolResult.model_validate(answer) if "content" in answer else answer  # a task is what it is
+
+    return Once()
+
+
+def principal(token: Any) -> str:
+    """Whom an access token stands for; "" if there is none: then the guard's own tenant."""
+    if token is None:
+        return ""
+    return " ".join(str(part) for part in (token.client_id, getattr(token, "subject", None)) if part)
+
+
+def _wire(result: Any) -> Wire:
+    """As it will be on the wire."""
+    if result is None or isinstance(result, dict):
+        return result or {}
+    made: Wire = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return made

@@ -1,0 +1,171 @@
+"""One call of a tool, and the exchange with the server that it may need."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from math import inf
+from typing import Any
+
+from msgspec import Struct
+
+from effectonce._core.verdicts import Bucket, Certainty, Verdict
+from effectonce.effect import current_effect
+from effectonce.mcp._answers import NOT_CALLED
+from effectonce.mcp._contracts import ToolContract
+from effectonce.mcp._effects import Entry
+from effectonce.mcp._places import KEY
+from effectonce.mcp._wire import Unreadable, read
+
+
+class Call(Struct, kw_only=True, eq=False):
+    """A `tools/call` of the client."""
+
+    message: dict[str, Any]
+    name: str
+    contract: ToolContract
+    modern: bool
+    entry: Entry | None = None
+    exchange: Exchange | None = None
+    given_up: bool = False  # the client does not wait any more
+    answered: bool = False
+    answered_at: float = inf  # on the monotonic clock
+    succeeded: bool = False
+
+    @property
+    def turn(self) -> Call:
+        """The call that is to be answered now: this one, or the one that brought input for it."""
+        return self if self.exchange is None else self.exchange.call
+
+    @property
+    def id(self) -> Any:
+        return self.message["id"]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        arguments: dict[str, Any] = self.message["params"].get("arguments") or {}
+        return arguments
+
+    @property
+    def meta(self) -> Any:
+        return self.message["params"].get("_meta")
+
+    def leaves(self, now: float) -> None:
+        """Its answer does."""
+        self.answered_at = now
+
+    def with_key(self, key: str) -> dict[str, Any]:
+        """The message as the server gets it."""
+        params, meta = self.message["params"], self.meta
+        params = params | {"_meta": (meta if isinstance(meta, dict) else {}) | {KEY: key}}
+        if self.contract.key_argument:
+            params["arguments"] = self.arguments | {self.contract.key_argument: key}
+        return self.message | {"params": params}
+
+
+class Said(Exception):
+    """The server answered, and it is no result. *line* is what it said."""
+
+    def __init__(self, why: str, line: bytes, certainty: Certainty, result: dict[str, Any] | None = None) -> None:
+        super().__init__(why)
+        self.line, self.result = line, result
+        bucket = Bucket.SCHEMA if certainty is Certainty.NOT_SENT else Bucket.SERVER_ERROR
+        self.effectonce_verdict = Verdict(bucket, certainty, why, retry=False)
+
+
+class Unanswered(Exception):
+    """There is no server that could answer."""
+
+    def __init__(self, why: str, *, sent: bool) -> None:
+        super().__init__(why)
+        certainty = Certainty.AMBIGUOUS if sent else Certainty.NOT_SENT
+        self.effectonce_verdict = Verdict(Bucket.NO_ANSWER if sent else Bucket.UNREACHABLE, certainty, why, retry=sent)
+
+
+class Exchange:
+    """An effect at the server, round by round until there is a result."""
+
+    def __init__(
+        self,
+        call: Call,
+        key: str,
+        ask: Callable[[Call, str], Awaitable[bytes]],
+        answer: Callable[[Call, bytes], Awaitable[None]],
+        open_: dict[str, Exchange],
+    ) -> None:
+        self.call, self._key, self._ask, self._answer, self._open = call, key, ask, answer, open_
+        self.line: bytes | None = None  # the result, as the server wrote it
+        self._input: asyncio.Future[Call | None] | None = None
+
+    async def run(self) -> dict[str, Any]:
+        """Ask the server. What is returned is recorded; what is raised is judged by the engine."""
+        key = current_effect().downstream_key
+        while True:
+            line = await self._ask(self.call, key)
+            result = result_of(line)
+            if result.get("resultType") != "input_required":
+                self.line = line
+                return judged(result, line, nothing_done=self.call.contract.errors == "nothing_done")
+            self.call = await self._more(line)
+
+    async def _more(self, line: bytes) -> Call:
+        """The server needs input: the client is told, and whoever makes the same call again goes on with this one."""
+        self._input, self._open[self._key] = asyncio.get_running_loop().create_future(), self
+        try:
+            await self._answer(self.call, line)
+            async with asyncio.timeout(self.call.contract.input_s):
+                following = await self._input
+        except TimeoutError:
+            following = None
+        finally:
+            del self._open[self._key]
+        if following is None:
+            # A server that asks does nothing before it knows: it is called anew with what it asked for.
+            raise Said("the server asked for input, and nobody brought it", line, Certainty.NOT_SENT)
+        return following
+
+    def bring(self, call: Call) -> bool:
+        """The next round. False: somebody was faster."""
+        if self._input is None or self._input.done():
+            return False
+        self._input.set_result(call)
+        return True
+
+    def abandon(self) -> None:
+        """Nobody will bring anything any more."""
+        if self._input is not None and not self._input.done():
+            self._input.set_result(None)
+
+
+async def run(exchange: Exchange) -> dict[str, Any]:
+    return await exchange.run()
+
+
+def result_of(line: bytes) -> dict[str, Any]:
+    """The result in an answer. An error is raised: was the tool called, or may it have been?"""
+    try:
+        message = read(line)
+    except Unreadable as unread:
+        raise Said(f"the server's answer cannot be read: {unread}", line, Certainty.AMBIGUOUS) from None
+    result = message.get("result")
+    if isinstance(result, dict):
+        return result
+    error = message.get("error")
+    code, why = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, "neither result nor error")
+    raise Said(f"the server answered {code}: {why}", line, Certainty.NOT_SENT if code in NOT_CALLED else Certainty.AMBIGUOUS)
+
+
+def judged(result: dict[str, Any], line: bytes, *, nothing_done: bool) -> dict[str, Any]:
+    """A result that says what was done; what says something else is raised. *nothing_done* is what an error of the tool means."""
+    if result.get("resultType") == "input_required":
+        raise Said("the tool asks for input, and has done nothing yet", line, Certainty.NOT_SENT, result)
+    if result.get("isError") is True:
+        certainty = Certainty.NOT_SENT if nothing_done else Certainty.AMBIGUOUS
+        raise Said(f"the tool reports an error: {_text(result)}", line, certainty, result)
+    return result
+
+
+def _text(result: dict[str, Any]) -> str:
+    content = result.get("content")
+    texts = [part.get("text", "") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    return " ".join(text for text in texts if isinstance(text, str))[:200]

@@ -1,0 +1,160 @@
+"""What is known about the tools of a server: a contract file, then what a trusted server says, then the safe choice.
+
+The safe choice is a write of which nobody knows whether it happened, unless the server answers: sent once, never blindly again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from effectonce._core.terms import DAY_S, Kind
+from effectonce.errors import ContractViolation
+from effectonce.mcp._wire import Unreadable, read, written
+from effectonce.policy import Contract, Downstream, Retry, kind_of, window_of
+
+CONTRACT = "dev.effectonce/contract"  # in the `_meta` of a tool: what its server says about it, in the words of a contract file
+CALLS_S = 3600.0  # one call may take this long, its record included
+_FOR_EVER_S = 3650 * DAY_S
+
+
+class ToolContract(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One tool. *errors* says what it means that the tool reports an error: nobody knows what was done, or nothing was."""
+
+    kind: str = "write"
+    downstream: Literal["key", "none"] = "none"
+    honours_key_s: float = DAY_S  # for downstream = "key": how long the server replays what it did under a key
+    identity: tuple[str, ...] | None = None  # None: every argument that is not volatile
+    volatile: tuple[str, ...] = ()
+    key_argument: str = ""  # an argument that takes a key: filled by us, and not shown to the model
+    errors: Literal["unknown", "nothing_done"] = "unknown"
+    verify: str = ""  # the tool to look with, when nobody knows
+    again_s: float = 120.0
+    window_s: float | None = None
+    lease_s: float = 30.0
+    wait_s: float = 30.0
+    input_s: float = 600.0  # how long a call that asked for input is kept for whoever brings it
+
+    def __post_init__(self) -> None:
+        kind_of(self.kind)
+        both = sorted(set(self.identity or ()) & {*self.volatile, self.key_argument})
+        if both:
+            raise ContractViolation(f"{', '.join(both)} cannot be both identity and volatile")
+        if min(self.lease_s, self.honours_key_s, self.input_s) <= 0 or min(self.again_s, self.wait_s) < 0:
+            raise ContractViolation("lease_s, honours_key_s and input_s are more than 0; again_s and wait_s are not less")
+
+    @property
+    def passes(self) -> bool:
+        """A read changes nothing: it goes to the server as it is."""
+        return kind_of(self.kind) is Kind.READ
+
+    def contract(self, name: str, *, hosted: bool) -> Contract:
+        """In the engine's words. A key that expired is remembered for as long as its outcome was, and then forgotten.
+
+        Where the tool is *hosted* here, what it raises is its own report of an error.
+        """
+        kind, keyed = kind_of(self.kind), self.downstream == "key"
+        window_s = window_of(kind, self.window_s)
+        return Contract(
+            name=name,
+            kind=kind,
+            downstream=Downstream.key(window=self.honours_key_s) if keyed else Downstream.none(),
+            window_s=window_s,
+            tombstone_s=window_s,
+            lease_s=self.lease_s,
+            wait_s=self.wait_s,
+            not_sent=(Exception,) if hosted and self.errors == "nothing_done" else (),
+            retry=Retry(attempts=3 if keyed else 1, deadline_s=CALLS_S),
+        )
+
+    @property
+    def counted_s(self) -> float:
+        """How long it is remembered which of the same calls was the last: longer than its record."""
+        window_s = window_of(kind_of(self.kind), self.window_s)
+        return _FOR_EVER_S if window_s == inf else min(2 * window_s + DAY_S, _FOR_EVER_S)
+
+
+class Contracts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A contract file."""
+
+    name: str = ""
+    defaults: dict[str, Any] = {}
+    tools: dict[str, dict[str, Any]] = {}
+    trust_annotations: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("", *self.tools):
+            self.of(name, {})
+
+    def of(self, tool: str, listed: Mapping[str, Any]) -> ToolContract:
+        """The contract of *tool*, of which the server said *listed*."""
+        said = _said(listed) if self.trust_annotations else {}
+        try:
+            return msgspec.convert({**self.defaults, **said, **self.tools.get(tool, {})}, ToolContract)
+        except msgspec.ValidationError as error:
+            raise ContractViolation(f"the contract of {tool or 'all tools'} cannot be used: {error}") from None
+
+
+def _said(listed: Mapping[str, Any]) -> dict[str, Any]:
+    """What a server says about its tool, as a contract. What it says in so many words counts more than a hint."""
+    made: dict[str, Any] = {}
+    hints, meta = listed.get("annotations"), listed.get("_meta")
+    if isinstance(hints, Mapping):
+        if hints.get("readOnlyHint") is True:
+            made["kind"] = "read"
+        elif hints.get("idempotentHint") is True:
+            made["kind"] = "idempotent_write"
+    if isinstance(meta, Mapping) and isinstance(meta.get(CONTRACT), Mapping):
+        made |= meta[CONTRACT]
+    return made
+
+
+def read_contracts(path: str | None, given: Mapping[str, Any]) -> Contracts:
+    """The contracts of a TOML or JSON file, with what was *given* beside it in their place."""
+    read: dict[str, Any] = {}
+    if path is not None:
+        decode = msgspec.json.decode if path.endswith(".json") else msgspec.toml.decode
+        try:
+            read = decode(Path(path).read_bytes(), type=dict[str, Any])
+        except (OSError, msgspec.DecodeError) as error:
+            raise ContractViolation(f"the contracts in {path} cannot be read: {error}") from None
+    try:
+        return msgspec.convert({**read, **given}, Contracts)
+    except msgspec.ValidationError as error:
+        raise ContractViolation(f"the contracts{f' in {path}' if path else ''} cannot be used: {error}") from None
+
+
+def hidden_in(line: bytes, contracts: Contracts, listed: dict[str, Any]) -> bytes | None:
+    """The list of tools without what the model must not see; None: it may see all of it. What the server says goes to *listed*."""
+    try:
+        message = read(line)
+    except Unreadable:
+        return None
+    result = message.get("result")
+    tools = result.get("tools") if isinstance(result, dict) else None
+    if not isinstance(result, dict) or not isinstance(tools, list):
+        return None
+    named = {tool["name"]: tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)}
+    listed.update(named)
+    shown = {name: _hidden(tool, contracts.of(name, tool).key_argument) for name, tool in named.items()}
+    if shown == named:
+        return None
+    kept = [shown.get(tool.get("name"), tool) if isinstance(tool, dict) else tool for tool in tools]
+    return written(message | {"result": result | {"tools": kept}})
+
+
+def _hidden(tool: dict[str, Any], argument: str) -> dict[str, Any]:
+    """A tool as the model may see it: without the argument that takes a key."""
+    schema = tool.get("inputSchema")
+    if not argument or not isinstance(schema, dict):
+        return tool
+    properties = {name: about for name, about in (schema.get("properties") or {}).items() if name != argument}
+    made = schema | {"properties": properties}
+    if "required" in schema:
+        made["required"] = [name for name in schema["required"] if name != argument]
+    return tool | {"inputSchema": made}

@@ -1,0 +1,88 @@
+"""Calls of tools as effects of the engine: what the proxy and the extensions of a server share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from effectonce._core.canonical import NotCanonical, fingerprint
+from effectonce._core.codec import encode_or_excuse
+from effectonce._core.keys import AtStep, effect_key
+from effectonce._core.ops import Request
+from effectonce._drive import Prepared
+from effectonce._tool import GuardedTool
+from effectonce.effect import EffectRef
+from effectonce.errors import ContractViolation
+from effectonce.guard import Guard
+from effectonce.mcp._contracts import Contracts, ToolContract
+from effectonce.mcp._places import Asked, Placed, Places, asked
+from effectonce.outcome import Outcome
+
+
+class Entry(Struct, frozen=True):
+    """A call that has its place, and its key."""
+
+    tool: GuardedTool
+    contract: ToolContract
+    asked: Asked
+    placed: Placed
+    request: Request
+    ref: EffectRef
+
+    async def run(self, argument: Any) -> Outcome[Any]:
+        """Run it once: the function of its tool, with *argument*, or the outcome that is known."""
+        return await self.tool.acall(Prepared(self.request, self.ref, (argument,), {}))
+
+    @property
+    def again(self) -> str:
+        """How another one is asked for, where the place of a call is its ordinal."""
+        if not self.placed.counter:
+            return ""
+        if self.placed.at_once:
+            return "If another one is meant, make the same call again."
+        return f"If another one is meant, make the same call again {self.contract.again_s:.0f} s after this."
+
+
+class Effects:
+    """The tools of one server, each with its contract. *function* is what runs a call."""
+
+    def __init__(
+        self, guard: Guard, contracts: Contracts, function: Callable[..., Any], *, server: str, sees_client: bool
+    ) -> None:
+        self._guard, self._function, self._server = guard, function, server
+        self._named = contracts.name or "mcp"
+        house = guard._house  # noqa: SLF001  # it stands above the guard
+        self._tenant, self._secret = house.tenant, house.secret
+        self.places, self.sees_client = Places(guard.store, house.secret, sees_client=sees_client), sees_client
+        self._tools: dict[tuple[str, ToolContract], GuardedTool] = {}
+
+    async def enter(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        contract: ToolContract,
+        meta: Any,
+        *,
+        conversation: str = "",
+        tenant: str = "",
+    ) -> Entry:
+        """Which effect this call is. Nothing is claimed yet."""
+        try:
+            call = asked(f"{self._named}/{name}", self._server, arguments, contract, meta, conversation, tenant or self._tenant)
+        except NotCanonical as error:
+            raise ContractViolation(f"{name}: {error}. Nothing was sent.") from None
+        tool = self._tool(name, contract)
+        placed = await self.places.put(call, contract)
+        key = effect_key(call.tenant, call.scope, call.tool, call.intent, placed.place, self._secret)
+        step = placed.place.step if isinstance(placed.place, AtStep) else ""
+        wanted = fingerprint(call.tool.encode() + b"\n" + call.matched, self._secret)
+        request = Request(key, wanted, tool.terms, call.tenant, call.scope, step, encode_or_excuse(dict(arguments)))
+        return Entry(tool, contract, call, placed, request, EffectRef(call.tool, key, call.tenant, call.scope, step))
+
+    def _tool(self, name: str, contract: ToolContract) -> GuardedTool:
+        if (name, contract) not in self._tools:
+            made = contract.contract(f"{self._named}/{name}", hosted=not self.sees_client)
+            self._tools[name, contract] = self._guard._host(made, self._function)  # noqa: SLF001  # the door for rooms like this one
+        return self._tools[name, contract]

@@ -1,0 +1,148 @@
+"""Where the hosts of agents keep their MCP servers, and how an entry for the proxy is written there.
+
+Each file is somebody else's: what is in it stays, an entry of the same name is replaced only if that is wished, and a file that cannot be
+read as it should be is left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from effectonce.errors import ContractViolation
+
+
+class Host(Struct, frozen=True):
+    """One host: where its file is, and under which name its servers stand in it."""
+
+    name: str
+    about: str
+    section: str
+    more: tuple[tuple[str, str], ...] = ()  # what else an entry says
+
+    def file(self, folder: Path, home: Path, environ: Mapping[str, str]) -> Path:
+        """Its file, for the project in *folder* or for the user."""
+        match self.name:
+            case "claude-code":
+                return folder / ".mcp.json"
+            case "claude-desktop":
+                return _desktop(home, environ) / "claude_desktop_config.json"
+            case "vscode":
+                return folder / ".vscode" / "mcp.json"
+            case "cursor":
+                return folder / ".cursor" / "mcp.json"
+            case _:
+                return Path(environ.get("CODEX_HOME") or home / ".codex") / "config.toml"
+
+
+HOSTS = {
+    host.name: host
+    for host in (
+        Host("claude-code", "Claude Code, this project", "mcpServers"),
+        Host("claude-desktop", "Claude Desktop", "mcpServers"),
+        Host("vscode", "VS Code, this project", "servers", (("type", "stdio"),)),
+        Host("cursor", "Cursor, this project", "mcpServers"),
+        Host("codex", "Codex", "mcp_servers"),
+    )
+}
+
+
+def _desktop(home: Path, environ: Mapping[str, str]) -> Path:
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support" / "Claude"
+    return Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "Claude"
+
+
+def entered(host: Host, text: str, where: Path, name: str, command: Sequence[str], *, force: bool) -> str:
+    """What the file of *host* says with the server *name* in it. Where it says so already, it stays as it is."""
+    entry = {**dict(host.more), "command": command[0], "args": list(command[1:])}
+    return (_toml if where.suffix == ".toml" else _json)(host, text, where, name, entry, force)
+
+
+def _json(host: Host, text: str, where: Path, name: str, entry: dict[str, Any], force: bool) -> str:  # noqa: FBT001  # see `entered`
+    try:
+        document = json.loads(text) if text.strip() else {}
+    except ValueError as error:
+        raise ContractViolation(
+            f"{where} cannot be read as JSON ({error}), and was left alone. Add the entry yourself."
+        ) from None
+    servers = document.get(host.section, {}) if isinstance(document, dict) else None
+    if not isinstance(servers, dict):
+        raise ContractViolation(f"{where} is not what {host.about} writes there, and was left alone.")
+    if servers.get(name) == entry:
+        return text
+    _refuse_other(name in servers, name, where, force=force)
+    return json.dumps(document | {host.section: servers | {name: entry}}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _toml(host: Host, text: str, where: Path, name: str, entry: dict[str, Any], force: bool) -> str:  # noqa: FBT001  # see `entered`
+    """TOML is only added to: to write it anew would lose its comments."""
+    try:
+        servers = tomllib.loads(text).get(host.section, {})
+    except tomllib.TOMLDecodeError as error:
+        raise ContractViolation(
+            f"{where} cannot be read as TOML ({error}), and was left alone. Add the entry yourself."
+        ) from None
+    if servers.get(name) == entry:
+        return text
+    if name in servers:
+        raise ContractViolation(
+            f"{where} has a server {name!r} already, and was left alone. Take it out first, or use another name."
+        )
+    table = (
+        f"[{host.section}.{json.dumps(name)}]\ncommand = {json.dumps(entry['command'])}\nargs = {json.dumps(entry['args'])}\n"
+    )
+    return f"{text.rstrip()}\n\n{table}".lstrip()
+
+
+def _refuse_other(there: bool, name: str, where: Path, *, force: bool) -> None:  # noqa: FBT001  # it reads as a sentence
+    if there and not force:
+        raise ContractViolation(
+            f"{where} has another server {name!r}, and was left alone. Replace it with --force, or use another name."
+        )
+
+
+def write(path: Path, text: str) -> None:
+    """As a whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    beside.write_text(text, encoding="utf-8")
+    if path.exists():
+        beside.chmod(path.stat().st_mode)
+    beside.replace(path)
+
+
+# ---------------------------------------------------------------- a contract file to start from
+
+
+def starting(name: str, tools: Sequence[Mapping[str, Any]]) -> str:
+    """A contract file for these tools: the safe choice for each, and what the server says beside it."""
+    lines = [
+        "# What is known about the tools of this server. Correct it: only you know what running twice would do.",
+        "# kind: read, idempotent_write, write or irreversible. All that can be said is in docs/reference/mcp.md.",
+        f"name = {json.dumps(name)}",
+    ]
+    for tool in tools:
+        lines += ["", f"[tools.{json.dumps(tool['name'])}]", *_about(tool)]
+    return "\n".join(lines) + "\n"
+
+
+def _about(tool: Mapping[str, Any]) -> list[str]:
+    hints = tool.get("annotations") or {}
+    if hints.get("readOnlyHint") is True:
+        said = 'kind = "write"  # the server says that it only reads: if you believe it, "read"'
+    elif hints.get("idempotentHint") is True:
+        said = 'kind = "write"  # the server says that repeats do no harm: if you believe it, "idempotent_write"'
+    else:
+        said = 'kind = "write"'
+    properties = (tool.get("inputSchema") or {}).get("properties") or {}
+    key = next((field for field in properties if field.lower().replace("_", "") == "idempotencykey"), None)
+    keyed = [] if key is None else [f"key_argument = {json.dumps(key)}  # filled by the proxy; the model does not see it"]
+    return [said, *keyed]

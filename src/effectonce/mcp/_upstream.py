@@ -1,0 +1,117 @@
+"""A server over streamable HTTP, as the proxy asks it: one request, and the events of its answer.
+
+An answer is one JSON document, or a stream of events of which one is the result. Events before it are handed on as they come; the result is
+held until it is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+
+import httpx
+from msgspec import Struct
+
+from effectonce.mcp._calls import Unanswered
+from effectonce.mcp._wire import outside
+
+Headers = list[tuple[bytes, bytes]]
+# What is said to the next hop only, and what httpx writes itself.
+OURS = frozenset(
+    {
+        b"connection",
+        b"content-length",
+        b"expect",
+        b"host",
+        b"keep-alive",
+        b"proxy-connection",
+        b"te",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+# What is handed on is whole and plain, whatever it was on the way here.
+ITS_OWN = OURS | {b"content-encoding"}
+
+
+class Event(Struct, frozen=True):
+    """A piece of an answer, as it came. *message* is the JSON in it."""
+
+    raw: bytes
+    message: bytes = b""
+
+    def answers(self, request: str) -> bool:
+        found = outside(self.message) if self.message else None
+        return found is not None and found.is_response and found.name == request
+
+
+class Reply(Struct, frozen=True):
+    """The beginning of an answer."""
+
+    status: int
+    headers: Headers
+    response: httpx.Response
+
+    @property
+    def is_stream(self) -> bool:
+        return str(self.response.headers.get("content-type", "")).startswith("text/event-stream")
+
+    async def events(self) -> AsyncIterator[Event]:
+        """The events of a stream, or the one document."""
+        if not self.is_stream:
+            body = b"".join([piece async for piece in self.pieces()])
+            yield Event(body, body)
+            return
+        held = b""
+        async for piece in self.pieces():
+            held += piece
+            while (end := _end(held)) > 0:
+                yield Event(held[:end], _data(held[:end]))
+                held = held[end:]
+        if held:
+            yield Event(held, _data(held))
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """As it comes, unread."""
+        try:
+            async for piece in self.response.aiter_bytes():
+                yield piece
+        except httpx.HTTPError as error:
+            raise Unanswered(f"the server's answer broke off: {error!r}", sent=True) from None
+        finally:
+            await self.response.aclose()
+
+
+class Upstream:
+    """The one server behind us. Nothing is retried here: whether anything may be is not ours to say."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        # A call takes as long as it takes; only to connect has an end.
+        self._client = httpx.AsyncClient(timeout=httpx.Timeout(None, connect=10.0), follow_redirects=False, trust_env=False)
+
+    async def ask(self, method: str, headers: Iterable[tuple[bytes, bytes]], body: bytes | None, query: bytes = b"") -> Reply:
+        """Send a request on."""
+        kept = [pair for pair in headers if pair[0].lower() not in OURS and pair[0].lower() != b"accept-encoding"]
+        url = httpx.URL(self.url, query=query) if query else httpx.URL(self.url)
+        request = self._client.build_request(method, url, headers=kept, content=body)
+        try:
+            response = await self._client.send(request, stream=True)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise Unanswered(f"the server was not reached: {error}", sent=False) from None
+        except httpx.HTTPError as error:
+            raise Unanswered(f"the server did not answer: {error!r}", sent=True) from None
+        return Reply(response.status_code, [pair for pair in response.headers.raw if pair[0].lower() not in ITS_OWN], response)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+def _end(held: bytes) -> int:
+    """Where the first event in it ends; 0: it has not ended."""
+    ends = [at + len(mark) for mark in (b"\n\n", b"\r\n\r\n", b"\r\r") if (at := held.find(mark)) >= 0]
+    return min(ends, default=0)
+
+
+def _data(event: bytes) -> bytes:
+    lines = event.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    return b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))

@@ -1,0 +1,117 @@
+"""JSON-RPC lines, read as little as possible. What is not changed is handed on as the bytes that came."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+_write = msgspec.json.Encoder(decimal_format="number").encode
+
+
+class Unreadable(ValueError):
+    """Not JSON that everybody reads alike."""
+
+
+class Envelope(Struct, frozen=True):
+    """The outside of a message: enough to know where it goes."""
+
+    id: Any = msgspec.UNSET
+    method: Any = msgspec.UNSET
+    params: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def is_request(self) -> bool:
+        return isinstance(self.method, str) and self.id is not msgspec.UNSET
+
+    @property
+    def is_response(self) -> bool:
+        return self.method is msgspec.UNSET and self.id is not msgspec.UNSET
+
+    @property
+    def name(self) -> str:
+        """The id as text that tells 1 and "1" apart."""
+        return name_of(self.id)
+
+    @property
+    def given_up(self) -> str:
+        """The request that its sender does not want to hear of any more; "" if it says no such thing."""
+        if self.method != "notifications/cancelled" or not isinstance(self.params, msgspec.Raw):
+            return ""
+        params = msgspec.json.decode(self.params)
+        return name_of(params["requestId"]) if isinstance(params, dict) and "requestId" in params else ""
+
+
+_envelope = msgspec.json.Decoder(Envelope).decode
+
+
+def name_of(request_id: Any) -> str:
+    """A JSON-RPC id as text."""
+    return _write(None if request_id is msgspec.UNSET else request_id).decode()
+
+
+def outside(line: bytes) -> Envelope | None:
+    """None: it is none of our business, whatever it is."""
+    try:
+        return _envelope(line)
+    except msgspec.DecodeError:
+        return None
+
+
+def each(line: bytes) -> list[bytes]:
+    """The messages of a line: of a batch, those that are in it."""
+    if not line.lstrip().startswith(b"["):
+        return [line]
+    try:
+        return [bytes(part) + b"\n" for part in msgspec.json.decode(line, type=list[msgspec.Raw])]
+    except msgspec.DecodeError:
+        return [line]
+
+
+def written(message: Mapping[str, Any]) -> bytes:
+    """A message as a line."""
+    return _write(message) + b"\n"
+
+
+def read(line: bytes) -> dict[str, Any]:
+    """A whole message, without losing a digit of it."""
+    try:
+        message = _read(line.decode())
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        raise Unreadable(str(error)) from None
+    if not isinstance(message, dict):
+        raise Unreadable("it is no object")
+    return message
+
+
+def tool_called(line: bytes) -> tuple[dict[str, Any], str]:
+    """A whole `tools/call`, and which tool it names."""
+    whole = read(line)
+    params = whole.get("params")
+    name = params.get("name") if isinstance(params, dict) else None
+    if not isinstance(params, dict) or not isinstance(name, str) or not isinstance(params.get("arguments") or {}, dict):
+        raise Unreadable("it names no tool")
+    return whole, name
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("a member comes twice, and readers disagree about which one counts")
+    return made
+
+
+def _number(text: str) -> float | Decimal:
+    value = float(text)
+    return value if Decimal(repr(value)) == Decimal(text) else Decimal(text)
+
+
+def _constant(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
+
+
+_read = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_constant).decode

@@ -1,0 +1,309 @@
+"""The proxy over streamable HTTP, as an ASGI app: in front of one server, for clients in any language.
+
+As on stdio everything passes as it came, except calls of tools that are not reads. What differs:
+
+ 1. A client that closes its connection has given up, as has one that says so. Its call goes on, is recorded, and counts as not shown; a
+    session that the client ends is ended when its calls are. What else became of an answer is not seen here, so in a conversation as well
+    the same call is taken for a retry for a while.
+ 2. Whoever asks is told apart by what it authorises itself with, as a digest: nobody is shown what another one did. A new token is a new one.
+ 3. A round that asks for input ends the claim, and nothing is recorded: the next round claims it again, under the same key.
+ 4. Requests from a page of another site are refused: a browser must not be able to call tools here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from effectonce._core.verdicts import Certainty
+from effectonce.effect import current_effect
+from effectonce.errors import ContractViolation, EffectOnceError, StoreUnavailable
+from effectonce.guard import Guard
+from effectonce.mcp._answers import MODERN, answer, doubtful, failure, refused, replayed
+from effectonce.mcp._calls import Call, Said, Unanswered, judged, result_of
+from effectonce.mcp._contracts import Contracts, hidden_in
+from effectonce.mcp._effects import Effects, Entry
+from effectonce.mcp._wire import Envelope, Unreadable, name_of, outside, tool_called, written
+from effectonce.outcome import Outcome
+
+if TYPE_CHECKING:
+    from effectonce.mcp._upstream import Event, Reply
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+BODY_MAX = 64 << 20
+LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+JSON = [(b"content-type", b"application/json")]
+
+
+class Client:
+    """Whoever asked: what it is sent, and whether it is still there."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope, self._receive, self._send = scope, receive, send
+        self._begun = False
+        self._leaving: asyncio.Task[None] | None = None
+
+    async def body(self) -> bytes:
+        pieces, size, more = [], 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                break
+            pieces.append(message.get("body", b""))
+            size, more = size + len(pieces[-1]), message.get("more_body", False) and size <= BODY_MAX
+        return b"".join(pieces)
+
+    def watch(self) -> None:
+        """Notice when it goes."""
+        self._leaving = asyncio.ensure_future(self._leave())
+
+    async def _leave(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    @property
+    def gone(self) -> bool:
+        return self._leaving is not None and self._leaving.done()
+
+    async def begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        if not self._begun:
+            self._begun = True
+            await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def piece(self, body: bytes, *, more: bool) -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+    async def say(self, status: int, message: dict[str, Any]) -> None:
+        """A whole answer; in a stream that has begun, its last event."""
+        line = written(message).rstrip()
+        if self._begun:
+            return await self.piece(b"event: message\ndata: " + line + b"\n\n", more=False)
+        await self.begin(status, JSON)
+        return await self.piece(line, more=False)
+
+    async def done(self, status: int) -> None:
+        """Nothing more is to be said."""
+        await self.begin(status, [(b"content-length", b"0")])
+        await self.piece(b"", more=False)
+
+    @property
+    def session(self) -> str:
+        """The session of the transport, where there is one: what the client gives up is named within it."""
+        named = [value for name, value in self.scope["headers"] if name == b"mcp-session-id"]
+        return named[0].decode("latin-1") if named else ""
+
+    def close(self) -> None:
+        if self._leaving is not None:
+            self._leaving.cancel()
+
+
+class Asking:
+    """A call at the server."""
+
+    def __init__(self, proxy: McpHttpProxy, call: Call, client: Client) -> None:
+        self._proxy, self._call, self._client = proxy, call, client
+        self.reply: Reply | None = None
+        self.last: Event | None = None  # the one with the result, as it came
+
+    async def run(self) -> dict[str, Any]:
+        """Ask. What is returned is recorded; what is raised is judged by the engine."""
+        self.last = None
+        body = written(self._call.with_key(current_effect().downstream_key)).rstrip()
+        self.reply = await self._proxy.ask(self._client, body)
+        async for event in self.reply.events():
+            if event.answers(name_of(self._call.id)):
+                self.last = event
+            elif self.reply.status >= 400:
+                self.last = event
+                certainty = Certainty.NOT_SENT if self.reply.status < 500 else Certainty.AMBIGUOUS
+                raise Said(f"the server answered {self.reply.status}", event.raw, certainty)
+            else:
+                await self.hand_on(event)
+        if self.last is None:
+            raise Unanswered("the server's answer ended before its result", sent=True)
+        nothing_done = self._call.contract.errors == "nothing_done"
+        return judged(result_of(self.last.message), self.last.raw, nothing_done=nothing_done)
+
+    async def hand_on(self, event: Event, *, more: bool = True) -> None:
+        assert self.reply is not None
+        await self._client.begin(self.reply.status, self.reply.headers)
+        await self._client.piece(event.raw, more=more)
+
+
+async def _run(asking: Asking) -> dict[str, Any]:
+    return await asking.run()
+
+
+class McpHttpProxy:
+    """Stands in front of the server at *url*. Serve it with uvicorn, or with `effectonce mcp http`."""
+
+    def __init__(self, guard: Guard, contracts: Contracts, url: str, *, origins: tuple[str, ...] = ()) -> None:
+        from effectonce.mcp._upstream import Upstream  # noqa: PLC0415  # with httpx, which only this needs
+
+        self._contracts, self._origins = contracts, frozenset(origins)
+        self._upstream = Upstream(url)
+        self._effects = Effects(guard, contracts, _run, server=contracts.name or url, sees_client=False)
+        self._listed: dict[str, Any] = {}
+        self._under_way: dict[str, dict[str, Call]] = {}  # calls that are effects, by session
+        self._to_end: dict[str, Client] = {}  # sessions that wait for theirs
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await self._live(receive, send)
+        if scope["type"] != "http":
+            return await send({"type": "websocket.close", "code": 1003})
+        client = Client(scope, receive, send)
+        if not self._is_ours(scope):
+            return await client.say(403, {"error": "requests from this origin are refused"})
+        body = await client.body() if scope["method"] == "POST" else None
+        if body is not None and len(body) > BODY_MAX:
+            return await client.say(413, {"error": f"at most {BODY_MAX} bytes are allowed"})
+        try:
+            return await self._serve(client, body)
+        except Unanswered as error:
+            return await client.say(502, failure(None, f"{error}."))
+        finally:
+            client.close()
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] != "lifespan.shutdown":
+            await send({"type": "lifespan.startup.complete"})
+        await self._upstream.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def _is_ours(self, scope: Scope) -> bool:
+        """Rule 4. Whoever is not a browser sends no origin."""
+        named = [value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"]
+        return all(origin in self._origins or urlsplit(origin).hostname in LOCAL for origin in named)
+
+    async def _serve(self, client: Client, body: bytes | None) -> None:
+        calls = self._under_way.get(client.session, {})
+        if client.scope["method"] == "DELETE" and calls:
+            self._to_end[client.session] = client  # rule 1: nobody has to wait for it
+            return await client.done(200)
+        message = None if body is None else outside(body)
+        if message is not None and (given_up := calls.get(message.given_up)) is not None:
+            given_up.given_up = True
+            return await client.done(202)
+        if body is None or message is None or not message.is_request or message.method not in ("tools/call", "tools/list"):
+            return await self._pass(client, body)
+        if message.method == "tools/list":
+            return await self._list(client, body)
+        return await self._call(client, message, body)
+
+    # ------------------------------------------------------------ what passes
+
+    async def ask(self, client: Client, body: bytes | None) -> Reply:
+        scope = client.scope
+        return await self._upstream.ask(scope["method"], scope["headers"], body, scope["query_string"])
+
+    async def _pass(self, client: Client, body: bytes | None) -> None:
+        client.watch()
+        reply = await self.ask(client, body)
+        await client.begin(reply.status, reply.headers)
+        with contextlib.suppress(Unanswered):  # the client sees where it ends
+            async for piece in _until(client, reply.pieces()):
+                await client.piece(piece, more=True)
+        await client.piece(b"", more=False)
+
+    async def _list(self, client: Client, body: bytes) -> None:
+        reply = await self.ask(client, body)
+        await client.begin(reply.status, reply.headers)
+        async for event in reply.events():
+            await client.piece(self._learned(event), more=True)
+        await client.piece(b"", more=False)
+
+    def _learned(self, event: Event) -> bytes:
+        shown = hidden_in(event.message, self._contracts, self._listed) if event.message else None
+        return event.raw if shown is None else event.raw.replace(event.message, shown.rstrip())
+
+    # ------------------------------------------------------------ an effect
+
+    async def _call(self, client: Client, message: Envelope, body: bytes) -> None:
+        try:
+            whole, name = tool_called(body)
+            contract = self._contracts.of(name, self._listed.get(name, {}))
+        except (Unreadable, ContractViolation) as error:
+            return await client.say(400, failure(message.id, f"This call cannot be protected: {error}. Nothing was sent."))
+        if contract.passes:
+            return await self._pass(client, body)
+        meta = whole["params"].get("_meta")
+        call = Call(message=whole, name=name, contract=contract, modern=isinstance(meta, dict) and MODERN in meta)
+        client.watch()
+        asking = Asking(self, call, client)
+        self._under_way.setdefault(client.session, {})[message.name] = call
+        try:
+            entry = await self._effects.enter(name, call.arguments, contract, call.meta, tenant=_whose(client.scope))
+            outcome = await entry.run(asking)
+        except Said:
+            assert asking.last is not None
+            return await asking.hand_on(asking.last, more=False)
+        except EffectOnceError as error:
+            return await client.say(200, answer(call.id, refused(error, contract, modern=call.modern)))
+        finally:
+            self._forget(client.session, message.name)
+        return await self._tell(client, call, asking, entry, outcome)
+
+    def _forget(self, session: str, name: str) -> None:
+        calls = self._under_way[session]
+        calls.pop(name, None)
+        if calls:
+            return
+        del self._under_way[session]
+        leaving = self._to_end.pop(session, None)
+        if leaving is not None:
+            task = asyncio.ensure_future(self._end(leaving))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def _end(self, client: Client) -> None:
+        with contextlib.suppress(Unanswered):
+            async for _ in (await self.ask(client, None)).pieces():
+                pass
+
+    async def _tell(self, client: Client, call: Call, asking: Asking, entry: Entry, outcome: Outcome[Any]) -> None:
+        error, cause = outcome.error, None if outcome.error is None else outcome.error.__cause__
+        if error is None:
+            if not client.gone and not call.given_up:
+                with contextlib.suppress(StoreUnavailable):  # then it is not counted, and the same call is replayed
+                    await self._effects.places.shown(entry.placed, entry.asked.call, call.contract.counted_s)
+            if not outcome.replayed and asking.last is not None:
+                return await asking.hand_on(asking.last, more=False)
+            return await client.say(200, answer(call.id, replayed(outcome.value, outcome.effect, entry.again)))
+        if not isinstance(error, EffectOnceError):
+            raise error
+        if isinstance(cause, Said) and cause.result is not None:
+            return await client.say(200, answer(call.id, doubtful(cause.result, error, call.contract)))
+        return await client.say(200, answer(call.id, refused(error, call.contract, modern=call.modern)))
+
+
+async def _until(client: Client, pieces: Any) -> Any:
+    """What comes, for as long as somebody is there to get it: a stream may have no end."""
+    coming = aiter(pieces)
+    while not client.gone:
+        following = asyncio.ensure_future(anext(coming, None))
+        assert client._leaving is not None  # noqa: SLF001  # it is watched
+        await asyncio.wait([following, client._leaving], return_when=asyncio.FIRST_COMPLETED)  # noqa: SLF001
+        if not following.done():
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await following
+            return
+        piece = following.result()
+        if piece is None:
+            return
+        yield piece
+
+
+def _whose(scope: Scope) -> str:
+    """Rule 2; "" if nobody says who it is: then the guard's own tenant."""
+    said = [value for name, value in scope["headers"] if name == b"authorization"]
+    return f"bearer {hashlib.sha256(b' '.join(said)).hexdigest()[:32]}" if said else ""

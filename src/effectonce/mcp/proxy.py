@@ -1,0 +1,309 @@
+"""A proxy on stdin and stdout: every call of a tool lands once, whoever repeats it.
+
+Theory of operation. Everything passes as the bytes that came, in both directions, whatever version of the protocol they are of. Three
+things are looked at: the list of tools (what does the server say about them, and which argument must the model not see?), calls of tools,
+and what the client gives up. A call of a tool that is not a read is an effect, and the server is its tool: claimed, sent, recorded and
+replayed by the same engine and in the same store as any other.
+
+ 1. What the client gives up goes on. It gets no answer any more, as the protocol demands, and the server is not told: a result that comes
+    late is recorded, and whoever makes the same call again gets it.
+ 2. A server that dies leaves doubts, not repeats: calls without an answer are in doubt, unless the server honours our key. It is started
+    again when it is needed, and greeted as the client greeted it.
+ 3. A server that asks for more input has not given a result. The claim is kept until somebody brings it.
+ 4. A client that is gone changes nothing: what was sent is waited for, and recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shlex
+import signal
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
+
+from effectonce.errors import ContractViolation, EffectOnceError, StoreUnavailable
+from effectonce.guard import Guard
+from effectonce.mcp._answers import MODERN, answer, doubtful, failure, refused, replayed
+from effectonce.mcp._calls import Call, Exchange, Said, Unanswered, run
+from effectonce.mcp._contracts import Contracts, hidden_in
+from effectonce.mcp._effects import Effects, Entry
+from effectonce.mcp._pipes import ClientPipes, NotStarted, ServerProcess
+from effectonce.mcp._wire import Envelope, Unreadable, each, name_of, outside, tool_called, written
+from effectonce.outcome import Outcome
+
+LOG = logging.getLogger("effectonce")
+STARTS_MAX = 3  # in a row, of a server that ends without a word, and not over a call
+
+
+class Proxy:
+    """Stands between one client and one server, until one of them is done."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        contracts: Contracts,
+        command: Sequence[str],
+        *,
+        conversation: str = "",
+        client: ClientPipes | None = None,
+    ) -> None:
+        self._contracts, self._command = contracts, command
+        self._client = ClientPipes() if client is None else client
+        self._conversation = conversation
+        self._effects = Effects(guard, contracts, run, server=contracts.name or shlex.join(command), sees_client=True)
+        self._listed: dict[str, Any] = {}  # what the server says about its tools
+        self._calls: dict[str, Call] = {}  # of the client, that are effects and have no answer yet
+        self._sent: dict[str, asyncio.Future[bytes]] = {}  # of them, those that the server has
+        self._passed: dict[str, tuple[Any, str]] = {}  # other requests of the client, at the server
+        self._open: dict[str, Exchange] = {}  # effects whose server waits for input
+        self._unproven: dict[str, Call] = {}  # answered; it is not known yet whether anybody heard it
+        self._asked: set[str] = set()  # requests of the server, at the client
+        self._stale: set[str] = set()  # of them, those of a server that is dead
+        self._greeting: list[bytes] = []  # how the client greeted: initialize, initialized
+        self._greeted: asyncio.Future[bytes] | None = None
+        self._server: ServerProcess | None = None
+        self._starting = asyncio.Lock()
+        self._starts = 0
+        self._heard = False  # from any of its processes
+        self._hearing: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()  # one for each call that is an effect
+        self._ended: asyncio.Future[int]
+
+    async def run(self) -> int:
+        """Until the client closes its end, or the server cannot be started: the exit code."""
+        self._ended = asyncio.get_running_loop().create_future()
+        await self._at_server()
+        listening = asyncio.create_task(self._listen())
+        for number in (signal.SIGTERM, signal.SIGINT):  # whoever asks us to end: rule 4 is kept, for as long as we are let
+            asyncio.get_running_loop().add_signal_handler(number, listening.cancel)
+        either: list[asyncio.Future[Any]] = [listening, self._ended]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        listening.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await listening
+        for exchange in list(self._open.values()):
+            exchange.abandon()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._ended.done():
+            return self._ended.result()
+        assert self._server is not None
+        assert self._hearing is not None
+        code = await self._server.stop()
+        await self._hearing
+        return code
+
+    # ------------------------------------------------------------ from the client
+
+    async def _listen(self) -> None:
+        async for line, arrived in self._client.lines():
+            batch = each(line)
+            effects = len(batch) > 1 and any((message := outside(one)) and message.method == "tools/call" for one in batch)
+            for one in batch if effects else [line]:
+                await self._from_client(one, arrived)
+
+    async def _from_client(self, line: bytes, arrived: float) -> None:
+        message = outside(line)
+        if message is None:
+            return await self._to_server(line)
+        given_up = message.given_up
+        await self._prove(given_up, arrived)
+        if given_up in self._calls:
+            self._calls[given_up].given_up = True  # rule 1
+            return None
+        if message.is_request and message.method == "tools/call":
+            return await self._call(message, line)
+        if message.is_request:
+            self._passed[message.name] = (message.id, message.method)
+        if message.is_response and message.name in self._stale:
+            return self._stale.discard(message.name)
+        if message.is_response:
+            self._asked.discard(message.name)
+        if message.method == "initialize":
+            self._greeting = [line]
+        elif message.method == "notifications/initialized":
+            self._greeting.append(line)
+        return await self._to_server(line)
+
+    async def _prove(self, given_up: str, arrived: float) -> None:
+        """The client lives: what it was answered before it said this, it has; unless it says that it gave up waiting."""
+        self._unproven.pop(given_up, None)
+        for name in [name for name, call in self._unproven.items() if call.answered_at < arrived]:
+            call = self._unproven.pop(name)
+            assert call.entry is not None
+            with contextlib.suppress(StoreUnavailable):  # then it is not counted, and the same call is replayed
+                await self._effects.places.shown(call.entry.placed, call.entry.asked.call, call.contract.counted_s)
+
+    async def _call(self, message: Envelope, line: bytes) -> None:
+        try:
+            whole, name = tool_called(line)
+            contract = self._contracts.of(name, self._listed.get(name, {}))
+        except (Unreadable, ContractViolation) as error:  # what cannot be read alike by everybody cannot be recognised
+            return await self._tell(failure(message.id, f"This call cannot be protected: {error}. Nothing was sent."))
+        if contract.passes:
+            self._passed[message.name] = (message.id, "tools/call")
+            return await self._to_server(line)
+        meta = whole["params"].get("_meta")
+        modern = isinstance(meta, Mapping) and MODERN in meta
+        call = Call(message=whole, name=name, contract=contract, modern=modern)
+        self._calls[message.name] = call
+        self._do(self._once(call))
+        return None
+
+    # ------------------------------------------------------------ an effect
+
+    async def _once(self, call: Call) -> None:
+        try:
+            line = await self._outcome(call)
+        except EffectOnceError as error:
+            turn = call.turn
+            line = written(answer(turn.id, refused(error, turn.contract, modern=turn.modern)))
+        except Said as said:  # nothing was done: what the server said is the answer
+            line = said.line
+        except Unanswered as error:
+            line = written(failure(call.turn.id, f"{error}. Nothing was done."))
+        if line is not None:
+            await self._answer(call.turn, line)
+
+    async def _outcome(self, call: Call) -> bytes | None:
+        """The line that answers it; None: it brought the input that another one waits for."""
+        call.entry = entry = await self._effects.enter(
+            call.name, call.arguments, call.contract, call.meta, conversation=self._conversation
+        )
+        waiting = self._open.get(entry.request.key)
+        if waiting is not None and waiting.bring(call):
+            return None
+        call.exchange = Exchange(call, entry.request.key, self._ask, self._answer, self._open)
+        return self._line(await entry.run(call.exchange), call.turn, call.exchange, entry)
+
+    def _line(self, outcome: Outcome[Any], call: Call, exchange: Exchange, entry: Entry) -> bytes:
+        call.succeeded = outcome.status == "succeeded"
+        error = outcome.error
+        if error is None and not outcome.replayed and exchange.line is not None:
+            return exchange.line
+        if error is None:
+            return written(answer(call.id, replayed(outcome.value, outcome.effect, entry.again)))
+        if not isinstance(error, EffectOnceError):
+            raise error
+        cause = error.__cause__
+        if isinstance(cause, Said) and cause.result is not None:
+            return written(answer(call.id, doubtful(cause.result, error, call.contract)))
+        return written(answer(call.id, refused(error, call.contract, modern=call.modern)))
+
+    async def _ask(self, call: Call, key: str) -> bytes:
+        """Send a call on, under *key*, and wait for the answer."""
+        if not await self._at_server():
+            raise Unanswered("the server cannot be started", sent=False)
+        name, answered = name_of(call.id), asyncio.get_running_loop().create_future()
+        self._sent[name] = answered
+        try:
+            assert self._server is not None
+            if not await self._server.send(written(call.with_key(key))):
+                raise Unanswered("the server ended before it was asked", sent=False)
+            return bytes(await answered)
+        finally:
+            self._sent.pop(name, None)
+
+    async def _answer(self, call: Call, line: bytes) -> None:
+        if call.answered:
+            return
+        name, call.answered = name_of(call.id), True
+        self._calls.pop(name, None)
+        if call.given_up:
+            return
+        if call.succeeded:
+            self._unproven[name] = call
+        if not await self._client.send(line, call.leaves):
+            self._unproven.pop(name, None)
+
+    # ------------------------------------------------------------ from the server
+
+    async def _from_server(self, line: bytes) -> None:
+        message = outside(line)
+        if message is not None and message.is_response:
+            waiting = self._sent.get(message.name)
+            if waiting is not None:
+                if not waiting.done():
+                    waiting.set_result(line)
+                return
+            if self._greeted is not None and not self._greeted.done():
+                self._greeted.set_result(line)
+                return
+            _, method = self._passed.pop(message.name, (None, ""))
+            if method == "tools/list":
+                line = hidden_in(line, self._contracts, self._listed) or line
+        elif message is not None and message.is_request:
+            self._asked.add(message.name)
+        await self._client.send(line)
+
+    # ------------------------------------------------------------ the server's life
+
+    async def _to_server(self, line: bytes) -> None:
+        if not await self._at_server():
+            return
+        assert self._server is not None
+        await self._server.send(line)
+
+    async def _at_server(self) -> bool:
+        """A server that can be written to: rule 2. False: there is none, and it is over."""
+        async with self._starting:
+            if self._server is not None and not self._server.broken:
+                return True
+            if self._ended.done():
+                return False
+            try:
+                self._server = await ServerProcess.start(self._command)
+            except NotStarted:
+                if self._server is None:
+                    raise
+                self._ended.set_result(1)
+                return False
+            self._starts += 1
+            self._hearing = asyncio.create_task(self._hear(self._server))
+            return await self._greet(self._server)
+
+    async def _greet(self, server: ServerProcess) -> bool:
+        """As the client greeted its predecessor; what it answers is known already."""
+        if self._starts == 1 or not self._greeting:
+            return True
+        self._greeted = asyncio.get_running_loop().create_future()
+        await server.send(self._greeting[0])
+        await self._greeted
+        self._greeted = None
+        for line in self._greeting[1:]:
+            await server.send(line)
+        return not server.broken
+
+    async def _hear(self, server: ServerProcess) -> None:
+        async for line in server.lines():
+            self._starts, self._heard = 1, True
+            await self._from_server(line)
+        code = await server.wait()
+        if self._greeted is not None and not self._greeted.done():
+            self._greeted.set_result(b"")
+        lost_calls = [waiting for waiting in self._sent.values() if not waiting.done()]
+        for waiting in lost_calls:
+            waiting.set_exception(Unanswered(f"the server ended (exit code {code}) before it answered", sent=True))
+        lost, self._passed = self._passed, {}
+        self._stale |= self._asked
+        self._asked.clear()
+        for request_id, method in lost.values():
+            await self._tell(failure(request_id, f"The server ended before it answered {method}."))
+        hopeless = not server.spoke and not lost_calls and (self._starts >= STARTS_MAX or not self._heard)
+        if hopeless and not self._ended.done():
+            self._ended.set_result(code)
+
+    async def _tell(self, message: Mapping[str, Any]) -> None:
+        await self._client.send(written(message))
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            LOG.error("a call was not answered", exc_info=task.exception())

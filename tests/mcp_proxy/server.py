@@ -1,0 +1,77 @@
+"""A server over stdio, made with the official SDK, whose tools pay at a bank in another process. Run as a file: `server.py PORT`."""
+
+import os
+import sys
+
+import anyio
+from mcp.server.mcpserver import Context, MCPServer
+from mcp_types import ToolAnnotations
+
+from effectonce.testing.bank import find, pay
+
+PORT = int(sys.argv[1])
+mcp = MCPServer("bank")
+
+
+@mcp.tool()
+async def refund(payment_id: str, amount_minor: int, slow_s: float = 0.0, reason: str = "") -> dict:
+    """Refund a payment."""
+    entry = await anyio.to_thread.run_sync(lambda: pay(PORT, payment_id, amount_minor))
+    await anyio.sleep(slow_s)
+    return {"receipt": entry["receipt"]}
+
+
+@mcp.tool()
+async def refund_when_told(payment_id: str, gate: str) -> str:
+    """Refund at once, and answer when the file *gate* is there."""
+    entry = await anyio.to_thread.run_sync(lambda: pay(PORT, payment_id, 1))
+    while not await anyio.Path(gate).exists():  # noqa: ASYNC110  # another process makes it
+        await anyio.sleep(0.01)
+    return entry["receipt"]
+
+
+@mcp.tool()
+def refund_and_die(payment_id: str) -> str:
+    """Refund, and end before anybody is told."""
+    pay(PORT, payment_id, 1)
+    os._exit(3)
+
+
+@mcp.tool()
+def refund_and_fail(payment_id: str) -> str:
+    """Refund, and report an error."""
+    pay(PORT, payment_id, 1)
+    raise RuntimeError("the bank's answer was lost")
+
+
+@mcp.tool()
+def refund_with_key(payment_id: str, idempotency_key: str) -> str:
+    """Refund under a key of the bank's."""
+    return pay(PORT, payment_id, 1, key=idempotency_key)["receipt"]
+
+
+@mcp.tool()
+def refund_by_meta(payment_id: str, ctx: Context) -> str:
+    """Refund under the key in `_meta`; the first time, end before anybody is told."""
+    key = dict(ctx.request_context.meta or {}).get("dev.effectonce/idempotency-key")
+    new = find(PORT, payment_id) is None
+    receipt = pay(PORT, payment_id, 1, key=key)["receipt"]
+    if new:
+        os._exit(3)
+    return receipt
+
+
+@mcp.tool(annotations=ToolAnnotations(read_only_hint=True))
+def look(payment_id: str) -> dict:
+    """How often was it paid?"""
+    return find(PORT, payment_id) or {"effects": 0}
+
+
+@mcp.tool()
+def process_id() -> int:
+    """Which process is this?"""
+    return os.getpid()
+
+
+if __name__ == "__main__":
+    mcp.run()
