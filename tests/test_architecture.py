@@ -79,7 +79,11 @@ OPTIONAL = {
     "dbos",
     "temporalio",
 }
-FRAMEWORKS = {"celery.py": "celery", "dbos.py": "dbos", "temporal.py": "temporalio.plugin"}  # theirs, whatever that imports
+FRAMEWORKS = {
+    "celery.py": "celery.app.task",
+    "dbos.py": "dbos",
+    "temporal.py": "temporalio.plugin",
+}  # theirs, whatever that imports
 
 
 def room(path):
