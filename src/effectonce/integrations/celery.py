@@ -45,7 +45,7 @@ def once(guard: Guard, *, base: type[Task] = Task) -> type[Task]:
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             if self.request.called_directly and self.request.id is None:
                 return super().__call__(*args, **kwargs)
-            given = self.request.get(HEADER) or {}
+            given = (self.request.headers or {}).get(HEADER) or {}
             scope = given.get("scope") or self.request.id
             token = _inside.set((scope, Places()))
             try:

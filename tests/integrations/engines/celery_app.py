@@ -24,6 +24,11 @@ def refund(self, payment_id, reason):
 
 
 @app.task
+def closed(payment_id):
+    return shop.closed(payment_id)
+
+
+@app.task
 def wire(payment_id):
     return shop.wire(payment_id)
 

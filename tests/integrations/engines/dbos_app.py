@@ -35,7 +35,20 @@ async def arefund(payment_id):
 
 @once.step(retries_allowed=True, interval_seconds=0.01)
 def wire(payment_id):
+    with (shop.FOLDER / "wires").open("a") as runs:
+        runs.write(f"{payment_id}\n")
     return shop.wire(payment_id)
+
+
+@once.step()
+def strange(payment_id, thing):
+    """Its second argument has no canonical form."""
+    return shop.refund(payment_id, 1, "late")
+
+
+@once.step()
+async def afails(payment_id):
+    return await asyncio.to_thread(shop.refunded, payment_id, "late")
 
 
 @DBOS.step()
@@ -85,6 +98,24 @@ def in_doubt(payment_id):
         return error.as_model_error()
 
 
+@once.workflow()
+def fails_in_doubt(payment_id):
+    return wire(payment_id)
+
+
+@once.workflow()
+def strange_wishes(payment_id):
+    return [strange(payment_id, object), strange(payment_id, object)]
+
+
+@once.workflow()
+async def fails_then_works(payment_id):
+    try:
+        return await afails(payment_id)
+    except RuntimeError:
+        return await afails(payment_id)
+
+
 @DBOS.workflow()
 def unplaced(payment_id):
     try:
@@ -105,6 +136,9 @@ def answered(command):
     match what:
         case "run":
             return ran(globals()[rest[0]], name)
+        case "alone":
+            with shop.guard.step("chat-42", "refund"):
+                return [refund(name, "late"), asyncio.run(arefund(f"{name}/async"))]
         case "result":
             return DBOS.retrieve_workflow(name).get_result()
         case "fork":

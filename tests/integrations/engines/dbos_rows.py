@@ -20,11 +20,17 @@ class Clerk(Crew):
         return self.folder / f"answer-{self.asked:03}"
 
     def ask(self, *command):
-        answer = self.send(*command)
-        until(answer.exists, f"an answer to {command}")
-        said = json.loads(answer.read_text())
+        said = self._answer(command)
         assert "error" not in said, said
         return said["value"]
+
+    def fails(self, *command):
+        return self._answer(command)["error"]
+
+    def _answer(self, command):
+        answer = self.send(*command)
+        until(answer.exists, f"an answer to {command}")
+        return json.loads(answer.read_text())
 
     def withdraw(self):
         """What a killed worker was asked is not asked again: the engine recovers it."""

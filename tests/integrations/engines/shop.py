@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-from effectonce import Guard, current_effect
+from effectonce import Guard, NotSent, Retry, current_effect
 from effectonce.testing.bank import pay
 
 FOLDER = Path(os.environ.get("SHOP_FOLDER", "."))
@@ -35,6 +35,16 @@ def refund(payment_id: str, amount_minor: int, reason: str) -> str:
     receipt = pay(PORT, payment_id, amount_minor, key=current_effect().downstream_key)["receipt"]
     accident("after the effect")
     return str(receipt)
+
+
+@guard.tool(kind="write", downstream="none", retry=Retry(attempts=1))
+def closed(payment_id: str) -> str:
+    """Its first attempt is not sent."""
+    try:
+        accident("before the effect")
+    except RuntimeError as error:
+        raise NotSent(str(error), retry_after_s=0.01) from None
+    return str(pay(PORT, payment_id, 1)["receipt"])
 
 
 @guard.tool(kind="irreversible", downstream="none", lease_s=0.5)

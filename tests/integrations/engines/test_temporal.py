@@ -223,7 +223,9 @@ async def test_a_cron_workflow_that_is_retried_has_no_place(server):
             cron_schedule="@every 1s",
             retry_policy=RetryPolicy(maximum_attempts=3),
         )
-        with pytest.raises((WorkflowContinuedAsNewError, WorkflowFailureError)):  # the server words it by what the client can follow
+        with pytest.raises(
+            (WorkflowContinuedAsNewError, WorkflowFailureError)
+        ):  # the server words it by what the client can follow
             await handle.result(follow_runs=False)
         run = client.get_workflow_handle("cron-retry", run_id=handle.result_run_id)
         *_, last = [event async for event in run.fetch_history_events()]
