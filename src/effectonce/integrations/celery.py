@@ -1,0 +1,86 @@
+"""Celery: whatever is retried or delivered again, a task's guarded tools have one effect.
+
+    app = Celery("shop", broker="redis://localhost", task_cls=once(guard))
+
+Theory of operation. A task is a step of its message: the same message has the same effect, however often it is delivered. A message is
+known by its task id, which a retry and a redelivery keep. Whoever sends it again by hand keeps it too, `task_id=...`, or names it in a
+header, `headers={"effectonce": {"scope": ...}}`. A task that is sent by a task has its place in that task for a scope: if the sender is
+run again, it sends the same one again, whatever id Celery gives it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any
+
+from effectonce import EffectOnceError, Guard, Stable
+from effectonce._boundary import here
+from effectonce._core.backoff import full_jitter
+from effectonce.integrations._places import Places, asked_for
+
+try:
+    from celery import Task  # type: ignore[import-untyped]
+except ImportError as missing:
+    raise ImportError("effectonce.integrations.celery needs celery: pip install 'effectonce[celery]'") from missing
+
+HEADER = "effectonce"
+BASE_S, CAP_S = 1.0, 300.0  # between two tries of a task, where nobody says how long
+_inside: ContextVar[tuple[str, Places] | None] = ContextVar("effectonce_celery", default=None)
+
+
+def once(guard: Guard, *, base: type[Task] = Task) -> type[Task]:
+    """A class for all tasks of an app, or for one: `Celery(task_cls=once(guard))`, `@app.task(base=once(guard))`.
+
+    Its tasks are acknowledged when they have ended, and delivered again if their process dies. What may go better is retried, as often as
+    the task's `max_retries` says; what is in doubt, or failed for good, is not.
+    """
+
+    class Once(base):  # type: ignore[misc]
+        abstract = True
+        acks_late = True
+        reject_on_worker_lost = True
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            if self.request.called_directly and self.request.id is None:
+                return super().__call__(*args, **kwargs)
+            given = (self.request.headers or {}).get(HEADER) or {}
+            scope = given.get("scope") or self.request.id
+            token = _inside.set((scope, Places()))
+            try:
+                with guard.step(scope, Stable(self.name), tenant=given.get("tenant")):
+                    return super().__call__(*args, **kwargs)
+            except EffectOnceError as error:
+                if not error.retriable:
+                    raise
+                raise self.retry(exc=error, countdown=_delay_s(error, self.request.retries)) from error
+            finally:
+                _inside.reset(token)
+
+        def apply_async(
+            self, args: Any = None, kwargs: Any = None, task_id: str | None = None, *rest: Any, **options: Any
+        ) -> Any:
+            headers = options.pop("headers", None) or {}
+            named = _named(self.name, task_id, args or (), kwargs or {})
+            if named and HEADER not in headers:
+                headers = {**headers, HEADER: named}
+            return super().apply_async(args, kwargs, task_id, *rest, headers=headers or None, **options)
+
+    return Once
+
+
+def _named(task: str, task_id: str | None, args: Any, kwargs: Mapping[str, Any]) -> dict[str, str]:
+    """Who the new task is, as far as its id does not say it."""
+    sender, boundary = _inside.get(), here.get()
+    named = {} if boundary is None else {"tenant": boundary.tenant}
+    if sender is not None and task_id is None:
+        scope, places = sender
+        named["scope"] = f"{scope}/{task}#{places.take(task, asked_for(args, kwargs))}"
+    return named
+
+
+def _delay_s(error: EffectOnceError, retries: int) -> float:
+    if error.retry_after_s is not None:
+        return error.retry_after_s
+    return full_jitter(retries + 1, BASE_S, CAP_S, random.random)

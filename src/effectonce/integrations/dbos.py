@@ -1,0 +1,160 @@
+"""DBOS: whatever is recovered, resumed or forked, a step's guarded tools have one effect.
+
+    once = EffectOnce(guard)
+
+    @once.step()          # as @DBOS.step()
+    @once.workflow()      # as @DBOS.workflow()
+
+Theory of operation. A DBOS step is checkpointed after it ran, so a crash in between runs it again: then it must have the same place. The
+scope is the workflow id; a fork has another one, and is traced back to the workflow that it was forked from, as a child is to its parent.
+The place in it is counted by what is asked for, see `_places.py`: step ids move when code before them changes, and a step that is called
+again after a failure has a new one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, ParamSpec, TypeVar, cast
+
+from effectonce import ContractViolation, Guard, Stable
+from effectonce._signature import is_async
+from effectonce.integrations._places import Places, asked_for, retriable
+
+try:
+    from dbos import DBOS, WorkflowStatus
+except ImportError as missing:
+    raise ImportError("effectonce.integrations.dbos needs dbos: pip install 'effectonce[dbos]'") from missing
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_places: ContextVar[Places | None] = ContextVar("effectonce_dbos_places", default=None)
+_at: ContextVar[str | None] = ContextVar("effectonce_dbos_at", default=None)
+
+
+class EffectOnce:
+    """Decorators that stand where DBOS's stood, and take the same options."""
+
+    def __init__(self, guard: Guard) -> None:
+        self.guard = guard
+
+    def workflow(self, **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """A workflow whose steps have a place."""
+
+        def decorate(function: Callable[P, R]) -> Callable[P, R]:
+            return cast("Callable[P, R]", DBOS.workflow(**options)(_counting(function)))
+
+        return decorate
+
+    def step(self, **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """A step whose guarded tools have one effect. With `retries_allowed`, what cannot go better is not retried."""
+        options.setdefault("should_retry", retriable)
+
+        def decorate(function: Callable[P, R]) -> Callable[P, R]:
+            if is_async(function):
+                return cast("Callable[P, R]", _aplaced(DBOS.step(**options)(self._aentering(function))))
+            return cast("Callable[P, R]", _placed(DBOS.step(**options)(self._entering(function))))
+
+        return decorate
+
+    def _entering(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            at, workflow_id = _at.get(), DBOS.workflow_id
+            if at is None or workflow_id is None:
+                return function(*args, **kwargs)
+            scope, asking = "", workflow_id
+            while asking:
+                asking, scope = _nearer(DBOS.get_workflow_status(asking), asking, scope)
+            with self.guard.step(scope, Stable(at), latch=False):
+                return function(*args, **kwargs)
+
+        return run
+
+    def _aentering(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        async def run(*args: Any, **kwargs: Any) -> Any:
+            at, workflow_id = _at.get(), DBOS.workflow_id
+            if at is None or workflow_id is None:
+                return await function(*args, **kwargs)
+            scope, asking = "", workflow_id
+            while asking:
+                asking, scope = _nearer(await DBOS.get_workflow_status_async(asking), asking, scope)
+            with self.guard.step(scope, Stable(at), latch=False):
+                return await function(*args, **kwargs)
+
+        return run
+
+
+def _nearer(status: WorkflowStatus | None, workflow_id: str, scope: str) -> tuple[str, str]:
+    """One step back to where it began: whom to ask next, and what is known of the scope. Nobody: that is the scope."""
+    if status is not None and status.forked_from is not None:
+        return status.forked_from, scope
+    parent = None if status is None else status.parent_workflow_id
+    if parent is not None and workflow_id.startswith(f"{parent}-"):  # as DBOS names a child: its parent, and the place in it
+        return parent, workflow_id.removeprefix(parent) + scope
+    return "", workflow_id + scope
+
+
+def _counting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Each run of it counts its places, from the first."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        token = _places.set(Places())
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _places.reset(token)
+
+    @functools.wraps(function)
+    async def arun(*args: Any, **kwargs: Any) -> Any:
+        token = _places.set(Places())
+        try:
+            return await cast("Any", function)(*args, **kwargs)
+        finally:
+            _places.reset(token)
+
+    return arun if is_async(function) else run
+
+
+def _placed(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Called in a workflow, it has a place, which it gives back if it fails."""
+
+    @functools.wraps(step)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with _Place(step, args, kwargs):
+            return step(*args, **kwargs)
+
+    return run
+
+
+def _aplaced(step: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(step)
+    async def run(*args: Any, **kwargs: Any) -> Any:
+        with _Place(step, args, kwargs):
+            return await step(*args, **kwargs)
+
+    return run
+
+
+class _Place:
+    """`with`: everything called inside is at this place."""
+
+    def __init__(self, step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._name, self._asked, self._places = step.__qualname__, asked_for(args, kwargs), _places.get()
+        if self._places is None and DBOS.workflow_id is not None and DBOS.step_id is None:
+            raise ContractViolation(
+                f"{self._name} was called in a workflow that does not count its places. Nothing was sent. "
+                f"Declare the workflow with EffectOnce(guard).workflow() instead of DBOS.workflow()."
+            )
+
+    def __enter__(self) -> None:
+        self._place = 0 if self._places is None else self._places.take(self._name, self._asked)
+        self._token = _at.set(None if self._places is None else f"{self._name}#{self._place}")
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        _at.reset(self._token)
+        if error is not None and self._places is not None:
+            self._places.give_back(self._name, self._asked, self._place)
