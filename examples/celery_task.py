@@ -40,7 +40,7 @@ def refund_customer(payment_id: str) -> str:
 
 
 def main() -> None:
-    with Bank("bank.ledger", honours_keys=True) as bank, Path("worker.log").open("wb") as log:
+    with Bank("celery.ledger", honours_keys=True) as bank, Path("worker.log").open("wb") as log:
         path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
         redis = ["redis-server", "--port", "0", "--unixsocket", "broker.sock", "--save", "", "--logfile", "redis.log"]
         broker = subprocess.Popen(redis)  # noqa: S603
