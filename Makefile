@@ -4,10 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench soak model clean
+.PHONY: help demo test test-mcp check bench soak model clean
 
 help:  ## Show this help
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-7s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.base  ## The story in ten seconds: refunded four times without us, once with us
 	$(BIN)/effectonce demo
@@ -17,6 +17,9 @@ test: check $(VENV)/.servers  ## Everything: lint, types, the whole suite with c
 	$(BIN)/pytest -n 2 -q tests/core tests/policy tests/stores tests/conformance tests/properties tests/test_*.py --cov --cov-report=term:skip-covered
 	@echo "== crashes, crowds, the command line, the benchmarks"
 	$(BIN)/pytest -n 2 -q tests --ignore=tests/core --ignore=tests/policy --ignore=tests/stores --ignore=tests/conformance --ignore=tests/properties --ignore-glob='tests/test_*.py'
+
+test-mcp: $(VENV)/.dev  ## The official conformance suite and inspector of MCP (npm), directly and through the proxy: equal results
+	$(BIN)/python -m tests.mcp_proxy.conformance --tools $(VENV)/mcp-tools
 
 check: $(VENV)/.dev  ## Seconds: lint, formatting, types, architecture, public names
 	@echo "== lint and formatting"

@@ -6,6 +6,8 @@ import contextlib
 import functools
 import json
 import socket
+import subprocess
+import sys
 import threading
 
 import anyio
@@ -18,6 +20,7 @@ from mcp.server.mcpserver import MCPServer
 from effectonce import Guard
 from effectonce.mcp._contracts import Contracts
 from effectonce.mcp.http import McpHttpProxy
+from tests.mcp_proxy.conftest import environment
 
 CONVERSATION = "dev.effectonce/conversation"
 ERAS = ("legacy", "2026-07-28")
@@ -194,3 +197,122 @@ def test_a_server_that_is_not_there_is_said_so_and_nothing_was_sent(stage):
     assert answer.status_code == 502
     assert "was not reached" in answer.json()["error"]["message"]
     assert guard.in_doubt() == ()
+
+
+# ---------------------------------------------------------------- a server that no SDK would make
+
+
+class Odd:
+    """An upstream that does what the called tool's name says, and pays first."""
+
+    def __init__(self, bank):
+        self.bank, self.heard = bank, []
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] == "lifespan":
+            while (await receive())["type"] != "lifespan.shutdown":
+                await send({"type": "lifespan.startup.complete"})
+            return await send({"type": "lifespan.shutdown.complete"})
+        message = json.loads((await receive())["body"])
+        self.heard.append(message)
+        if message["method"] == "tools/list":
+            schema = {"type": "object", "properties": {"id": {}, "idempotency_key": {}}, "required": ["id", "idempotency_key"]}
+            return await self.say(send, message, {"tools": [{"name": "pay", "inputSchema": schema}]})
+        await anyio.to_thread.run_sync(lambda: self.bank.pay("p", 1))
+        match message["params"]["name"]:
+            case "hang up":
+                raise RuntimeError("gone")
+            case "500":
+                await self.begin(send, 500, b"text/plain")
+                return await send({"type": "http.response.body", "body": b"oops"})
+            case "half":
+                await self.begin(send, 200, b"text/event-stream")
+                return await send({"type": "http.response.body", "body": b'data: {"jsonrpc":"2.0","method":"n"}\n\n'})
+            case "stream":
+                await self.begin(send, 200, b"text/event-stream")
+                for event in (b": hello\n\n", b'id: 1\r\nevent: message\r\ndata: {"jsonrpc":"2.0","method":"n"}\r\n\r\n'):
+                    await send({"type": "http.response.body", "body": event, "more_body": True})
+                answer = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}}).encode()
+                return await send({"type": "http.response.body", "body": b"data: " + answer + b"\n\n"})
+            case _:
+                return await self.say(send, message, {"content": [{"type": "text", "text": "paid"}]})
+
+    async def begin(self, send, status, kind):
+        await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", kind)]})
+
+    async def say(self, send, message, result):
+        await self.begin(send, 200, b"application/json")
+        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()
+        await send({"type": "http.response.body", "body": body})
+
+
+@pytest.fixture
+def odd(stage):
+    odd = Odd(stage.bank)
+    contracts = Contracts(name="odd", tools={"pay": {"key_argument": "idempotency_key"}})
+    with served(odd) as direct, served(McpHttpProxy(Guard("memory://"), contracts, direct)) as url:
+        odd.direct, odd.url, odd.effects = direct, url, stage.effects
+        yield odd
+
+
+def ask(url, method, **params):
+    return httpx.post(url, json={"jsonrpc": "2.0", "id": 7, "method": method, "params": params}, trust_env=False)
+
+
+@pytest.mark.parametrize("tool", ["hang up", "500", "half"])
+def test_a_call_without_an_answer_is_a_doubt(odd, tool):
+    for _ in range(2):
+        answer = ask(odd.url, "tools/call", name=tool, arguments={})
+
+    assert "OUTCOME_UNKNOWN" in answer.text
+    assert odd.effects("p") == 1
+
+
+def test_events_before_the_result_pass_as_they_came(odd):
+    direct, through = (ask(url, "tools/call", name="stream", arguments={}) for url in (odd.direct, odd.url))
+
+    assert through.content == direct.content
+    assert through.headers["content-type"] == direct.headers["content-type"] == "text/event-stream"
+
+
+def test_over_http_as_well_an_argument_that_takes_a_key_is_filled_and_not_shown(odd):
+    (tool,) = ask(odd.url, "tools/list").json()["result"]["tools"]
+    ask(odd.url, "tools/call", name="pay", arguments={"id": "p", "idempotency_key": "made up"})
+
+    assert tool["inputSchema"] == {"type": "object", "properties": {"id": {}}, "required": ["id"]}
+    assert odd.heard[-1]["params"]["arguments"]["idempotency_key"].startswith("eo_")
+
+
+def test_a_body_that_is_no_call_passes_byte_for_byte(odd):
+    with served(Echo()) as direct, served(McpHttpProxy(Guard("memory://"), Contracts(), direct)) as url:
+        for body in (b"not JSON", b'{ "jsonrpc":"2.0" ,"method":"x"}', b"[1, 2]"):
+            assert httpx.post(url, content=body, trust_env=False).content == body
+
+
+class Echo:
+    async def __call__(self, scope, receive, send):
+        if scope["type"] == "lifespan":
+            while (await receive())["type"] != "lifespan.shutdown":
+                await send({"type": "lifespan.startup.complete"})
+            return await send({"type": "lifespan.shutdown.complete"})
+        body = (await receive())["body"]
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        return await send({"type": "http.response.body", "body": body})
+
+
+def test_the_command_serves_what_the_class_serves(stage, odd):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    command = [sys.executable, "-m", "effectonce.cli", "mcp", "http", odd.direct, "--listen", f"127.0.0.1:{port}"]
+    with subprocess.Popen(command, env=environment(stage.folder), stderr=subprocess.PIPE) as process:
+        try:
+            assert b"Listening on" in process.stderr.readline()
+            transport = httpx.HTTPTransport(retries=20)
+            with httpx.Client(transport=transport, trust_env=False) as client:
+                call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "look", "arguments": {}}}
+                answers = [client.post(f"http://127.0.0.1:{port}/mcp", json=call).json() for _ in range(2)]
+        finally:
+            process.terminate()
+
+    assert answers[1]["result"]["_meta"]["dev.effectonce/replayed"] is True
+    assert odd.effects("p") == 1

@@ -25,11 +25,12 @@ class Call(Struct, kw_only=True, eq=False):
     name: str
     contract: ToolContract
     modern: bool
+    asked_at: float = inf  # on the monotonic clock, as is `answered_at`
     entry: Entry | None = None
     exchange: Exchange | None = None
     given_up: bool = False  # the client does not wait any more
     answered: bool = False
-    answered_at: float = inf  # on the monotonic clock
+    answered_at: float = inf
     succeeded: bool = False
 
     @property

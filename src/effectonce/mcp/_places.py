@@ -5,10 +5,11 @@
     a conversation  named by the host; the place is the ordinal: how many results of this very call the model was shown
     nothing         the same, for all who use this server; and for a while after a result the same call is taken for a retry
 
-A result counts as shown when it was handed to a client that lived on and did not give up on it. A server does not see that: there the same
-call is taken for a retry for a while in a conversation as well. The count is kept in the store, in a cell for each intent, so it outlives
-this process. The id of a call proves a retry if it comes again, and nothing if it does not: a model that decides again has a new one. Ids of
-requests, sessions of a transport and traces are not looked at: each may be new for a retry.
+A result counts as shown when it was handed to a client that lived on and did not give up on it. A server does not see that, and a client may
+give up without a word: there, and after a result that came late, the same call is taken for a retry for a while in a conversation as well.
+The count is kept in the store, in a cell for each intent, so it outlives this process. The id of a call proves a retry if it comes again, and
+nothing if it does not: a model that decides again has a new one. Ids of requests, sessions of a transport and traces are not looked at: each
+may be new for a retry.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ CONVERSATIONS = (
 CALLS = ("claudecode/toolUseId",)
 ENVIRONMENT = ("EFFECTONCE_CONVERSATION", "CLAUDE_CODE_SESSION_ID")
 TEXT_MAX = 512
+LATE_S = 30.0  # clients wait for at least a minute, if nobody told them otherwise
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -95,6 +97,7 @@ class _Shown(Struct, frozen=True, array_like=True):
     ordinal: int = 0
     at: float | None = None  # by the store's clock; None: not yet
     call: str = ""
+    late: bool = False  # so late that a client may have given up without a word
 
 
 _encode, _decode = msgspec.json.encode, msgspec.json.Decoder(_Shown).decode
@@ -125,7 +128,7 @@ class Places:
         cell: Cell | None = await self._store.aapply(ReadCell(name))
         while cell is not None:
             last = _of(cell)
-            if not _is_wish(last, call.call, 0.0 if at_once else contract.again_s, cell.now):
+            if not _is_wish(last, call.call, 0.0 if at_once and not last.late else contract.again_s, cell.now):
                 return Placed(AtOrdinal(last.ordinal), name, at_once)
             following = _Shown(last.ordinal + 1)
             cell = await self._store.aapply(WriteCell(name, cell.revision, _encode(following), contract.counted_s))
@@ -133,8 +136,8 @@ class Places:
                 return Placed(AtOrdinal(following.ordinal), name, at_once)
         raise AssertionError("there is a cell until one is written")
 
-    async def shown(self, placed: Placed, call: str, keep_s: float) -> None:
-        """The model has the result."""
+    async def shown(self, placed: Placed, call: str, keep_s: float, *, after_s: float = 0.0) -> None:
+        """The model has the result, *after_s* seconds after it asked."""
         if not placed.counter:
             return
         assert isinstance(placed.place, AtOrdinal)
@@ -143,7 +146,7 @@ class Places:
             last = _of(cell)
             if last.ordinal != placed.place.ordinal or last.at is not None:
                 return
-            now_shown = _Shown(last.ordinal, cell.now, call)
+            now_shown = _Shown(last.ordinal, cell.now, call, after_s > LATE_S)
             cell = await self._store.aapply(WriteCell(placed.counter, cell.revision, _encode(now_shown), keep_s))
 
 

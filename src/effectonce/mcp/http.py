@@ -131,6 +131,12 @@ class Asking:
         nothing_done = self._call.contract.errors == "nothing_done"
         return judged(result_of(self.last.message), self.last.raw, nothing_done=nothing_done)
 
+    async def say(self, message: dict[str, Any]) -> None:
+        """An answer of ours, in the form in which the server gives its own."""
+        if self.reply is not None and self.reply.is_stream:
+            await self._client.begin(200, self.reply.headers)
+        await self._client.say(200, message)
+
     async def hand_on(self, event: Event, *, more: bool = True) -> None:
         assert self.reply is not None
         await self._client.begin(self.reply.status, self.reply.headers)
@@ -247,7 +253,7 @@ class McpHttpProxy:
             assert asking.last is not None
             return await asking.hand_on(asking.last, more=False)
         except EffectOnceError as error:
-            return await client.say(200, answer(call.id, refused(error, contract, modern=call.modern)))
+            return await asking.say(answer(call.id, refused(error, contract, modern=call.modern)))
         finally:
             self._forget(client.session, message.name)
         return await self._tell(client, call, asking, entry, outcome)
@@ -277,12 +283,12 @@ class McpHttpProxy:
                     await self._effects.places.shown(entry.placed, entry.asked.call, call.contract.counted_s)
             if not outcome.replayed and asking.last is not None:
                 return await asking.hand_on(asking.last, more=False)
-            return await client.say(200, answer(call.id, replayed(outcome.value, outcome.effect, entry.again)))
+            return await asking.say(answer(call.id, replayed(outcome.value, outcome.effect, entry.again)))
         if not isinstance(error, EffectOnceError):
             raise error
         if isinstance(cause, Said) and cause.result is not None:
-            return await client.say(200, answer(call.id, doubtful(cause.result, error, call.contract)))
-        return await client.say(200, answer(call.id, refused(error, call.contract, modern=call.modern)))
+            return await asking.say(answer(call.id, doubtful(cause.result, error, call.contract)))
+        return await asking.say(answer(call.id, refused(error, call.contract, modern=call.modern)))
 
 
 async def _until(client: Client, pieces: Any) -> Any:

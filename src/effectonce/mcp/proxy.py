@@ -114,7 +114,7 @@ class Proxy:
             self._calls[given_up].given_up = True  # rule 1
             return None
         if message.is_request and message.method == "tools/call":
-            return await self._call(message, line)
+            return await self._call(message, line, arrived)
         if message.is_request:
             self._passed[message.name] = (message.id, message.method)
         if message.is_response and message.name in self._stale:
@@ -134,9 +134,10 @@ class Proxy:
             call = self._unproven.pop(name)
             assert call.entry is not None
             with contextlib.suppress(StoreUnavailable):  # then it is not counted, and the same call is replayed
-                await self._effects.places.shown(call.entry.placed, call.entry.asked.call, call.contract.counted_s)
+                entry, after_s = call.entry, call.answered_at - call.asked_at
+                await self._effects.places.shown(entry.placed, entry.asked.call, call.contract.counted_s, after_s=after_s)
 
-    async def _call(self, message: Envelope, line: bytes) -> None:
+    async def _call(self, message: Envelope, line: bytes, arrived: float) -> None:
         try:
             whole, name = tool_called(line)
             contract = self._contracts.of(name, self._listed.get(name, {}))
@@ -147,7 +148,7 @@ class Proxy:
             return await self._to_server(line)
         meta = whole["params"].get("_meta")
         modern = isinstance(meta, Mapping) and MODERN in meta
-        call = Call(message=whole, name=name, contract=contract, modern=modern)
+        call = Call(message=whole, name=name, contract=contract, modern=modern, asked_at=arrived)
         self._calls[message.name] = call
         self._do(self._once(call))
         return None

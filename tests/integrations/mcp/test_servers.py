@@ -10,7 +10,8 @@ import fastmcp
 import pytest
 from fastmcp.server.middleware.error_handling import RetryMiddleware
 from mcp import Client
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
+from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 
 from effectonce import Guard, current_effect
 from effectonce.integrations import fastmcp as for_fastmcp
@@ -240,7 +241,33 @@ def test_a_retry_middleware_around_us_does_it_once(guard, bank):
     for protected in (False, True):
         anyio.run(run, protected)
 
-    assert effects(bank, "protected True") == 1
+    assert (effects(bank, "protected False"), effects(bank, "protected True")) == (3, 1)
+
+
+def test_a_round_that_asks_for_input_is_no_result(guard, bank):
+    server = MCPServer("bank", extensions=[for_mcp.protect(guard)])
+
+    @server.tool()
+    def ask(payment_id: str, ctx: Context) -> InputRequiredResult | str:
+        """Refund, if the user is sure."""
+        if ctx.input_responses is None:
+            schema = {"type": "object", "properties": {"sure": {"type": "boolean"}}}
+            sure = ElicitRequest(params=ElicitRequestFormParams(message="Sure?", requested_schema=schema))
+            return InputRequiredResult(input_requests={"sure": sure})
+        return bank.pay(payment_id, 1)["receipt"]
+
+    async def sure(context, params):
+        return ElicitResult(action="accept", content={"sure": True})
+
+    async def story():
+        async with Client(server, mode="2026-07-28", elicitation_callback=sure) as client:
+            return [await call(client, "ask") for _ in range(2)]
+
+    first, again = anyio.run(story)
+
+    assert effects(bank) == 1
+    assert first.content[0].text == again.content[0].text == "rcpt_1"
+    assert again.meta["dev.effectonce/replayed"] is True
 
 
 def test_tenants_do_not_share_effects(guard, bank):
