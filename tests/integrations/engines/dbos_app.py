@@ -51,6 +51,18 @@ async def afails(payment_id):
     return await asyncio.to_thread(shop.refunded, payment_id, "late")
 
 
+@once.step()
+def outer(payment_id):
+    return refund(payment_id, "late")
+
+
+@once.workflow()
+def nested(payment_id):
+    first = outer(payment_id)
+    shop.accident("after the step")
+    return [first, refund(payment_id, "late")]
+
+
 @DBOS.step()
 def look():
     """Something else comes before it, if the folder says so."""
