@@ -175,8 +175,8 @@ def main():
     )
     DBOS.launch()
     print("ready", flush=True)
-    done, pause = set(), threading.Event()
-    while os.getppid() != 1:
+    done, pause, parent = set(), threading.Event(), os.getppid()
+    while os.getppid() == parent:
         for ask in sorted(shop.FOLDER.glob("ask-*")):
             if ask.name in done:
                 continue
