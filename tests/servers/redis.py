@@ -22,7 +22,7 @@ PATIENCE_S = 20.0  # for one answer
 SLOTS = 16384
 
 
-def _end_with_the_tests():
+def end_with_the_tests():
     """However they end: the kernel kills the server when the process that started it is gone."""
     os.setsid()
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -56,7 +56,7 @@ class Server:
         """Start it and do not wait."""
         with suppress(FileNotFoundError):
             Path(self.socket).unlink()
-        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, preexec_fn=_end_with_the_tests)  # noqa: PLW1509
+        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, preexec_fn=end_with_the_tests)  # noqa: PLW1509
 
     def answers(self):
         assert self.process.poll() is None, (self.folder / "log").read_text()

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from effectonce._core.canonical import NotCanonical, canonical
-from effectonce._core.classify import classify
 from effectonce.errors import EffectOnceError
 
 
@@ -44,11 +43,9 @@ def asked_for(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
 
 def retriable(error: BaseException) -> bool:
     """May an engine run the step again? What is in doubt, or failed for good, stays so. Errors that are not about an effect may."""
-    if isinstance(error, EffectOnceError):
-        return error.retriable
-    return not is_known(error) or classify(error).retryable
+    return error.retriable if isinstance(error, EffectOnceError) else not is_known(error)
 
 
 def is_known(error: BaseException) -> bool:
-    """Was it a guarded tool that ended with this error, for certain?"""
+    """Did a guarded tool end with this error of its own? Then it is certain, and the tool's policy has seen no use in another attempt."""
     return getattr(error, "effectonce_of", None) is not None

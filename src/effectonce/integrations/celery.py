@@ -43,10 +43,10 @@ def once(guard: Guard, *, base: type[Task] = Task) -> type[Task]:
         reject_on_worker_lost = True
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            if self.request.called_directly and self.request.id is None:
-                return super().__call__(*args, **kwargs)
             given = (self.request.headers or {}).get(HEADER) or {}
-            scope = given.get("scope") or self.request.id
+            scope, sender = given.get("scope") or self.request.id, _inside.get()
+            if scope is None or (sender is not None and sender[0] == scope):  # called as a function, perhaps by itself
+                return super().__call__(*args, **kwargs)
             token = _inside.set((scope, Places()))
             try:
                 with guard.step(scope, Stable(self.name), tenant=given.get("tenant")):

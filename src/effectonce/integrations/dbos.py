@@ -140,10 +140,11 @@ def _aplaced(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Place:
-    """`with`: everything called inside is at this place."""
+    """`with`: everything called inside is at this place. A step that is called in a step is part of it."""
 
     def __init__(self, step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._name, self._asked, self._places = step.__qualname__, asked_for(args, kwargs), _places.get()
+        self._name, self._asked = step.__qualname__, asked_for(args, kwargs)
+        self._places = None if DBOS.step_id is not None else _places.get()
         if self._places is None and DBOS.workflow_id is not None and DBOS.step_id is None:
             raise ContractViolation(
                 f"{self._name} was called in a workflow that does not count its places. Nothing was sent. "
@@ -151,10 +152,13 @@ class _Place:
             )
 
     def __enter__(self) -> None:
-        self._place = 0 if self._places is None else self._places.take(self._name, self._asked)
-        self._token = _at.set(None if self._places is None else f"{self._name}#{self._place}")
+        if self._places is not None:
+            self._place = self._places.take(self._name, self._asked)
+            self._token = _at.set(f"{self._name}#{self._place}")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if self._places is None:
+            return
         _at.reset(self._token)
-        if error is not None and self._places is not None:
+        if error is not None:
             self._places.give_back(self._name, self._asked, self._place)

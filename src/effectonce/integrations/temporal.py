@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from effectonce import EffectOnceError, Guard, InDoubt, Stable, classify
+from effectonce import EffectOnceError, Guard, InDoubt, Stable
 from effectonce._boundary import here
 from effectonce.integrations._places import Places, is_known, retriable
 
@@ -270,13 +270,12 @@ def application_error(error: Exception) -> FailureError:
     """
     if isinstance(error, FailureError):  # said in Temporal's words
         return error
-    if isinstance(error, EffectOnceError):
-        named, details, delay_s = error.code, [error.as_model_error()], error.retry_after_s
-    else:
-        named, details, delay_s = type(error).__name__, [], classify(error).retry_after_s
-    again = retriable(error)
-    delay = timedelta(seconds=delay_s) if again and delay_s is not None else None
-    return ApplicationError(str(error), *details, type=named, non_retryable=not again, next_retry_delay=delay)
+    if not isinstance(error, EffectOnceError):
+        return ApplicationError(str(error), type=type(error).__name__, non_retryable=not retriable(error))
+    later = error.retriable and error.retry_after_s is not None
+    delay = timedelta(seconds=error.retry_after_s or 0.0) if later else None
+    told = error.as_model_error()
+    return ApplicationError(str(error), told, type=error.code, non_retryable=not error.retriable, next_retry_delay=delay)
 
 
 # ---------------------------------------------------------------- what is in doubt

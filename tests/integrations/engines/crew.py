@@ -9,6 +9,7 @@ from pathlib import Path
 
 from effectonce.testing.bank import Bank
 from tests.servers._process import descendants, until
+from tests.servers.redis import end_with_the_tests
 
 ROOT = Path(__file__).parents[3]
 
@@ -46,6 +47,7 @@ class Crew:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                preexec_fn=end_with_the_tests,  # noqa: PLW1509
             )
         until(lambda: self._is(ready, log), f"a worker that is ready, see {log}")
 

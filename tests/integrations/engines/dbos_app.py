@@ -51,6 +51,18 @@ async def afails(payment_id):
     return await asyncio.to_thread(shop.refunded, payment_id, "late")
 
 
+@once.step()
+def outer(payment_id):
+    return refund(payment_id, "late")
+
+
+@once.workflow()
+def nested(payment_id):
+    first = outer(payment_id)
+    shop.accident("after the step")
+    return [first, refund(payment_id, "late")]
+
+
 @DBOS.step()
 def look():
     """Something else comes before it, if the folder says so."""
@@ -163,8 +175,8 @@ def main():
     )
     DBOS.launch()
     print("ready", flush=True)
-    done, pause = set(), threading.Event()
-    while os.getppid() != 1:
+    done, pause, parent = set(), threading.Event(), os.getppid()
+    while os.getppid() == parent:
         for ask in sorted(shop.FOLDER.glob("ask-*")):
             if ask.name in done:
                 continue

@@ -32,9 +32,15 @@ class Clerk(Crew):
         until(answer.exists, f"an answer to {command}")
         return json.loads(answer.read_text())
 
-    def withdraw(self):
-        """What a killed worker was asked is not asked again: the engine recovers it."""
+    def kill(self, name, workflow, point):
+        """Run a workflow that dies there. It is not asked for again: the engine recovers it in the next worker."""
+        self.plan(point, "kill")
+        self.send("run", name, workflow)
+        self.killed()
         (self.folder / f"ask-{self.asked:03}").unlink()
+        self.work()
+        self.ask("result", name)
+        return self.effects(name)
 
 
 @contextmanager
@@ -49,21 +55,12 @@ def rows(clerk):
         clerk.ask("run", name, workflow)
         return clerk.effects(name)
 
-    def kill(name, workflow, point):
-        clerk.plan(point, "kill")
-        clerk.send("run", name, workflow)
-        clerk.killed()
-        clerk.withdraw()
-        clerk.work()
-        clerk.ask("result", name)
-        return clerk.effects(name)
-
     clerk.plan("after the tool", "raised")
     yield "the step fails after the tool, and is retried", ran("step-retry", "pays")
 
-    yield "the process is killed after the effect, another recovers", kill("killed", "pays", "after the effect")
+    yield "the process is killed after the effect, another recovers", clerk.kill("killed", "pays", "after the effect")
 
-    yield "the process is killed between two steps", kill("killed-between", "pays", "after the step")
+    yield "the process is killed between two steps", clerk.kill("killed-between", "pays", "after the step")
 
     clerk.plan("after the tool", "raised")
     yield "the workflow's code catches the failure, and calls again", ran("calls-again", "calls_again")

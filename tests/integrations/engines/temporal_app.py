@@ -17,7 +17,8 @@ with workflow.unsafe.imports_passed_through():
 
 QUEUE = "shop"
 SOON = RetryPolicy(initial_interval=timedelta(milliseconds=50))
-QUICK = {"start_to_close_timeout": timedelta(seconds=2), "retry_policy": SOON}
+QUICK = {"start_to_close_timeout": timedelta(seconds=20), "retry_policy": SOON}
+A_DEAD_WORKER = {"start_to_close_timeout": timedelta(seconds=2)}  # is noticed after this time
 
 
 @activity.defn(name="refund")
@@ -38,7 +39,7 @@ def pay_back(payment_id, reason="late", **options):
 class Once:
     @workflow.run
     async def run(self, payment_id: str) -> str:
-        return await pay_back(payment_id)
+        return await pay_back(payment_id, **A_DEAD_WORKER)
 
 
 @workflow.defn

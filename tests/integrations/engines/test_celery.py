@@ -113,6 +113,18 @@ def test_a_task_that_is_sent_by_a_task_is_known_by_its_place(app, pay, published
     assert scopes == ["message-1/pay#0", "message-1/pay#1", "message-1/pay#0", None] * 2
 
 
+def test_a_task_that_calls_itself_as_a_function_stays_in_its_step(app, pay, published):
+    @app.task(name="deep")
+    def deep(left):
+        pay.delay("p")
+        if left:
+            deep(left - 1)
+
+    deep.apply(args=[1], task_id="message-1")
+
+    assert [header["scope"] for header in published] == ["message-1/pay#0", "message-1/pay#1"]
+
+
 def test_without_a_word_from_downstream_it_waits_longer_each_time(monkeypatch):
     monkeypatch.setattr(ours.random, "random", lambda: 1.0)
 

@@ -15,7 +15,7 @@ from temporalio.client import Client, WithStartWorkflowOperation, WorkflowContin
 from temporalio.common import RetryPolicy, WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
 from effectonce import CircuitOpen, EffectRef, GaveUp, Guard, InDoubt, NotSent, Rejected
 from effectonce._core.ops import Search
@@ -368,6 +368,17 @@ async def test_the_interceptor_does_without_the_plugin(server):
             await client.execute_workflow(Pays.run, args=["p"], id="i", task_queue="i")
 
     assert [r.request.scope for r in shop.records] == ["i"]
+
+
+@awaited
+async def test_a_history_is_replayed_with_the_plugin(server):
+    shop = Shop()
+    async with shop.open(server, "replayed") as client:
+        await client.execute_workflow(Pays.run, args=["p", 2], id="replayed", task_queue="replayed")
+        history = await client.get_workflow_handle("replayed").fetch_history()
+
+    await Replayer(workflows=ALL, plugins=[EffectOncePlugin(shop.guard)]).replay_workflow(history)
+    assert shop.ran == ["p", "p"]
 
 
 @pytest.mark.parametrize("framework", ["temporalio", "dbos", "celery"])
