@@ -1,0 +1,280 @@
+"""Tools that a framework runs, as effects of the engine: what the agent SDKs share.
+
+A framework tells us which tool it is about to run, with which arguments, in which conversation, and what the model was shown before. That is
+all a key needs:
+
+    scope    the conversation, as the framework names it; never an id of a run, a task or a call
+    intent   the tool and its identity arguments, with the defaults of its schema filled in
+    place    the ordinal: how many successful results for this intent the model has been shown
+
+A tool that is guarded already keeps its contract: its call is only put in its place. Any other tool has the contract that is declared here by
+its name, or the safe one: a write of which nobody knows whether it happened, unless it answers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypedDict
+
+from msgspec import Struct
+
+from effectonce._boundary import Delivered, Within, named
+from effectonce._core.canonical import NotCanonical, canonical, fingerprint
+from effectonce._core.classify import Rules, as_rules
+from effectonce._core.codec import encode_or_excuse
+from effectonce._core.keys import AtOrdinal, effect_key
+from effectonce._core.ops import Request
+from effectonce._core.terms import Kind
+from effectonce._core.verdicts import Bucket, Certainty, Verdict
+from effectonce._drive import Prepared
+from effectonce._tool import GuardedTool
+from effectonce.effect import EffectRef
+from effectonce.errors import ContractViolation, EffectOnceError, Rejected
+from effectonce.guard import Guard
+from effectonce.outcome import Outcome
+from effectonce.policy import Contract, Downstream, Retry, kind_of, window_of
+
+Plain = Callable[[Any], Any]
+
+
+class ToolOptions(TypedDict, total=False):
+    """What is declared about a tool of a framework: as in `Guard.tool`."""
+
+    kind: str | Kind
+    downstream: str | Downstream
+    identity: Sequence[str]
+    volatile: Sequence[str]
+    version: str
+    window_s: float
+    lease_s: float
+    wait_s: float
+    retry: Retry
+    not_sent: Sequence[type[BaseException]]
+    rejected: Sequence[type[BaseException]]
+    rules: Rules
+    one_request: bool
+
+
+SAFE: ToolOptions = {"kind": "write", "downstream": "none"}
+
+
+class Declared(Struct, frozen=True):
+    """A contract, and which arguments of the model's are the effect. The engine's own tool has but one: how to run it."""
+
+    contract: Contract
+    identity: tuple[str, ...] | None  # None: every argument that is not volatile
+    volatile: tuple[str, ...]
+
+    def intent(self, arguments: Mapping[str, Any]) -> bytes:
+        if self.identity is None:
+            return self.matched(arguments)
+        return canonical({name: arguments.get(name) for name in self.identity})
+
+    def matched(self, arguments: Mapping[str, Any]) -> bytes:
+        return canonical({name: value for name, value in arguments.items() if name not in self.volatile})
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """A call as the framework tells it. *schema* is the JSON schema that the model sees, for the defaults in it."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    scope: str
+    tenant: str | None = None
+    shown: Iterable[Delivered] = ()
+    schema: Mapping[str, Any] = {}  # a struct makes a new one each time
+
+
+class Passed(Exception):
+    """What the framework raises to steer itself: the tool is to be run again later, so nothing is recorded."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.effectonce_verdict = Verdict(Bucket.SCHEMA, Certainty.NOT_SENT, "the framework goes elsewhere first", retry=False)
+
+
+class Said(Exception):
+    """The framework reports an error of the tool as a *result*. Did the tool run?"""
+
+    def __init__(self, result: Any, why: str, *, ran: bool) -> None:
+        super().__init__(why)
+        self.result = result
+        bucket, certainty = (Bucket.SERVER_ERROR, Certainty.AMBIGUOUS) if ran else (Bucket.SCHEMA, Certainty.NOT_SENT)
+        self.effectonce_verdict = Verdict(bucket, certainty, why, retry=False)
+
+
+class Leg:
+    """One run of the tool by its framework. What it returns is kept as it is; what is recorded is its *plain* form."""
+
+    def __init__(self, proceed: Callable[[], Any], plain: Plain, passing: tuple[type[BaseException], ...] = ()) -> None:
+        self._proceed, self._plain, self._passing = proceed, plain, passing
+        self.own: Any = None
+
+    def run(self) -> Any:
+        try:
+            self.own = self._proceed()
+        except self._passing as error:
+            raise Passed(error) from error
+        return self._plain(self.own)
+
+    async def arun(self) -> Any:
+        try:
+            self.own = await self._proceed()
+        except self._passing as error:
+            raise Passed(error) from error
+        return self._plain(self.own)
+
+
+def _run(leg: Leg) -> Any:
+    return leg.run()
+
+
+async def _arun(leg: Leg) -> Any:
+    return await leg.arun()
+
+
+class Answer(Struct, frozen=True):
+    """How a call ended: with the framework's *own* result, or with a plain one that was recorded before."""
+
+    own: Any
+    recorded: Any
+    outcome: Outcome[Any]
+
+    @property
+    def fresh(self) -> bool:
+        return not self.outcome.replayed and self.own is not None
+
+
+class Toolbox:
+    """The tools of an agent, each with its contract."""
+
+    def __init__(self, guard: Guard, contracts: Mapping[str, ToolOptions] | None, default: ToolOptions | None) -> None:
+        self.guard = guard
+        self._house = guard._house  # noqa: SLF001  # it stands above the guard
+        self._options = dict(contracts or {})
+        self._default = SAFE if default is None else default
+        self._contracts: dict[str, Declared] = {}
+        self._tools: dict[tuple[str, bool], GuardedTool] = {}
+        for name in self._options:
+            self.declared(name)  # a mistake in it is told now
+
+    def declared(self, name: str) -> Declared:
+        """What is declared about the tool *name*."""
+        if name not in self._contracts:
+            self._contracts[name] = _declared(name, **self._options.get(name, self._default))
+        return self._contracts[name]
+
+    def passes(self, name: str) -> bool:
+        """A read changes nothing: the framework runs it as it likes."""
+        return self.declared(name).contract.kind is Kind.READ
+
+    def mine(self, function: Any) -> GuardedTool | None:
+        """The tool of this guard that *function* is, if it is one."""
+        guarded = getattr(function, "__effectonce_tool__", None)
+        return guarded if isinstance(guarded, GuardedTool) and guarded.house is self._house else None
+
+    def within(self, guarded: GuardedTool, call: Call) -> Within:
+        """The place of a call of a tool that is guarded already. Calls of one message run side by side, so there is no latch."""
+        shown = [Delivered(guarded.contract.name, d.arguments) for d in call.shown if d.tool == call.tool]
+        return self.guard.step(call.scope, tenant=call.tenant, delivered=shown, latch=False)
+
+    def run(self, call: Call, leg: Leg) -> Answer:
+        """Run it once, or answer with what is known. Raises our errors, the tool's own if it failed for certain, and `Said`."""
+        tool = self._tool(call.tool, coloured=False)
+        try:
+            return _answer(tool.call(self._prepared(tool, call, leg)), leg)
+        except Passed as passed:
+            raise passed.error from None
+
+    async def arun(self, call: Call, leg: Leg) -> Answer:
+        tool = self._tool(call.tool, coloured=True)
+        try:
+            return _answer(await tool.acall(self._prepared(tool, call, leg)), leg)
+        except Passed as passed:
+            raise passed.error from None
+
+    def _tool(self, name: str, *, coloured: bool) -> GuardedTool:
+        known = self._tools.get((name, coloured))
+        if known is not None:
+            return known
+        contract, function = self.declared(name).contract, _arun if coloured else _run
+        if (name, not coloured) in self._tools:  # its other colour is the one that the guard knows by this name
+            made = GuardedTool(self._house, contract, function, ())
+        else:
+            made = self.guard._host(contract, function)  # noqa: SLF001  # the door for rooms like this one
+        return self._tools.setdefault((name, coloured), made)
+
+    def _prepared(self, tool: GuardedTool, call: Call, leg: Leg) -> Prepared:
+        declared, name, secret = self.declared(call.tool), tool.contract.name, self._house.secret
+        tenant = self._house.tenant if call.tenant is None else named(call.tenant, "tenant")
+        scope = named(call.scope, "scope")
+        arguments = with_defaults(call.schema, call.arguments)
+        try:
+            intent, matched = declared.intent(arguments), declared.matched(arguments)
+            shown = (with_defaults(call.schema, d.arguments) for d in call.shown if d.tool == call.tool)
+            ordinal = sum(declared.intent(known) == intent for known in shown)
+        except NotCanonical as error:
+            raise ContractViolation(f"{call.tool}: {error}. Nothing was sent.") from None
+        key = effect_key(tenant, scope, name, intent, AtOrdinal(ordinal), secret)
+        wanted = fingerprint(canonical(name) + matched, secret)
+        request = Request(key, wanted, tool.terms, tenant, scope, "", encode_or_excuse(arguments))
+        return Prepared(request, EffectRef(name, key, tenant, scope), (leg,), {})
+
+
+def with_defaults(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """A model may leave a default out, or write it down: both are one call."""
+    properties = schema.get("properties") or {}
+    defaults = {
+        name: known["default"] for name, known in properties.items() if isinstance(known, Mapping) and "default" in known
+    }
+    return defaults | dict(arguments)
+
+
+def said(error: EffectOnceError) -> str:
+    """An error as the model reads it."""
+    return json.dumps(error.as_model_error())
+
+
+def _answer(outcome: Outcome[Any], leg: Leg) -> Answer:
+    if outcome.error is not None:
+        raise outcome.error
+    return Answer(leg.own, outcome.value, outcome)
+
+
+def _declared(
+    name: str,
+    *,
+    kind: str | Kind = "write",
+    downstream: str | Downstream = "none",
+    identity: Sequence[str] | None = None,
+    volatile: Sequence[str] = (),
+    version: str = "1",
+    window_s: float | None = None,
+    lease_s: float = 30.0,
+    wait_s: float = 30.0,
+    retry: Retry | None = None,
+    not_sent: Sequence[type[BaseException]] = (),
+    rejected: Sequence[type[BaseException]] = (),
+    rules: Rules = (),
+    one_request: bool = False,
+) -> Declared:
+    both = sorted(set(identity or ()) & set(volatile))
+    if both:
+        raise ContractViolation(f"{name}: {', '.join(both)} cannot be both identity and volatile")
+    contract = Contract(
+        name=name,
+        kind=kind_of(kind),
+        downstream=Downstream.of(downstream),
+        version=version,
+        window_s=window_of(kind_of(kind), window_s),
+        lease_s=lease_s,
+        wait_s=wait_s,
+        retry=Retry() if retry is None else retry,
+        not_sent=tuple(not_sent),
+        rejected=(Rejected, *rejected),
+        rules=as_rules(rules),
+        one_request=one_request,
+    )
+    return Declared(contract, None if identity is None else tuple(identity), tuple(volatile))

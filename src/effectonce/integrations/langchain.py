@@ -1,0 +1,300 @@
+"""LangChain and LangGraph: the tools of an agent land once.
+
+    agent = create_agent(model, tools, middleware=[OnceMiddleware(guard)], checkpointer=...)
+    graph.add_node("tools", tool_node(tools, guard))
+    graph.add_node("pay", once_node(guard, pay), retry_policy=retry_policy())
+
+The conversation is the thread, and what the model was shown are the messages of the state. Ids of calls, tasks, checkpoints and runs are not
+looked at: after a crash, with the default durability, each of them may be new for the same call. A result that is known already goes out
+under the id of the call that asks now. Interrupts and the other ways in which a graph steers itself pass through untouched.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+try:
+    from langchain.agents.middleware import AgentMiddleware
+    from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+    from langchain_core.runnables import RunnableConfig
+    from langchain_core.tools import BaseTool
+    from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+    from langgraph.config import get_config
+    from langgraph.errors import GraphBubbleUp
+    from langgraph.prebuilt import ToolNode
+    from langgraph.prebuilt.tool_node import ToolCallRequest
+    from langgraph.types import Command, RetryPolicy
+    from pydantic import BaseModel, ValidationError
+except ImportError as missing:
+    raise ImportError("effectonce.integrations.langchain needs LangChain: pip install 'effectonce[langchain]'") from missing
+
+from effectonce._boundary import Delivered
+from effectonce._core.classify import Rules
+from effectonce._core.gate import GOES_ON
+from effectonce._core.terms import Kind
+from effectonce._signature import is_async
+from effectonce._tool import GuardedTool
+from effectonce.errors import ContractViolation, EffectOnceError
+from effectonce.guard import Guard
+from effectonce.integrations._tools import Answer, Call, Leg, Said, Toolbox, ToolOptions, said
+from effectonce.policy import Retry
+from effectonce.retrying import advise
+
+Of = Callable[[ToolCallRequest], str]
+_serde = JsonPlusSerializer()
+
+
+class OnceMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Every call of a tool lands once: for `create_agent(..., middleware=[...])`, and for `ToolNode`.
+
+    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
+    already need none. *scope* and *tenant* are functions of a request: by default the thread, and the guard's own.
+    """
+
+    def __init__(
+        self,
+        guard: Guard,
+        *,
+        contracts: Mapping[str, ToolOptions] | None = None,
+        default: ToolOptions | None = None,
+        scope: Of | None = None,
+        tenant: Of | None = None,
+    ) -> None:
+        super().__init__()
+        self._box = Toolbox(guard, contracts, default)
+        self._scope, self._tenant = _thread if scope is None else scope, tenant
+
+    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
+        guarded = self._guarded(request)
+        if guarded is None and self._box.passes(request.tool_call["name"]):
+            return handler(request)
+        try:
+            call = self._call(request)
+            if guarded is not None:
+                with self._box.within(guarded, call):
+                    return handler(request)
+            leg = Leg(lambda: handler(request), functools.partial(_plain, request), (GraphBubbleUp,))
+            return _shown(self._box.run(call, leg), request)
+        except Said as error:
+            return error.result
+        except EffectOnceError as error:
+            return _told(error, request)
+
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
+        guarded = self._guarded(request)
+        if guarded is None and self._box.passes(request.tool_call["name"]):
+            return await handler(request)
+        try:
+            call = self._call(request)
+            if guarded is not None:
+                async with self._box.within(guarded, call):
+                    return await handler(request)
+            leg = Leg(lambda: handler(request), functools.partial(_plain, request), (GraphBubbleUp,))
+            return _shown(await self._box.arun(call, leg), request)
+        except Said as error:
+            return error.result
+        except EffectOnceError as error:
+            return _told(error, request)
+
+    def _guarded(self, request: ToolCallRequest) -> GuardedTool | None:
+        tool = request.tool
+        functions = (getattr(tool, "func", None), getattr(tool, "coroutine", None))
+        return next((mine for mine in map(self._box.mine, functions) if mine is not None), None)
+
+    def _call(self, request: ToolCallRequest) -> Call:
+        return Call(
+            tool=request.tool_call["name"],
+            arguments=request.tool_call["args"],
+            scope=self._scope(request),
+            tenant=None if self._tenant is None else self._tenant(request),
+            shown=tuple(delivered(_messages(request.state))),
+            schema=_schema(request.tool),
+        )
+
+
+def tool_node(
+    tools: Sequence[BaseTool | Callable[..., Any]],
+    guard: Guard,
+    *,
+    contracts: Mapping[str, ToolOptions] | None = None,
+    default: ToolOptions | None = None,
+    scope: Of | None = None,
+    tenant: Of | None = None,
+    **options: Any,
+) -> ToolNode:
+    """A `ToolNode` whose tools land once: for graphs that are built by hand. *options* are its own."""
+    once = OnceMiddleware(guard, contracts=contracts, default=default, scope=scope, tenant=tenant)
+    return ToolNode(tools, wrap_tool_call=once.wrap_tool_call, awrap_tool_call=once.awrap_tool_call, **options)
+
+
+def once_node(guard: Guard, function: Callable[..., Any], *, step: str | None = None) -> Callable[..., Any]:
+    """A node in which guarded tools can be called: the thread is their scope, and the node with its place in the graph is their step.
+
+    Run again by a retry, or resumed after a crash, it is the same step. The next visit of the node in the same thread is another one.
+    *step* names the step of every visit: then each of its calls is done once in a thread.
+    """
+    named = step or getattr(function, "__name__", type(function).__name__)
+
+    def place() -> Any:
+        config = get_config()
+        thread = config.get("configurable", {}).get("thread_id")
+        if thread is None:
+            raise ContractViolation(NO_THREAD)
+        visit = config.get("metadata", {}).get("langgraph_step", 0)
+        return guard.step(str(thread), named if step is not None else f"{named}/{visit}")
+
+    @functools.wraps(function)
+    def node(*args: Any, **kwargs: Any) -> Any:
+        with place():
+            return function(*args, **kwargs)
+
+    @functools.wraps(function)
+    async def anode(*args: Any, **kwargs: Any) -> Any:
+        async with place():
+            return await function(*args, **kwargs)
+
+    return anode if is_async(function) else node
+
+
+def retry_policy(
+    retry: Retry | None = None, *, kind: str | Kind = "write", rules: Rules = (), one_request: bool = False
+) -> RetryPolicy:
+    """LangGraph's `RetryPolicy` with our judgement: what is tried again is what is safe to try again.
+
+    The default is for a node whose effects are guarded: our own errors say themselves whether to repeat a call. The delays are LangGraph's:
+    the interval and up to one second more, which is less spread than full jitter; where many agents call one service, let the tool retry.
+    """
+    retry = Retry() if retry is None else retry
+
+    def safe(error: Exception) -> bool:
+        if isinstance(error, GraphBubbleUp):
+            return False
+        if isinstance(error, EffectOnceError):
+            return error.retriable
+        return advise(error, kind=kind, rules=rules, one_request=one_request).action in GOES_ON
+
+    return RetryPolicy(
+        initial_interval=retry.base_s, max_interval=retry.cap_s, max_attempts=retry.attempts, jitter=True, retry_on=safe
+    )
+
+
+def check_durability(durability: str | None) -> str:
+    """Warn about a durability mode in which a crash costs more than it has to, and hand it on: `durability=check_durability("sync")`.
+
+    Effects land once in all of them. Unless each step is saved before the next one begins, a model may be asked again after a crash.
+    """
+    mode = "async" if durability is None else durability
+    if mode != "sync":
+        lost = "nothing of a run that crashed" if mode == "exit" else "not always the last step of a run that crashed"
+        warnings.warn(
+            f"durability={mode!r} keeps {lost}: its model is asked again, and may decide otherwise. Effects still land once for the same "
+            f"wish. Use durability='sync' to resume exactly where it stopped.",
+            stacklevel=2,
+        )
+    return mode
+
+
+# ---------------------------------------------------------------- what the model was shown
+
+
+def delivered(messages: Iterable[AnyMessage]) -> Iterator[Delivered]:
+    """The successful results in a history. Ids of calls are looked up in the message before them, because they may come again later."""
+    asked: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for message in messages:
+        if isinstance(message, AIMessage):
+            asked |= {call["id"]: (call["name"], call["args"]) for call in message.tool_calls if call["id"] is not None}
+        elif isinstance(message, ToolMessage) and message.status != "error" and message.tool_call_id in asked:
+            yield Delivered(*asked[message.tool_call_id])
+
+
+def _messages(state: Any) -> Sequence[AnyMessage]:
+    if isinstance(state, Mapping):
+        return state.get("messages") or ()
+    return state if isinstance(state, list) else getattr(state, "messages", ())
+
+
+NO_THREAD = (
+    "there is no thread, so a retry could not be recognised. Nothing was sent. Invoke with a checkpointer and "
+    "config={'configurable': {'thread_id': ...}}, or say what the conversation is: OnceMiddleware(guard, scope=...)."
+)
+
+
+def _thread(request: ToolCallRequest) -> str:
+    config: RunnableConfig = request.runtime.config
+    thread = config.get("configurable", {}).get("thread_id")
+    if thread is None:
+        raise ContractViolation(NO_THREAD)
+    return str(thread)
+
+
+def _schema(tool: BaseTool | None) -> Mapping[str, Any]:
+    if tool is None:
+        return {}
+    schema = tool.tool_call_schema
+    if isinstance(schema, dict):
+        return schema
+    return schema.model_json_schema() if issubclass(schema, BaseModel) else {}
+
+
+def _fits(request: ToolCallRequest) -> bool:
+    """Would the tool be run with these arguments?"""
+    if request.tool is None:
+        return False
+    schema = request.tool.tool_call_schema
+    if isinstance(schema, dict) or not issubclass(schema, BaseModel):
+        return True
+    try:
+        schema.model_validate(request.tool_call["args"])
+    except ValidationError:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------- results, in both directions
+
+
+def _plain(request: ToolCallRequest, result: Any) -> Any:
+    """A result as it is recorded. An error that the framework made a message of is raised again, to be judged."""
+    if isinstance(result, ToolMessage):
+        if result.status == "error":
+            raise Said(result, f"the tool reports an error: {result.text[:200]}", ran=_fits(request))
+        return {"content": result.content, "artifact": result.artifact}
+    kind, data = _serde.dumps_typed(result)
+    return {"serialised": kind, "data": data}
+
+
+def _shown(answer: Answer, request: ToolCallRequest) -> Any:
+    if answer.fresh:
+        return answer.own
+    recorded, call = answer.recorded, request.tool_call
+    if "serialised" in recorded:
+        return _rebound(_serde.loads_typed((recorded["serialised"], recorded["data"])), call["id"])
+    return ToolMessage(
+        content=recorded["content"],
+        artifact=recorded["artifact"],
+        name=call["name"],
+        tool_call_id=call["id"],
+        additional_kwargs={"effectonce": {"replayed": True, "operation": answer.outcome.effect.reference}},
+    )
+
+
+def _rebound(result: Any, call_id: str | None) -> Any:
+    """Under the id of the call that asks now: the one that it was made for may be nowhere in the history."""
+    if isinstance(result, list):
+        return [_rebound(each, call_id) for each in result]
+    if isinstance(result, ToolMessage):
+        return result.model_copy(update={"tool_call_id": call_id})
+    if isinstance(result, Command) and isinstance(result.update, Mapping) and "messages" in result.update:
+        messages = [_rebound(each, call_id) if isinstance(each, ToolMessage) else each for each in result.update["messages"]]
+        return Command(
+            graph=result.graph, update={**result.update, "messages": messages}, resume=result.resume, goto=result.goto
+        )
+    return result
+
+
+def _told(error: EffectOnceError, request: ToolCallRequest) -> ToolMessage:
+    call = request.tool_call
+    return ToolMessage(content=said(error), name=call["name"], tool_call_id=call["id"], status="error")

@@ -1,0 +1,353 @@
+"""Agents of LangChain, with a scripted model: effects are counted by a process that knows nothing of them."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Command, interrupt
+
+from effectonce import InDoubt, Rejected, StoreUnavailable
+from effectonce.integrations.langchain import OnceMiddleware, check_durability, once_node, retry_policy, tool_node
+from effectonce.testing.bank import Bank, read_ledger
+from tests.integrations.agents.langchain_models import Scripted, asks
+
+THREAD = {"configurable": {"thread_id": "chat-42"}}
+DONE = AIMessage("done")
+CONTRACTS = {"refund": {"kind": "irreversible", "volatile": ["reason"]}}
+
+
+@pytest.fixture(params=["sync", "async"])
+def invoke(request):
+    """One agent in both colours."""
+    if request.param == "sync":
+        return lambda agent, given, config=THREAD: agent.invoke(given, config)
+    return lambda agent, given, config=THREAD: asyncio.run(agent.ainvoke(given, config))
+
+
+def refund_of(bank, *faults):
+    faults = list(faults)
+
+    @tool
+    def refund(payment_id: str, amount_minor: int = 100, reason: str = "") -> str:
+        """Refund a payment."""
+        return bank.pay(payment_id, amount_minor, fault=faults.pop(0) if faults else None)["receipt"]
+
+    return refund
+
+
+def agent_of(guard, refund, *lines, contracts=CONTRACTS, saver=None):
+    model = Scripted(lines=list(lines))
+    saver = saver or InMemorySaver()
+    return create_agent(model, [refund], middleware=[OnceMiddleware(guard, contracts=contracts)], checkpointer=saver), model
+
+
+def says(text="refund pay_7"):
+    return {"messages": [HumanMessage(text)]}
+
+
+def tool_messages(result):
+    return [message for message in result["messages"] if isinstance(message, ToolMessage)]
+
+
+def test_a_lost_answer_is_told_as_a_doubt_and_nothing_is_sent_again(guard, bank, invoke):
+    refund = refund_of(bank, "lose-answer")
+    agent, _ = agent_of(guard, refund, asks("a", payment_id="pay_7"), asks("b", payment_id="pay_7"), DONE)
+
+    result = invoke(agent, says())
+
+    first, second = tool_messages(result)
+    assert len(bank.ledger()) == 1
+    assert first.status == second.status == "error"
+    assert json.loads(first.content)["code"] == json.loads(second.content)["code"] == InDoubt.code
+    assert json.loads(first.content)["retriable"] is False
+    assert "try again" not in first.content.lower()
+    assert guard.in_doubt()[0].request.key not in first.content + second.content
+
+
+def test_a_model_that_decides_again_gets_the_first_result_under_its_new_id(guard, bank, invoke):
+    refund = refund_of(bank)
+    before, _ = agent_of(guard, refund, asks("a", payment_id="pay_7"), RuntimeError("crashed before the next step"))
+    with pytest.raises(RuntimeError):
+        invoke(before, says())
+    after, _ = agent_of(guard, refund, asks("b", payment_id="pay_7"), DONE)  # with a saver that knows nothing of the first run
+
+    result = invoke(after, says("did it go through?"))
+
+    (message,) = tool_messages(result)
+    assert len(bank.ledger()) == 1
+    assert (message.tool_call_id, message.content, message.status) == ("b", "rcpt_1", "success")
+    assert message.additional_kwargs["effectonce"]["replayed"] is True
+
+
+def test_a_paraphrase_and_a_written_out_default_are_the_same_call(guard, bank, invoke):
+    refund = refund_of(bank)
+    for asked in ({"reason": "late"}, {"reason": "the parcel was late"}, {"amount_minor": 100}):
+        agent, _ = agent_of(guard, refund, asks("a", payment_id="pay_7", **asked), DONE)
+        assert tool_messages(invoke(agent, says()))[0].content == "rcpt_1"
+
+    assert len(bank.ledger()) == 1
+
+
+def test_a_model_that_saw_the_result_and_asks_again_means_it(guard, bank, invoke):
+    refund = refund_of(bank)
+    agent, _ = agent_of(guard, refund, asks("a", payment_id="pay_7"), asks("a", payment_id="pay_7"), DONE)
+
+    result = invoke(agent, says())
+
+    assert [message.content for message in tool_messages(result)] == ["rcpt_1", "rcpt_2"]
+
+
+def test_another_thread_is_another_conversation(guard, bank, invoke):
+    refund = refund_of(bank)
+    for thread in ("chat-1", "chat-2"):
+        agent, _ = agent_of(guard, refund, asks("a", payment_id="pay_7"), DONE)
+        invoke(agent, says(), {"configurable": {"thread_id": thread}})
+
+    assert len(bank.ledger()) == 2
+
+
+def test_calls_of_one_message_run_side_by_side_and_equal_ones_are_one(guard, bank, invoke):
+    refund = refund_of(bank)
+    calls = [asks(name, payment_id=pay).tool_calls[0] for name, pay in (("a", "pay_7"), ("b", "pay_8"), ("c", "pay_7"))]
+    agent, _ = agent_of(guard, refund, AIMessage("", tool_calls=calls), DONE)
+
+    result = invoke(agent, says())
+
+    said = {message.tool_call_id: message.content for message in tool_messages(result)}
+    assert len(bank.ledger()) == 2
+    assert said["a"] == said["c"] != said["b"]
+
+
+def test_the_model_sees_the_schema_that_it_saw_before(guard, bank, invoke):
+    refund = refund_of(bank)
+    agent, model = agent_of(guard, refund, DONE)
+
+    invoke(agent, says())
+
+    assert model.bound == [convert_to_openai_tool(refund)]
+
+
+def test_a_tool_that_is_guarded_already_keeps_its_contract(guard, bank, invoke):
+    faults = [None, "lose-answer"]
+
+    @guard.tool(kind="write", volatile=["reason"])
+    def refund(payment_id: str, reason: str) -> str:
+        """Refund a payment."""
+        return bank.pay(payment_id, 1, fault=faults.pop(0))["receipt"]
+
+    lines = [asks(name, payment_id="pay_7", reason=name) for name in ("a", "b", "c")]
+    agent, _ = agent_of(guard, tool(refund), *lines, DONE, contracts=None)
+
+    first, second, third = tool_messages(invoke(agent, says()))
+
+    assert first.content == "rcpt_1"
+    assert json.loads(second.content)["code"] == json.loads(third.content)["code"] == InDoubt.code
+    assert len(bank.ledger()) == 2
+
+
+def test_a_read_runs_as_often_as_it_is_asked(guard, bank, invoke):
+    agent, _ = agent_of(guard, refund_of(bank), asks("a", payment_id="p"), DONE, contracts={"refund": {"kind": "read"}})
+    again, _ = agent_of(guard, refund_of(bank), asks("a", payment_id="p"), DONE, contracts={"refund": {"kind": "read"}})
+
+    invoke(agent, says())
+    invoke(again, says())
+
+    assert len(bank.ledger()) == 2
+    assert guard.counts() == {} or not any(guard.counts().values())
+
+
+def test_an_interrupt_passes_through_and_leaves_nothing_in_doubt(guard, bank, invoke):
+    @tool
+    def refund(payment_id: str) -> str:
+        """Refund a payment."""
+        if interrupt("really?") != "yes":
+            return "not refunded"
+        return bank.pay(payment_id, 1)["receipt"]
+
+    agent, _ = agent_of(guard, refund, asks("a", payment_id="pay_7"), DONE)
+
+    asked = invoke(agent, says())
+    assert asked["__interrupt__"][0].value == "really?"
+    result = invoke(agent, Command(resume="yes"))
+
+    assert tool_messages(result)[0].content == "rcpt_1"
+    assert guard.in_doubt() == ()
+
+
+def test_arguments_that_do_not_fit_leave_nothing_in_doubt(guard, bank, invoke):
+    agent, _ = agent_of(guard, refund_of(bank), asks("a"), asks("b", payment_id="pay_7"), DONE)
+
+    wrong, right = tool_messages(invoke(agent, says()))
+
+    assert (wrong.status, right.content) == ("error", "rcpt_1")
+    assert guard.in_doubt() == ()
+
+
+def test_a_refusal_is_the_tools_own_error_and_then_known(guard, bank, invoke):
+    refund = refund_of(bank, "refuse")
+    agent, _ = agent_of(guard, refund, asks("a", payment_id="pay_7"))
+    with pytest.raises(Rejected):
+        invoke(agent, says())
+    again, _ = agent_of(guard, refund, asks("b", payment_id="pay_7"), DONE)
+
+    (message,) = tool_messages(invoke(again, says()))
+
+    assert json.loads(message.content)["code"] == "REPLAYED_FAILURE"
+    assert bank.ledger() == []
+
+
+def test_a_command_is_replayed_under_the_new_id(guard, bank, invoke):
+    @tool
+    def refund(payment_id: str) -> Command:
+        """Refund a payment."""
+        receipt = bank.pay(payment_id, 1)["receipt"]
+        return Command(update={"messages": [ToolMessage(receipt, tool_call_id="a")]})
+
+    for name in ("a", "b"):
+        agent, _ = agent_of(guard, refund, asks(name, payment_id="pay_7"), DONE)
+        (message,) = tool_messages(invoke(agent, says()))
+        assert (message.tool_call_id, message.content) == (name, "rcpt_1")
+
+    assert len(bank.ledger()) == 1
+
+
+def test_without_a_thread_nothing_is_sent(guard, bank, invoke):
+    model = Scripted(lines=[asks("a", payment_id="pay_7"), DONE])
+    agent = create_agent(model, [refund_of(bank)], middleware=[OnceMiddleware(guard)])
+
+    (message,) = tool_messages(invoke(agent, says(), {}))
+
+    assert json.loads(message.content)["code"] == "CONTRACT_VIOLATION"
+    assert bank.ledger() == []
+
+
+def test_a_tool_node_of_a_graph_lands_its_calls_once(guard, bank, invoke):
+    def graph():
+        builder = StateGraph(MessagesState)
+        builder.add_node("tools", tool_node([refund_of(bank)], guard, contracts=CONTRACTS))
+        builder.add_edge(START, "tools")
+        return builder.compile(checkpointer=InMemorySaver())
+
+    for name in ("a", "b"):
+        (message,) = tool_messages(invoke(graph(), {"messages": [asks(name, payment_id="pay_7")]}))
+        assert (message.tool_call_id, message.content) == (name, "rcpt_1")
+
+    assert len(bank.ledger()) == 1
+
+
+def test_a_node_that_is_retried_is_the_same_step_and_its_next_visit_another(guard, bank):
+    failures = [ConnectionRefusedError("the store of the graph is away")]
+
+    @guard.tool(kind="write")
+    def pay(payment_id: str) -> str:
+        return bank.pay(payment_id, 1)["receipt"]
+
+    def work(state):
+        receipt = pay("pay_7")
+        if failures:
+            raise failures.pop()
+        return {"messages": [AIMessage(receipt)]}
+
+    builder = StateGraph(MessagesState)
+    policy = retry_policy(kind="idempotent_write")._replace(initial_interval=0.0, jitter=False)
+    builder.add_node("work", once_node(guard, work), retry_policy=policy)
+    builder.add_edge(START, "work")
+    graph = builder.compile(checkpointer=InMemorySaver())
+
+    assert graph.invoke(says(), THREAD)["messages"][-1].content == "rcpt_1"
+    assert len(bank.ledger()) == 1
+    assert graph.invoke(says("once more"), THREAD)["messages"][-1].content == "rcpt_2"
+
+
+def test_the_policy_of_a_node_tries_again_only_what_is_safe():
+    on = retry_policy().retry_on
+
+    assert on(StoreUnavailable("away"))
+    assert not on(InDoubt("nobody knows"))
+    assert not on(TimeoutError("it may have happened"))
+    assert retry_policy(kind="read").retry_on(TimeoutError("it may have happened"))
+    assert not retry_policy(kind="read").retry_on(ValueError("a mistake in the code"))
+
+
+@pytest.mark.parametrize("mode", ["async", "exit", None])
+def test_a_durability_that_forgets_is_told(mode):
+    with pytest.warns(UserWarning, match="durability='sync'"):
+        check_durability(mode)
+
+
+def test_a_durability_that_keeps_every_step_is_fine():
+    assert check_durability("sync") == "sync"
+
+
+# ---------------------------------------------------------------- killed, and resumed
+
+AGENT = """
+import os, signal, sys
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.tools import tool
+from effectonce import Guard, current_effect
+from effectonce.integrations.langchain import OnceMiddleware
+from effectonce.testing.bank import pay
+from tests.integrations.agents.langchain_models import Scripted, asks
+
+port, effects, saver_url, durability, call_id, die = sys.argv[1:]
+guard = Guard(effects)
+
+@tool
+def refund(payment_id: str) -> str:
+    "Refund a payment."
+    receipt = pay(int(port), payment_id, 1, key=current_effect().downstream_key)["receipt"]
+    if die == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return receipt
+
+if saver_url.startswith("postgresql"):
+    from langgraph.checkpoint.postgres import PostgresSaver as Saver
+else:
+    from langgraph.checkpoint.sqlite import SqliteSaver as Saver
+with Saver.from_conn_string(saver_url) as saver:
+    saver.setup()
+    thread = {"configurable": {"thread_id": "chat-42"}}
+    contracts = {"refund": {"kind": "irreversible", "downstream": "key", "lease_s": 0.3}}
+    def agent(lines):
+        model = Scripted(lines=lines)
+        return create_agent(model, [refund], middleware=[OnceMiddleware(guard, contracts=contracts)], checkpointer=saver)
+    pending = agent([]).get_state(thread).next
+    lines = [AIMessage("done")] if pending == ("tools",) else [asks(call_id, payment_id="pay_7"), AIMessage("done")]
+    given = None if pending else {"messages": [HumanMessage("refund pay_7")]}
+    result = agent(lines).invoke(given, thread, durability=durability)
+    print(result["messages"][-2].content)
+"""
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize("where", ["sqlite", "postgres"])
+def test_killed_after_the_bank_said_yes_and_resumed_there_is_one_refund(where, durability, tmp_path, request):
+    if where == "postgres":
+        effects = request.getfixturevalue("database")
+        saver = request.getfixturevalue("postgres").database()
+    else:
+        effects, saver = f"sqlite:///{tmp_path}/effects.db", f"{tmp_path}/graph.db"
+    with Bank(tmp_path / "ledger", honours_keys=True) as bank:
+
+        def run(call_id, end):
+            command = [sys.executable, "-c", AGENT, str(bank.port), effects, saver, durability, call_id, end]
+            return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
+
+        killed = run("call-1", "die")
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        resumed = run("call-2", "live")
+
+    assert resumed.stdout.strip() == "rcpt_1", resumed.stderr
+    assert len(read_ledger(tmp_path / "ledger")) == 1
