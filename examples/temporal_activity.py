@@ -64,7 +64,7 @@ async def main(target: str) -> None:
 
 async def with_a_server() -> None:
     async with await WorkflowEnvironment.start_local(
-        dev_server_existing_path=shutil.which("temporal"), dev_server_extra_args=["--log-level", "never"]
+        dev_server_existing_path=shutil.which("temporal"), dev_server_extra_args=["--log-level", "never", "--output", "none"]
     ) as server:
         await main(server.client.service_client.config.target_host)
 
