@@ -85,7 +85,7 @@ FRAMEWORKS = {
     "anthropic_runner.py": "anthropic, pydantic",
     "langchain.py": "langchain.agents.middleware, langchain_core, langgraph.prebuilt, pydantic",
     "openai_agents.py": "agents",
-    "pydantic_ai.py": "pydantic_ai, pydantic_ai.capabilities",
+    "pydantic_ai.py": "pydantic, pydantic_ai, pydantic_ai.capabilities",
 }  # theirs, whatever that imports
 
 
