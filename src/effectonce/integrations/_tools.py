@@ -237,6 +237,17 @@ def said(error: EffectOnceError) -> str:
     return json.dumps(error.as_model_error())
 
 
+def is_told(text: Any) -> bool:
+    """Is this an error that the model was told, by us? Where a framework knows no other sign."""
+    if not isinstance(text, str) or not text.startswith('{"code": "'):
+        return False
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return False
+    return all(name in told for name in ("code", "retriable", "corrective_action"))
+
+
 def _answer(outcome: Outcome[Any], leg: Leg) -> Answer:
     if outcome.error is not None:
         raise outcome.error

@@ -1,0 +1,203 @@
+"""OpenAI Agents SDK: `agent = protect(agent, guard)`, and the function tools of the agent land once.
+
+    await Runner.run(agent, "refund pay_7", run_config=RunConfig(group_id="chat-42"))
+
+The conversation is the `group_id` of the run, or what *scope* says. What the model was shown is what the SDK sends to it, so the history has
+to be sent along: as input or from a session. Where the server keeps it (`conversation_id`, `previous_response_id`), results of earlier
+runs are not seen, and a call that is meant once more is answered with the earlier result.
+
+The SDK turns every error of a tool into "Please try again". Here an error is judged first: what may have happened is told as such.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+try:
+    from agents import Agent, AgentHooks, FunctionTool
+    from agents.exceptions import ModelBehaviorError
+    from agents.tool import default_tool_error_function, set_function_tool_failure_error_function
+    from agents.tool_context import ToolContext
+except ImportError as missing:
+    raise ImportError(
+        "effectonce.integrations.openai_agents needs the SDK: pip install 'effectonce[openai-agents]'"
+    ) from missing
+
+from effectonce._boundary import Delivered
+from effectonce.errors import ContractViolation, EffectOnceError, InDoubt
+from effectonce.guard import Guard
+from effectonce.integrations._tools import Call, Leg, Toolbox, ToolOptions, is_told, said
+
+Of = Callable[[ToolContext[Any]], str]
+FAILED = {
+    "code": "TOOL_FAILED",
+    "retriable": False,
+    "message": "The tool failed, and nothing was done.",
+    "corrective_action": "Correct the call, or do without it.",
+}
+
+
+def protect(
+    agent: Agent[Any],
+    guard: Guard,
+    *,
+    contracts: Mapping[str, ToolOptions] | None = None,
+    default: ToolOptions | None = None,
+    scope: Of | None = None,
+    tenant: Of | None = None,
+) -> Agent[Any]:
+    """A copy of *agent* whose function tools land once. Agents that it hands over to are protected by themselves.
+
+    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
+    already need none. An agent that is used as a tool is no effect: protect it, too.
+    """
+    box, shown = Toolbox(guard, contracts, default), _Shown()
+    once = _Once(box, shown, _group if scope is None else scope, tenant)
+    tools = [once.around(tool) if isinstance(tool, FunctionTool) else tool for tool in agent.tools]
+    return agent.clone(tools=tools, hooks=_Listening(agent.hooks, shown))
+
+
+class _Once:
+    def __init__(self, box: Toolbox, shown: _Shown, scope: Of, tenant: Of | None) -> None:
+        self._box, self._shown, self._scope, self._tenant = box, shown, scope, tenant
+
+    def around(self, tool: FunctionTool) -> FunctionTool:
+        """The same tool to the model. Errors reach us as they are, and a time-out is one of them."""
+        guarded = self._box.mine(getattr(tool, "__wrapped__", None))
+        is_agent = tool._is_agent_tool  # noqa: SLF001  # nothing public says so
+        if is_agent or (guarded is None and self._box.passes(tool.name)):
+            return tool
+        bare = set_function_tool_failure_error_function(copy.copy(tool), None)
+
+        async def proceed(context: ToolContext[Any], given: str, given_up: type[Exception] = TimeoutError) -> Any:
+            limit = asyncio.timeout(tool.timeout_seconds)
+            try:
+                async with limit:
+                    return await bare.on_invoke_tool(context, given)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                raise given_up(f"{tool.name} had no answer after {tool.timeout_seconds} s, and may have happened.") from None
+
+        async def invoke(context: ToolContext[Any], given: str) -> Any:
+            try:
+                call = self._call(tool, context, given)
+                if guarded is not None:
+                    async with self._box.within(guarded, call):
+                        return await proceed(context, given, InDoubt)
+                leg = Leg(lambda: proceed(context, given), _same, (ModelBehaviorError,))
+                return (await self._box.arun(call, leg)).recorded
+            except EffectOnceError as error:
+                return said(error)
+            except ModelBehaviorError as error:
+                return await _formatted(tool, context, error, {**FAILED, "message": str(error)})
+            except Exception as error:  # noqa: BLE001  # the tool's own, and definite: as the tool wants it told
+                return await _formatted(tool, context, error, FAILED)
+
+        protected = copy.copy(tool)
+        protected.on_invoke_tool, protected.timeout_seconds = invoke, None
+        return protected
+
+    def _call(self, tool: FunctionTool, context: ToolContext[Any], given: str) -> Call:
+        try:
+            arguments = json.loads(given) if given else {}
+        except ValueError:
+            raise ModelBehaviorError(f"the arguments of {tool.name} are no JSON") from None
+        return Call(
+            tool=tool.name,
+            arguments=arguments,
+            scope=self._scope(context),
+            tenant=None if self._tenant is None else self._tenant(context),
+            shown=tuple(delivered(self._shown.to(context))),
+            schema=tool.params_json_schema,
+        )
+
+
+async def _formatted(tool: FunctionTool, context: ToolContext[Any], error: Exception, told: Mapping[str, Any]) -> Any:
+    """In the words of the tool's own formatter; "please try again" is nobody's own."""
+    formatter = tool._failure_error_function  # noqa: SLF001  # it is given to function_tool(), and kept nowhere else
+    if tool._use_default_failure_error_function or formatter is default_tool_error_function:  # noqa: SLF001
+        return json.dumps(told)
+    if formatter is None:
+        raise error
+    text = formatter(context, error)
+    return text if isinstance(text, str) else await text
+
+
+def _same(result: Any) -> Any:
+    return result
+
+
+def _group(context: ToolContext[Any]) -> str:
+    group = None if context.run_config is None else context.run_config.group_id
+    if group is None:
+        raise ContractViolation(
+            "the run has no group_id, so a retry could not be recognised. Nothing was sent. "
+            "Run with RunConfig(group_id=...), or say what the conversation is: protect(agent, guard, scope=...)."
+        )
+    return group
+
+
+# ---------------------------------------------------------------- what the model was shown
+
+
+class _Shown:
+    """What was last sent to the model in each run. A run is known by the object in which its usage is counted."""
+
+    def __init__(self) -> None:
+        self._items: dict[int, tuple[weakref.ref[Any], list[Any]]] = {}
+
+    def note(self, context: Any, items: list[Any]) -> None:
+        run = id(context.usage)
+        self._items[run] = (weakref.ref(context.usage, lambda _: self._items.pop(run, None)), list(items))
+
+    def to(self, context: Any) -> list[Any]:
+        known = self._items.get(id(context.usage))
+        return list(context.turn_input) if known is None else known[1]
+
+
+class _Listening(AgentHooks[Any]):
+    """Hears what the model is sent, and hands everything on to the agent's own hooks."""
+
+    def __init__(self, own: AgentHooks[Any] | None, shown: _Shown) -> None:
+        self._own, self._shown = AgentHooks[Any]() if own is None else own, shown
+
+    async def on_llm_start(self, context: Any, agent: Any, system_prompt: str | None, input_items: list[Any]) -> None:
+        self._shown.note(context, input_items)
+        await self._own.on_llm_start(context, agent, system_prompt, input_items)
+
+    async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
+        await self._own.on_llm_end(context, agent, response)
+
+    async def on_start(self, context: Any, agent: Any) -> None:
+        await self._own.on_start(context, agent)
+
+    async def on_end(self, context: Any, agent: Any, output: Any) -> None:
+        await self._own.on_end(context, agent, output)
+
+    async def on_handoff(self, context: Any, agent: Any, source: Any) -> None:
+        await self._own.on_handoff(context, agent, source)
+
+    async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
+        await self._own.on_tool_start(context, agent, tool)
+
+    async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: Any) -> None:
+        await self._own.on_tool_end(context, agent, tool, result)
+
+
+def delivered(items: Iterable[Any]) -> Iterator[Delivered]:
+    """The successful results in what was sent. Ids of calls are looked up in the items before, because they may come again later."""
+    asked: dict[str, tuple[str, str]] = {}
+    for item in items:
+        if not isinstance(item, Mapping):
+            continue
+        if item.get("type") == "function_call":
+            asked[item["call_id"]] = (item["name"], item["arguments"])
+        elif item.get("type") == "function_call_output" and item["call_id"] in asked and not is_told(item["output"]):
+            tool, arguments = asked[item["call_id"]]
+            yield Delivered(tool, json.loads(arguments or "{}"))

@@ -1,0 +1,162 @@
+"""Pydantic AI: `Agent(model, capabilities=[Once(guard)])`, and the function tools of the agent land once.
+
+    await agent.run("refund pay_7", conversation_id="chat-42")
+
+The conversation is the `conversation_id` of the run. One that the framework made up for this run is no conversation, because after a crash it
+makes up another: nothing is sent then. What the model was shown are the messages of the run, those that it began with included.
+
+`ModelRetry` asks the model to call again. Where it stands for another error, a time-out above all, nobody knows what was done, and the
+model is told that instead.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+try:
+    from pydantic import TypeAdapter
+    from pydantic_ai import RunContext, ToolReturn
+    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.exceptions import (
+        ApprovalRequired,
+        CallDeferred,
+        SkipToolExecution,
+        ToolFailed,
+        ToolFailedError,
+        ToolRetryError,
+    )
+    from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
+    from pydantic_ai.tools import ToolDefinition
+    from pydantic_core import to_jsonable_python
+except ImportError as missing:
+    raise ImportError(
+        "effectonce.integrations.pydantic_ai needs Pydantic AI: pip install 'effectonce[pydantic-ai]'"
+    ) from missing
+
+from effectonce._boundary import Delivered
+from effectonce._core.keys import UnstableKey, check_stable
+from effectonce._tool import Tool
+from effectonce.errors import ContractViolation, EffectOnceError, NotSent, Rejected
+from effectonce.guard import Guard
+from effectonce.integrations._tools import Call, Leg, Said, Toolbox, ToolOptions, said
+
+Of = Callable[[RunContext[Any]], str]
+STEERING = (ApprovalRequired, CallDeferred, SkipToolExecution, ToolFailed, ToolFailedError)
+_tool_return: TypeAdapter[ToolReturn[Any]] = TypeAdapter(ToolReturn)
+
+
+class Once(AbstractCapability[Any]):
+    """Every call of a function tool lands once: for `Agent(..., capabilities=[...])`.
+
+    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. *guarded* are tools that this
+    guard protects already: their calls are only put in their place. *scope* and *tenant* are functions of the run's context.
+    """
+
+    def __init__(
+        self,
+        guard: Guard,
+        *,
+        contracts: Mapping[str, ToolOptions] | None = None,
+        default: ToolOptions | None = None,
+        guarded: Sequence[Tool[..., Any]] = (),
+        scope: Of | None = None,
+        tenant: Of | None = None,
+    ) -> None:
+        self._box = Toolbox(guard, contracts, default)
+        known = [guard._tool(tool) for tool in guarded]  # noqa: SLF001  # a stranger's tool is refused there
+        self._guarded = {tool.contract.name: tool for tool in known}
+        self._scope, self._tenant = _conversation if scope is None else scope, tenant
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
+        handler: Callable[[dict[str, Any]], Any],
+    ) -> Any:
+        guarded = self._guarded.get(call.tool_name)
+        if guarded is None and self._box.passes(call.tool_name):
+            return await handler(args)
+        try:
+            asked = self._call(ctx, call, tool_def)
+            if guarded is not None:
+                async with self._box.within(guarded, asked):
+                    return await handler(args)
+            answer = await self._box.arun(asked, Leg(functools.partial(_proceed, handler, args), _plain, STEERING))
+            return answer.own if answer.fresh else _again(answer.recorded)
+        except Said as error:
+            raise error.result from None
+        except EffectOnceError as error:
+            raise ToolFailed(said(error)) from error
+
+    def _call(self, ctx: RunContext[Any], call: ToolCallPart, tool_def: ToolDefinition) -> Call:
+        return Call(
+            tool=call.tool_name,
+            arguments=call.args_as_dict(),
+            scope=self._scope(ctx),
+            tenant=None if self._tenant is None else self._tenant(ctx),
+            shown=tuple(delivered(ctx.messages)),
+            schema=tool_def.parameters_json_schema,
+        )
+
+
+async def _proceed(handler: Callable[[dict[str, Any]], Any], args: dict[str, Any]) -> Any:
+    """A wish for another try is believed if the tool has no other reason than its own."""
+    try:
+        return await handler(args)
+    except ToolRetryError as error:
+        wish = error.__cause__
+        under = None if wish is None else wish.__cause__ or wish.__context__
+        ran = under is not None and not isinstance(under, Rejected | NotSent)
+        raise Said(error, f"{type(under).__name__}: {wish}" if ran else str(error), ran=ran) from error
+
+
+def _plain(result: Any) -> Any:
+    """A result as it is recorded: as the model sees it."""
+    if isinstance(result, ToolReturn):
+        return {"tool_return": _tool_return.dump_json(result)}
+    return {"value": to_jsonable_python(result)}
+
+
+def _again(recorded: Mapping[str, Any]) -> Any:
+    return _tool_return.validate_json(recorded["tool_return"]) if "tool_return" in recorded else recorded["value"]
+
+
+def delivered(messages: Iterable[ModelMessage]) -> Iterator[Delivered]:
+    """The successful results in a history. Ids of calls are looked up in the message before them, because they may come again later."""
+    asked: dict[str, ToolCallPart] = {}
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            asked |= {part.tool_call_id: part for part in message.parts if isinstance(part, ToolCallPart)}
+        elif isinstance(message, ModelRequest):
+            returned = [part for part in message.parts if isinstance(part, ToolReturnPart) and part.outcome == "success"]
+            known = [asked[part.tool_call_id] for part in returned if part.tool_call_id in asked]
+            yield from (Delivered(call.tool_name, call.args_as_dict()) for call in known)
+
+
+def _conversation(ctx: RunContext[Any]) -> str:
+    conversation = ctx.conversation_id
+    if conversation is None or (_made_up(conversation) and not _began_before(ctx, conversation)):
+        raise ContractViolation(
+            "the run has no conversation_id of yours, so a retry could not be recognised. Nothing was sent. "
+            "Run with agent.run(..., conversation_id=...), or say what the conversation is: Once(guard, scope=...)."
+        )
+    return conversation
+
+
+def _made_up(conversation: str) -> bool:
+    try:
+        check_stable(conversation, "the conversation_id")
+    except UnstableKey:
+        return True
+    return False
+
+
+def _began_before(ctx: RunContext[Any], conversation: str) -> bool:
+    """Does the history that this run began with belong to it?"""
+    earlier = (message for message in ctx.messages if message.run_id is not None and message.run_id != ctx.run_id)
+    return any(message.conversation_id == conversation for message in earlier)

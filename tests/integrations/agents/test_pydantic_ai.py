@@ -1,0 +1,210 @@
+"""Agents of Pydantic AI, with a scripted model."""
+
+import asyncio
+import json
+
+import pytest
+from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ModelRetry, ToolReturn
+from pydantic_ai.exceptions import ApprovalRequired
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import FunctionModel
+
+from effectonce import InDoubt, Rejected
+from effectonce.integrations.pydantic_ai import Once
+
+CONTRACTS = {"refund": {"kind": "irreversible", "volatile": ["reason"]}}
+DONE = [TextPart("done")]
+
+
+def one(call_id, pay="pay_7", **arguments):
+    return [ToolCallPart("refund", {"payment_id": pay} | arguments, tool_call_id=call_id)]
+
+
+def refund_of(bank, *faults):
+    faults = list(faults)
+
+    async def refund(payment_id: str, amount_minor: int = 100, reason: str = "") -> str:
+        """Refund a payment."""
+        return bank.pay(payment_id, amount_minor, fault=faults.pop(0) if faults else None)["receipt"]
+
+    return refund
+
+
+def agent_of(guard, tool, *lines, once=None, **options):
+    lines, schemas = list(lines), []
+
+    def model(messages, info):
+        schemas[:] = [(tool.name, tool.description, tool.parameters_json_schema) for tool in info.function_tools]
+        line = lines.pop(0)
+        if isinstance(line, Exception):
+            raise line
+        return ModelResponse(parts=line)
+
+    capabilities = [once or Once(guard, contracts=CONTRACTS)]
+    return Agent(FunctionModel(model), tools=[tool], capabilities=capabilities, **options), schemas
+
+
+def run(guard, tool, *lines, once=None, conversation="chat-42", **given):
+    agent, _ = agent_of(guard, tool, *lines, once=once)
+    return asyncio.run(agent.run("refund pay_7", conversation_id=conversation, **given))
+
+
+def returns(result):
+    parts = [part for message in result.all_messages() for part in message.parts]
+    return [(part.tool_call_id, part.outcome, part.content) for part in parts if isinstance(part, ToolReturnPart)]
+
+
+def codes(result):
+    return [json.loads(content)["code"] for _, outcome, content in returns(result) if outcome == "failed"]
+
+
+def test_a_lost_answer_is_told_as_a_doubt_and_nothing_is_sent_again(guard, bank):
+    result = run(guard, refund_of(bank, "lose-answer"), one("a"), one("b"), DONE)
+
+    assert codes(result) == [InDoubt.code, InDoubt.code]
+    assert len(bank.ledger()) == 1
+    assert guard.in_doubt()[0].request.key not in str(returns(result))
+
+
+def test_a_model_that_decides_again_gets_the_first_result_under_its_new_id(guard, bank):
+    with pytest.raises(RuntimeError):
+        run(guard, refund_of(bank), one("a", reason="late"), RuntimeError("crashed before the next turn"))
+
+    result = run(guard, refund_of(bank), one("b", reason="the parcel was late", amount_minor=100), DONE)
+
+    assert returns(result) == [("b", "success", "rcpt_1")]
+    assert len(bank.ledger()) == 1
+
+
+def test_a_model_that_saw_the_result_and_asks_again_means_it(guard, bank):
+    result = run(guard, refund_of(bank), one("a"), one("b"), DONE)
+    again = run(guard, refund_of(bank), one("c"), DONE, message_history=result.all_messages())
+
+    assert [content for _, _, content in returns(again)] == ["rcpt_1", "rcpt_2", "rcpt_3"]
+
+
+def test_equal_calls_of_one_message_are_one_and_others_run_beside_them(guard, bank):
+    result = run(guard, refund_of(bank), [*one("a"), *one("b", "pay_8"), *one("c")], DONE)
+
+    said = {call_id: content for call_id, _, content in returns(result)}
+    assert said["a"] == said["c"] != said["b"]
+    assert len(bank.ledger()) == 2
+
+
+def test_the_model_sees_the_schema_that_it_saw_before(guard, bank):
+    tool = refund_of(bank)
+    protected, seen = agent_of(guard, tool, DONE)
+    bare, seen_bare = agent_of(guard, tool, DONE, once=Once(guard, contracts={"refund": {"kind": "read"}}))
+
+    asyncio.run(protected.run("hello"))
+    asyncio.run(bare.run("hello"))
+
+    assert seen == seen_bare
+    assert len(seen) == 1
+
+
+def test_a_time_out_of_the_framework_is_a_doubt_and_not_a_wish_for_another_try(guard, bank):
+    async def refund(payment_id: str) -> str:
+        """Refund a payment."""
+        bank.pay(payment_id, 100)
+        await asyncio.Event().wait()
+
+    lines = [one("a"), one("b"), DONE]
+    agent, _ = agent_of(guard, refund, *lines, once=Once(guard), tool_timeout=0.05)
+    result = asyncio.run(agent.run("refund pay_7", conversation_id="chat-42"))
+
+    assert codes(result) == [InDoubt.code, InDoubt.code]
+    assert len(bank.ledger()) == 1
+
+
+def test_a_tools_own_wish_for_another_try_is_handed_on(guard, bank):
+    wishes = [ModelRetry("which payment?")]
+
+    async def refund(payment_id: str) -> str:
+        """Refund a payment."""
+        if wishes:
+            raise wishes.pop()
+        return bank.pay(payment_id, 100)["receipt"]
+
+    result = run(guard, refund, one("a"), one("b"), DONE)
+
+    assert [outcome for _, outcome, _ in returns(result)] == ["retried", "success"]
+    assert guard.in_doubt() == ()
+
+
+def test_a_wish_that_hides_a_lost_answer_is_a_doubt(guard, bank):
+    async def refund(payment_id: str) -> str:
+        """Refund a payment."""
+        try:
+            return bank.pay(payment_id, 100, fault="lose-answer")["receipt"]
+        except ConnectionError as error:
+            raise ModelRetry("please try again") from error
+
+    result = run(guard, refund, one("a"), one("b"), DONE)
+
+    assert codes(result) == [InDoubt.code, InDoubt.code]
+    assert len(bank.ledger()) == 1
+
+
+def test_an_approval_passes_through_and_leaves_nothing_in_doubt(guard, bank):
+    from pydantic_ai import RunContext
+
+    async def refund(ctx: RunContext, payment_id: str) -> str:
+        """Refund a payment."""
+        if not ctx.tool_call_approved:
+            raise ApprovalRequired
+        return bank.pay(payment_id, 100)["receipt"]
+
+    agent, _ = agent_of(guard, refund, one("a"), DONE, output_type=[str, DeferredToolRequests])
+    asked = asyncio.run(agent.run("refund pay_7", conversation_id="chat-42"))
+    assert bank.ledger() == []
+
+    answers = DeferredToolResults(approvals={"a": True})
+    given = {"message_history": asked.all_messages(), "deferred_tool_results": answers}
+    result = asyncio.run(agent.run(conversation_id="chat-42", **given))
+
+    assert returns(result) == [("a", "success", "rcpt_1")]
+    assert guard.in_doubt() == ()
+
+
+def test_a_refusal_is_the_tools_own_error_and_then_known(guard, bank):
+    with pytest.raises(Rejected):
+        run(guard, refund_of(bank, "refuse"), one("a"), DONE)
+
+    assert codes(run(guard, refund_of(bank), one("b"), DONE)) == ["REPLAYED_FAILURE"]
+    assert bank.ledger() == []
+
+
+def test_a_tool_return_is_replayed_whole(guard, bank):
+    async def refund(payment_id: str) -> ToolReturn:
+        """Refund a payment."""
+        return ToolReturn(bank.pay(payment_id, 100)["receipt"], content="a note", metadata={"seen": 1})
+
+    for name in ("a", "b"):
+        result = run(guard, refund, one(name), DONE)
+        assert returns(result) == [(name, "success", "rcpt_1")]
+        assert "a note" in str(result.all_messages())
+
+    assert len(bank.ledger()) == 1
+
+
+def test_a_tool_that_is_guarded_already_keeps_its_contract(guard, bank):
+    @guard.tool(kind="write", volatile=["reason"])
+    async def refund(payment_id: str, reason: str) -> str:
+        """Refund a payment."""
+        return bank.pay(payment_id, 1)["receipt"]
+
+    for reason in ("late", "the parcel was late"):
+        result = run(guard, refund, one("a", reason=reason), DONE, once=Once(guard, guarded=[refund]))
+        assert returns(result) == [("a", "success", "rcpt_1")]
+
+    assert len(bank.ledger()) == 1
+
+
+def test_a_conversation_that_the_framework_made_up_is_none(guard, bank):
+    result = run(guard, refund_of(bank), one("a"), DONE, conversation=None)
+    assert codes(result) == ["CONTRACT_VIOLATION"]
+    assert bank.ledger() == []
+
+    again = run(guard, refund_of(bank), one("b"), DONE, conversation=None, message_history=result.all_messages())
+    assert returns(again)[-1] == ("b", "success", "rcpt_1")
