@@ -1,1 +1,1 @@
-"""Other people's libraries, one file each. Nothing inside effectonce imports them, and they import no SDK."""
+"""Other people's libraries, one file each. Nothing inside effectonce imports them, and each imports its own framework at most."""
