@@ -1,0 +1,161 @@
+"""Anthropic's tool runner: the tools that it runs land once.
+
+    runner = tool_runner(client, guard, conversation="chat-42", model=..., max_tokens=..., messages=[...], tools=[refund])
+    message = runner.until_done()
+
+It is `client.beta.messages.tool_runner(...)`, for both colours of client, with tools of which each knows its place. What the model was
+shown are the messages of the last request, so history that is to count is among *messages*. A tool use that is answered twice, as happens
+with `generate_tool_call_response()` and `append_messages()`, is one effect.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+try:
+    from anthropic import Anthropic, AsyncAnthropic
+    from anthropic.lib.tools import BetaAsyncFunctionTool, BetaFunctionTool, ToolError
+    from pydantic import ValidationError
+except ImportError as missing:
+    raise ImportError(
+        "effectonce.integrations.anthropic_runner needs the SDK: pip install 'effectonce[anthropic]'"
+    ) from missing
+
+from effectonce._boundary import Delivered
+from effectonce._tool import GuardedTool
+from effectonce.errors import EffectOnceError
+from effectonce.guard import Guard
+from effectonce.integrations._tools import Call, Leg, Said, Toolbox, ToolOptions, said
+
+
+def tool_runner(
+    client: Anthropic | AsyncAnthropic,
+    guard: Guard,
+    *,
+    conversation: str,
+    tools: Iterable[Any],
+    tenant: str | None = None,
+    contracts: Mapping[str, ToolOptions] | None = None,
+    default: ToolOptions | None = None,
+    **params: Any,
+) -> Any:
+    """The runner of *client* with tools that land once. *params* are its own.
+
+    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
+    already (`@beta_tool` above `@guard.tool`) need none. Tools that run elsewhere are left as they are.
+    """
+    once = _Once(Toolbox(guard, contracts, default), conversation, tenant)
+    once.runner = client.beta.messages.tool_runner(tools=[once.around(tool) for tool in tools], **params)
+    return once.runner
+
+
+class _Once:
+    runner: Any
+
+    def __init__(self, box: Toolbox, conversation: str, tenant: str | None) -> None:
+        self._box, self._conversation, self._tenant = box, conversation, tenant
+
+    def around(self, tool: Any) -> Any:
+        """The same tool to the model."""
+        if not isinstance(tool, BetaFunctionTool | BetaAsyncFunctionTool):
+            return tool
+        guarded = self._box.mine(tool.func)
+        if guarded is None and self._box.passes(tool.name):
+            return tool
+        protected = copy.copy(tool)
+        acalls = isinstance(tool, BetaAsyncFunctionTool)
+        vars(protected)["call"] = self._acalling(tool, guarded) if acalls else self._calling(tool, guarded)
+        return protected
+
+    def _calling(self, tool: Any, guarded: GuardedTool | None) -> Callable[[object], Any]:
+        def call(given: object) -> Any:
+            try:
+                asked = self._call(tool, given)
+                if guarded is not None:
+                    with self._box.within(guarded, asked):
+                        return tool.call(given)
+                return self._box.run(asked, Leg(lambda: _run(tool, given), _same)).recorded
+            except Said as error:
+                raise error.result from None
+            except EffectOnceError as error:
+                raise _told(error) from error
+
+        return call
+
+    def _acalling(self, tool: Any, guarded: GuardedTool | None) -> Callable[[object], Any]:
+        async def call(given: object) -> Any:
+            try:
+                asked = self._call(tool, given)
+                if guarded is not None:
+                    async with self._box.within(guarded, asked):
+                        return await tool.call(given)
+                return (await self._box.arun(asked, Leg(lambda: _arun(tool, given), _same))).recorded
+            except Said as error:
+                raise error.result from None
+            except EffectOnceError as error:
+                raise _told(error) from error
+
+        return call
+
+    def _call(self, tool: Any, given: object) -> Call:
+        sent: Sequence[Any] = self.runner._sent_messages  # noqa: SLF001  # what the last request went out with: nothing public says it
+        return Call(
+            tool=tool.name,
+            arguments=given if isinstance(given, Mapping) else {},
+            scope=self._conversation,
+            tenant=self._tenant,
+            shown=tuple(delivered(sent)),
+            schema=tool.input_schema,
+        )
+
+
+def _run(tool: Any, given: object) -> Any:
+    try:
+        return tool.call(given)
+    except ValueError as error:
+        if not _unfit(tool, error):
+            raise
+        raise Said(error, str(error), ran=False) from error
+
+
+async def _arun(tool: Any, given: object) -> Any:
+    try:
+        return await tool.call(given)
+    except ValueError as error:
+        if not _unfit(tool, error):
+            raise
+        raise Said(error, str(error), ran=False) from error
+
+
+def _unfit(tool: Any, error: ValueError) -> bool:
+    """Were the arguments refused by the SDK, so that the tool was not run? The same error from inside the tool is the tool's own."""
+    cause = error.__cause__
+    return isinstance(cause, ValidationError) and cause.title in (tool.func.__name__, tool.func.__qualname__)
+
+
+def _same(result: Any) -> Any:
+    return result
+
+
+def _told(error: EffectOnceError) -> ToolError:
+    return ToolError([{"type": "text", "text": said(error)}])
+
+
+def delivered(messages: Iterable[Any]) -> Iterator[Delivered]:
+    """The successful results in a history. Ids of calls are looked up in the message before them, because they may come again later."""
+    asked: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for message in messages:
+        content = _field(message, "content")
+        for block in content if isinstance(content, Iterable) and not isinstance(content, str) else ():
+            if _field(block, "type") == "tool_use":
+                asked[_field(block, "id")] = (_field(block, "name"), _field(block, "input"))
+            elif _field(block, "type") == "tool_result" and not _field(block, "is_error"):
+                known = asked.get(_field(block, "tool_use_id"))
+                if known is not None:
+                    yield Delivered(*known)
+
+
+def _field(block: Any, name: str) -> Any:
+    return block.get(name) if isinstance(block, Mapping) else getattr(block, name, None)
