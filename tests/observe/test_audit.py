@@ -415,9 +415,9 @@ def test_the_story_of_one_effect_and_who_decided_it(store):
     guard.observe(audit)
     pay = paid(guard)
     with guard.step("chat", "one"):
-        pay("4111", 1)
+        pay("card-number", 1)
     with guard.step("chat", "two"), pytest.raises(InDoubt):
-        pay("4111", 500)
+        pay("card-number", 500)
     (doubt,) = guard.in_doubt()
     guard.confirm(doubt.request.key, result=1, by="ana@bank", reason="it is in the ledger")
 
@@ -432,7 +432,7 @@ def test_the_story_of_one_effect_and_who_decided_it(store):
     assert audit.entries(since=decided.at + 1) == []
     assert len(audit.entries(tool="pay", limit=2)) == 2
     for value in cells(store).values():
-        assert b"4111" not in value
+        assert b"card-number" not in value
         assert doubt.request.key.encode() not in value
     guard.close()
     assert audit.verify().streams[0].closed
@@ -445,7 +445,7 @@ def test_a_keyring_seals_the_audit(store):
     guard.observe(audit)
     pay = paid(guard)
     with guard.step("chat", "one"):
-        pay("4111", 1)
+        pay("card-number", 1)
     assert audit.entries(event="completed")
     assert audit.verify().ok
     assert all(b"pay" not in value for value in cells(store).values())

@@ -62,7 +62,7 @@ def test_digests_of_arguments_need_a_secret_and_somebody_who_asks():
             return 1
 
         with guard.step("chat", "pay"):
-            pay("4111", 1, "a note")
+            pay("card-number", 1, "a note")
         told = only(seen, "reserved").arguments
         assert set(told) == ({"card", "amount"} if secret and asks else set())
         guard.close()

@@ -33,8 +33,13 @@ class Post(Crew):
         return self.app.send_task(f"tests.integrations.engines.celery_app.{task}", args, **options)
 
     def ran(self, task, name, *args, **options):
-        self.send(task, name, *args, **options).get(timeout=30)
+        self.ended(self.send(task, name, *args, **options))
         return self.effects(name)
+
+    def ended(self, sent):
+        """Wait for its result, and for the worker's word of it, which comes a moment later: `done` counts those."""
+        sent.get(timeout=30)
+        until(lambda: self.said(f"[{sent.id}]", "succeeded"), f"the worker's word of {sent.id}")
 
     def done(self, task, times):
         """Wait until so many tasks of this kind have succeeded."""
@@ -77,11 +82,11 @@ def rows(post):
     post.killed()
     until(post.given_up, "the end of the visibility time-out")
     post.work(ready="ready.")
-    sent.get(timeout=30)
+    post.ended(sent)
     yield "the whole worker is killed after the effect; the message is restored", post.effects("worker-killed")
 
     first = post.send("refund", "redrive", "late")
-    first.get(timeout=30)
+    post.ended(first)
     before = post.said("refund[", "succeeded")
     post.send("refund", "redrive", "the parcel was late", task_id=first.id)
     post.done("refund", before + 1)
