@@ -322,9 +322,11 @@ def test_a_server_that_dies_leaves_a_doubt_and_is_started_again(stage):
 def test_a_server_killed_from_outside_is_the_same(stage):
     client, gate = stage.client(), stage.folder / "gate"
     pid = client.barrier()
-    call = client.call("wait", {"gate": str(gate)})
     silent = client.request("x/silent")
     client.barrier()
+    call = client.call("wait", {"gate": str(gate)})
+    while stage.effects() == 0:  # then the server has it
+        pass
 
     os.kill(pid, 9)
     answers = client.answers(call, silent)
