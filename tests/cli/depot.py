@@ -32,7 +32,7 @@ def tools(guard):
             raise NotSent("the carrier cannot be reached")
         if os.environ.get("DEPOT_SLOW"):
             write(f"begin {parcel}")
-            while not Path(os.environ["DEPOT_SLOW"]).exists():  # until the test says so
+            while not Path(os.environ["DEPOT_SLOW"]).exists():  # a tool that takes as long as the test wants
                 time.sleep(0.01)
         write(f"ship {parcel}")
         return f"shipped {parcel}"

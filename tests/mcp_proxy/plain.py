@@ -60,7 +60,7 @@ def call(message):
         os._exit(3)
     if name == "wait":
         while not Path(arguments["gate"]).exists():
-            time.sleep(0.005)
+            time.sleep(0.005)  # a tool that takes as long as the test wants: the test makes the file
     if name == "broken":
         return answer(message, error={"code": -32603, "message": "the handler failed"})
     if name == "fail":

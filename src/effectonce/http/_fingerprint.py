@@ -11,17 +11,16 @@ does not matter is then a conflict, which is told; two requests are never taken 
 from __future__ import annotations
 
 import hashlib
-import json
 import mmap
 import re
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
 
 from effectonce._core.canonical import NotCanonical, canonical, fingerprint
+from effectonce._core.exact_json import read_exactly
 from effectonce.http._spooled import PIECE
 
 _JSON = re.compile(r"application/(?:[^;]*\+)?json")
@@ -84,29 +83,9 @@ def _media(content_type: str) -> tuple[str, str, bool]:
 def _canonical_json(body: bytes, fields: Fields) -> bytes | None:
     """None: this is not JSON that everybody reads alike."""
     try:
-        return canonical(_chosen(_read(body.decode()), fields))
+        return canonical(_chosen(read_exactly(body.decode()), fields))
     except (ValueError, ArithmeticError, RecursionError, NotCanonical):  # some exponents are beyond any Decimal
         return None
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        raise ValueError("a member comes twice, and readers disagree about which one counts")
-    return made
-
-
-def _number(text: str) -> float | Decimal:
-    """A float, unless digits would be lost: whoever reads decimals tells those apart."""
-    value = float(text)
-    return value if Decimal(repr(value)) == Decimal(text) else Decimal(text)
-
-
-def _constant(text: str) -> float:
-    raise ValueError(f"{text} is not JSON")
-
-
-_read = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_constant).decode
 
 
 def _chosen(document: Any, fields: Fields) -> Any:

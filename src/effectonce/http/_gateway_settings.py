@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from effectonce._documents import document
 from effectonce.errors import ContractViolation
 from effectonce.http._answers import Scope
 from effectonce.http._routes import METHODS, Route
@@ -139,13 +140,7 @@ def _made(section: str, make: Callable[..., T], given: Mapping[str, Any]) -> T:
 
 def read_settings(path: str | None, given: Mapping[str, Any]) -> Settings:
     """The settings of a file, with what was *given* beside it in their place."""
-    read: dict[str, Any] = {}
-    if path is not None:
-        decode = msgspec.json.decode if path.endswith(".json") else msgspec.toml.decode
-        try:
-            read = decode(Path(path).read_bytes(), type=dict[str, Any])
-        except (OSError, msgspec.DecodeError) as error:
-            raise ContractViolation(f"the settings in {path} cannot be read: {error}") from None
+    read = document(path, "settings")
     try:
         return msgspec.convert(_over(read, given), Settings)
     except msgspec.ValidationError as error:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from effectonce._core.terms import DAY_S, Kind
+from effectonce._documents import document
 from effectonce.errors import ContractViolation
 from effectonce.mcp._wire import Unreadable, read, written
 from effectonce.policy import Contract, Downstream, Retry, kind_of, window_of
@@ -116,13 +116,7 @@ def _said(listed: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_contracts(path: str | None, given: Mapping[str, Any]) -> Contracts:
     """The contracts of a TOML or JSON file, with what was *given* beside it in their place."""
-    read: dict[str, Any] = {}
-    if path is not None:
-        decode = msgspec.json.decode if path.endswith(".json") else msgspec.toml.decode
-        try:
-            read = decode(Path(path).read_bytes(), type=dict[str, Any])
-        except (OSError, msgspec.DecodeError) as error:
-            raise ContractViolation(f"the contracts in {path} cannot be read: {error}") from None
+    read = document(path, "contracts")
     try:
         return msgspec.convert({**read, **given}, Contracts)
     except msgspec.ValidationError as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+
+from effectonce._core.exact_json import read_exactly
 
 _write = msgspec.json.Encoder(decimal_format="number").encode
 
@@ -80,7 +80,7 @@ def written(message: Mapping[str, Any]) -> bytes:
 def read(line: bytes) -> dict[str, Any]:
     """A whole message, without losing a digit of it."""
     try:
-        message = _read(line.decode())
+        message = read_exactly(line.decode())
     except (ValueError, ArithmeticError, RecursionError) as error:
         raise Unreadable(str(error)) from None
     if not isinstance(message, dict):
@@ -96,22 +96,3 @@ def tool_called(line: bytes) -> tuple[dict[str, Any], str]:
     if not isinstance(params, dict) or not isinstance(name, str) or not isinstance(params.get("arguments") or {}, dict):
         raise Unreadable("it names no tool")
     return whole, name
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        raise ValueError("a member comes twice, and readers disagree about which one counts")
-    return made
-
-
-def _number(text: str) -> float | Decimal:
-    value = float(text)
-    return value if Decimal(repr(value)) == Decimal(text) else Decimal(text)
-
-
-def _constant(text: str) -> float:
-    raise ValueError(f"{text} is not JSON")
-
-
-_read = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_constant).decode
