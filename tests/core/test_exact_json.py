@@ -15,6 +15,10 @@ def test_a_number_keeps_every_digit():
     ]
 
 
+def test_an_object_keeps_its_members():
+    assert read_exactly('{"b": {"a": 1.5}, "a": null}') == {"b": {"a": 1.5}, "a": None}
+
+
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', "NaN", "[Infinity]", "{"])
 def test_what_readers_disagree_about_is_refused(text):
     with pytest.raises(ValueError):  # the words are the reader's
