@@ -8,7 +8,7 @@ from tests.stores.test_exchanges import FACTS
 
 from effectonce import StoreUnavailable
 from effectonce.stores import _postgres_sql as sql
-from effectonce.stores import _redis_commands as commands
+from effectonce.stores import _redis_scripts as scripts
 from effectonce.stores import _sqlite_file
 from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.redis import RedisStore
@@ -31,6 +31,9 @@ POSTGRES = {  # statement, what is taken out of it, what stands there instead
         "NOT EXISTS (SELECT FROM effectonce.effects WHERE false AND",
     ),
     "a birth has no time": ("BEAR", "{now} + $11", "$11"),
+    "a birth with its end has no time": ("ENTER", "{now} + $11", "$11"),
+    "a birth with its end forgets its window": ("ENTER", "{now} + $25", "{now}"),
+    "a birth with its end is never swept": ("ENTER", "{now} + $22", "'infinity'"),
     "a replay comes from any request": ("BEAR", "SELECT fingerprint, state", "SELECT $3 AS fingerprint, state"),
     "a look sees nothing but outcomes that are over": ("LOOK", "dedup_until, settled_by", "'infinity'::float8, settled_by"),
     "what is due is not seen": ("DUE", "due_at <= {now}", "due_at <= 0"),
@@ -59,6 +62,10 @@ REDIS = {
     ),
     "a birth is not in its index": ("BEAR", "redis.call('ZADD', base .. 's', DISPATCHED", "tostring(DISPATCHED"),
     "a birth has no time": ("BEAR", "lease_until + now", "lease_until"),
+    "a birth with its end writes over what is there": ("ENTER", "key) then return 0 end", "key) then end"),
+    "a birth with its end has no time": ("ENTER", "created_at + now", "created_at"),
+    "a birth with its end forgets its window": ("ENTER", "dedup_until + now", "now"),
+    "a birth with its end is never swept": ("ENTER", "due + now", "math.huge"),
     "what is due is not seen": ("DUE", "from, from + math.floor(now * TICKS),", "from, from,"),
     "a rival is not seen": ("SEE", "local holder, rival = rival_of(latch, key)", "local holder, rival = false, false"),
     "a predecessor is not seen": ("SEE", "after ~= '' and ", "false and "),
@@ -135,9 +142,9 @@ def test_the_suite_catches_on_postgres(fault, postgres, monkeypatch):
 @pytest.mark.parametrize("fault", REDIS)
 def test_the_suite_catches_on_redis(fault, monkeypatch):
     name, part, instead = REDIS[fault]
-    right = getattr(commands, name)
+    right = getattr(scripts, name)
     assert part in right.source.decode(), "the script has changed: sabotage it anew"
     monkeypatch.setattr(right, "source", right.source.decode().replace(part, instead).encode())
-    monkeypatch.setattr(right, "sha", commands.sha1(right.source, usedforsecurity=False).hexdigest().encode())
+    monkeypatch.setattr(right, "sha", scripts.sha1(right.source, usedforsecurity=False).hexdigest().encode())
 
     assert caught(lambda clock: RedisStore(redis.emptied(redis.server()).url, clock=clock))

@@ -101,6 +101,11 @@ def test_a_409_without_a_code_is_not_retried_and_a_503_with_a_delay_is_a_refusal
     assert (told.bucket, told.certainty, told.retry_after_s) == ("overloaded", "rejected", 7)
 
 
+def test_headers_that_are_none_are_passed_over():
+    told = classify({"status": 503, "headers": [("X-Nothing", None), "no pair", ("Retry-After", 7)]})
+    assert told.retry_after_s == 7
+
+
 # ---------------------------------------------------------------- what an error wraps
 
 

@@ -14,7 +14,7 @@ from effectonce._core import ops
 from effectonce._core.records import State
 from effectonce.stores import open_store
 from effectonce.stores import redis as redis_module
-from effectonce.stores._redis_commands import BEAR, FINISH, SWAP
+from effectonce.stores._redis_scripts import BEAR, FINISH, SWAP
 from effectonce.stores.redis import RedisStore
 from effectonce.testing.conformance.bench import KEYED, request
 from tests.servers import redis

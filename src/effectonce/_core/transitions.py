@@ -30,6 +30,7 @@ from effectonce._core.ops import (
     Refute,
     Rerun,
     Sweep,
+    Together,
     Unsend,
 )
 from effectonce._core.records import (
@@ -70,6 +71,16 @@ def transition(record: Record | None, op: RecordOp | Sweep, scene: Scene, table:
             after = rule.change(record, op, scene)  # type: ignore[arg-type]
             return Step(record, after, True, _reply(after, op, scene), rule)
     return Step(record, record, False, _refusal(record, op, scene))
+
+
+def born_and_ended(op: Together, scene: Scene, table: Table = TABLE) -> Step | None:
+    """A claim and its end at once are one record that is written once: its step, and both replies. None: it is something else."""
+    match op.ops:
+        case (Claim(request) as claim, Complete(key) as end) if request.key == key and claim.dispatch and not request.latch:
+            born = transition(None, claim, scene, table)
+            ended = transition(born.after, end, scene, table)
+            return Step(None, ended.after, True, (born.reply, ended.reply)) if born.changed and ended.changed else None
+    return None
 
 
 def _reply(after: Record | None, op: RecordOp | Sweep, scene: Scene) -> Any:

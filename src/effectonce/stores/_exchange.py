@@ -6,6 +6,7 @@ exchanges. Each is one round trip and one atomic step on the server:
   look     the outcome, if it is known: a read, for a call that was made before
   bear     insert a record that is not there; otherwise see it                T1: the first write of every call
   finish   complete a record that is dispatched and owned by this token       T5: the second write of every call
+  enter    insert a record that has its outcome already, if there is none of its key
   see      the record, whoever shares its latch, its predecessor, the time
   swap     replace the record that was seen, if it is still the same revision
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 
@@ -45,7 +46,7 @@ from effectonce._core.ops import (
     WriteCell,
 )
 from effectonce._core.records import TABLE, Record, Scene, State, Table, latch_of
-from effectonce._core.transitions import transition
+from effectonce._core.transitions import born_and_ended, transition
 from effectonce.errors import StoreUnavailable
 
 R = TypeVar("R", covariant=True)
@@ -94,6 +95,12 @@ class Finish(Exchange[bool], frozen=True):
     """T5: complete the record if it is dispatched and this token and epoch own it. False: look closer."""
 
     op: Complete
+
+
+class Enter(Exchange[bool], frozen=True):
+    """Insert this record, which was born and has ended at time zero: the server adds its clock. False: there is one of its key."""
+
+    record: Record
 
 
 class See(Exchange[Seen], frozen=True):
@@ -191,8 +198,8 @@ def answer(op: Op[R], table: Table = TABLE) -> Answering[R]:
             reply = yield from SwapCell(op)
         case ListCells():
             reply = yield from ListedCells(op)
-        case Together(ops):
-            reply = yield from _together(ops, table)
+        case Together():
+            reply = yield from _together(op, table)
         case _:
             reply = yield from _decide(op, table)  # type: ignore[arg-type]  # what is left is about one record
     return reply  # type: ignore[no-any-return]
@@ -239,12 +246,15 @@ def _scene(seen: Seen, op: RecordOp) -> Scene:
     return Scene(seen.now, seen.rival if latch_of(seen.record, op) else None, seen.predecessor)
 
 
-def _together(ops: tuple[Op[Any], ...], table: Table) -> Answering[tuple[Any, ...]]:
+def _together(op: Together, table: Table) -> Answering[tuple[Any, ...]]:
     """Everybody's first exchange goes out with the others'; most need no second one."""
-    answers = [answer(op, table) for op in ops]
+    once = born_and_ended(op, Scene(0.0), table)
+    if once is not None and (yield Enter(cast(Record, once.after))):
+        return cast("tuple[Any, ...]", once.reply)
+    answers = [answer(each, table) for each in op.ops]
     exchanges = tuple([next(answering) for answering in answers])
     at_once = all(type(exchange) in _ONE_ROW for exchange in exchanges)
-    first = (yield from Volley(exchanges)) if at_once else (None,) * len(ops)
+    first = (yield from Volley(exchanges)) if at_once else (None,) * len(answers)
     replies = []
     for answering, exchange, reply in zip(answers, exchanges, first, strict=True):
         replies.append((yield from _go_on(answering, reply if at_once else (yield exchange))))

@@ -21,6 +21,7 @@ from effectonce.stores import _rows
 from effectonce.stores._exchange import (
     Bear,
     Due,
+    Enter,
     Exchange,
     Finish,
     Forget,
@@ -46,8 +47,10 @@ RACED = frozenset({"23505", "40001", "40P01"})
 # Behind a pooler the next transaction may meet a session that has never heard of our statements, or has them already.
 UNPREPARED = frozenset({"26000", "42P05", "0A000"})
 LOCKED = "55P03"
-_LOSES: dict[type, Any] = {Bear: LOOK_AGAIN, Finish: False, Swap: False, Volley: ONE_BY_ONE}
-_SHARES = frozenset({Bear, Swap, Finish, See, Look, SeeCell, SwapCell, Volley})  # short, about one row: these go together
+_LOSES: dict[type, Any] = {Bear: LOOK_AGAIN, Enter: False, Finish: False, Swap: False, Volley: ONE_BY_ONE}
+_SHARES = frozenset(
+    {Bear, Enter, Swap, Finish, See, Look, SeeCell, SwapCell, Volley}
+)  # short, about one row: these go together
 
 _OUTCOMES = {str(state).encode(): state for state in (State.COMPLETED, State.FAILED)}
 
@@ -96,7 +99,7 @@ class Job:
     def place(self) -> tuple[int, str, str]:
         """Where it stands in a transaction: in the same order everywhere, so that two of them rarely wait for each other."""
         match self.exchange:
-            case Bear(record):
+            case Bear(record) | Enter(record):
                 return 0, record.request.latch, record.request.key
             case Swap(key, _, after):
                 return 1, "" if after is None else after.request.latch, key
@@ -126,6 +129,8 @@ def queries_of(exchange: Exchange[Any], now: bytes | None) -> list[sql.Query]:
             return [sql.bear(record, now)]
         case Finish(op):
             return [sql.finish(op, now)]
+        case Enter(record):
+            return [sql.enter(record, now)]
         case Look(request):
             return [sql.look(request.key, now)]
         case See(key, latch, after):
@@ -160,7 +165,7 @@ def reply_of(exchange: Exchange[Any], results: list[PGresult]) -> Any:
         case Look(request):
             known = _born_or_recorded(result, request.fingerprint) if result.ntuples else None
             return None if known is LOOK_AGAIN else known
-        case Finish() | Swap():
+        case Enter() | Finish() | Swap():
             return result.command_tuples == 1
         case See():
             return _seen(result)

@@ -117,6 +117,20 @@ SELECT false, {_NOW}, fingerprint, state, outcome, decided_at, dedup_until, sett
     *(FLOAT, TEXT),
 )
 
+# A record that has its outcome already, in place of both statements about it.
+_AT_ONCE = (*_AT_BIRTH, "outcome", "decided_at", "dedup_until", "settled_by")
+_ENDED = _places(_AT_ONCE, 2)
+_ENDED_AT = _ENDED | {name: f"{_NOW} + {_ENDED[name]}" for name in _AT_ONCE if _TYPES[name] == FLOAT and name != "window_s"}
+ENTER = statement(
+    f"""
+INSERT INTO effectonce.effects ({", ".join(_AT_ONCE)})
+SELECT {", ".join(_ENDED_AT[name] for name in _AT_ONCE)} WHERE {_DURABLE}
+    ON CONFLICT DO NOTHING
+""",
+    FLOAT,
+    *_types(_AT_ONCE),
+)
+
 # T5. The window is the one that was pinned when the record was born.
 FINISH = statement(
     f"""
@@ -291,34 +305,39 @@ _WIDTH = len(_rows.COLUMNS)
 
 
 def bear(record: Record, now: bytes | None) -> Query:
+    return Query(BEAR, (now, *_birth(record)))
+
+
+def enter(record: Record, now: bytes | None) -> Query:
+    end = (record.outcome, pack_float(record.decided_at), pack_float(record.dedup_until), pack_text(record.settled_by))
+    return Query(ENTER, (now, *_birth(record), *end))
+
+
+def _birth(record: Record) -> tuple[bytes, ...]:
     r = record.request
     terms, tool, window_s = _pack_terms(r.terms)
-    return Query(
-        BEAR,
-        (
-            now,
-            pack_text(r.key),
-            pack_text(r.fingerprint),
-            terms,
-            pack_text(r.tenant),
-            pack_text(r.scope),
-            pack_text(r.step),
-            r.arguments,
-            pack_text(r.latch),
-            pack_text(r.after),
-            pack_float(record.created_at),
-            tool,
-            window_s,
-            str.encode(record.state),
-            pack_int(record.epoch),
-            pack_text(record.token),
-            pack_float(record.lease_until),
-            pack_int(record.sends),
-            pack_text(record.dtoken),
-            pack_float(record.first_dispatch_at),
-            pack_float(record.sent_until),
-            pack_float(due_at(record)),
-        ),
+    return (
+        pack_text(r.key),
+        pack_text(r.fingerprint),
+        terms,
+        pack_text(r.tenant),
+        pack_text(r.scope),
+        pack_text(r.step),
+        r.arguments,
+        pack_text(r.latch),
+        pack_text(r.after),
+        pack_float(record.created_at),
+        tool,
+        window_s,
+        str.encode(record.state),
+        pack_int(record.epoch),
+        pack_text(record.token),
+        pack_float(record.lease_until),
+        pack_int(record.sends),
+        pack_text(record.dtoken),
+        pack_float(record.first_dispatch_at),
+        pack_float(record.sent_until),
+        pack_float(due_at(record)),
     )
 
 

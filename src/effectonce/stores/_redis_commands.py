@@ -10,10 +10,8 @@ from __future__ import annotations
 from binascii import crc_hqx
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from hashlib import sha1
 from heapq import nlargest, nsmallest
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from msgspec import Struct
@@ -27,6 +25,7 @@ from effectonce.stores._exchange import (
     Bear,
     Counted,
     Due,
+    Enter,
     Exchange,
     Finish,
     Forget,
@@ -42,6 +41,7 @@ from effectonce.stores._exchange import (
     SwapCell,
     Volley,
 )
+from effectonce.stores._redis_scripts import BEAR, DUE, ENTER, FINISH, SEE, SEE_CELL, SWAP, SWAP_CELL, Script
 from effectonce.stores._redis_url import Address, Target
 from effectonce.stores._redis_wire import Batch, ReplyError, pack
 
@@ -65,20 +65,6 @@ _ADVICE = {  # nothing was written when a server answers with one of these
     "NOPERM": "Its user needs evalsha, eval, get, set, del, mget, msetnx, zadd, zrem, zcard, zcount, zrange*, zrevrange*, time, info, wait.",
     "BUSY": "A script of somebody else's does not end.",
 }
-
-
-class Script:
-    """Lua files, one behind the other. What the ordinary call needs stands first: a script makes its functions anew each time."""
-
-    def __init__(self, *names: str) -> None:
-        folder = Path(__file__).parent / "lua"
-        self.source = b"".join((folder / f"{name}.lua").read_bytes() for name in ("head", *names))
-        self.sha = sha1(self.source, usedforsecurity=False).hexdigest().encode()
-
-
-BEAR, FINISH, DUE = Script("bear", "record", "birth"), Script("finish"), Script("due")
-SEE, SWAP = Script("record", "see"), Script("record", "swap")
-SEE_CELL, SWAP_CELL = Script("cell", "see_cell"), Script("cell", "swap_cell")
 
 
 class Bucket(Struct, frozen=True):
@@ -137,6 +123,9 @@ class Talk:
                 request = record.request
                 arguments = (self._now(), request.key, request.latch, *records.born(record, due_at(record)))
                 return Command(self._bucket(request.key, request.latch), BEAR, arguments), partial(_born, request)
+            case Enter(record):
+                entered = (self._now(), record.request.key, *records.born(record, due_at(record)))
+                return Command(self._bucket(record.request.key), ENTER, entered), bool
             case Finish(op):
                 fenced = (self._now(), op.key, op.token, str(op.epoch), op.outcome, op.by)
                 return Command(self._bucket(op.key), FINISH, fenced), bool

@@ -44,7 +44,7 @@ from effectonce._core.ops import (
     WriteCell,
 )
 from effectonce._core.records import TERMINAL, Record, Scene, State, latch_of
-from effectonce._core.transitions import Step, transition
+from effectonce._core.transitions import Step, born_and_ended, transition
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._jobs import MUST_WRITE, Job, finish_all
 from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, DUE, READ, RIVAL, SEARCH, SEARCH_REFERENCE, TALLY, Connection
@@ -312,19 +312,11 @@ class SqliteStore:
         if isinstance(op, WriteCell):
             return connection.write_cell(op, self._clock())
         if isinstance(op, Together):
-            return self._born_and_ended(connection, op) or tuple([self._apply_one(connection, each) for each in op.ops])
+            once = born_and_ended(op, Scene(self._clock()))
+            if once is not None and connection.bear(cast(Record, once.after)):
+                return once.reply
+            return tuple([self._apply_one(connection, each) for each in op.ops])
         return self._change(connection, op).reply
-
-    def _born_and_ended(self, connection: Connection, op: Together) -> tuple[Any, ...] | None:
-        """A claim and its end at once are one row that is written once. None: it is something else, or not new."""
-        match op.ops:
-            case (Claim(request) as claim, Complete(key) as end) if request.key == key and not request.after:
-                scene = Scene(self._clock())
-                born = transition(None, claim, scene)
-                ended = transition(born.after, end, scene)
-                if ended.changed and connection.bear(cast(Record, ended.after)):
-                    return born.reply, ended.reply
-        return None
 
     def _apply_one(self, connection: Connection, op: Any) -> Any:
         """One of several, inside their transaction: what writes need not be looked for first."""

@@ -15,6 +15,7 @@ from effectonce._core.ops import (
     ReadCell,
     Recorded,
     Refused,
+    Sweep,
     Tally,
     Together,
     WriteCell,
@@ -48,6 +49,20 @@ def the_later_op_sees_what_the_earlier_one_did(bench: Bench) -> None:
     assert found[0].outcome == b"done"
     assert isinstance(found[1], Recorded)
     assert found[1].outcome == b"done"
+
+
+def a_claim_and_its_end_at_once_leave_what_they_leave_one_by_one(bench: Bench) -> None:
+    bench.clock.advance(7.0)
+    token, asked, end = bench.token(), request("at once"), b"done"
+
+    bench.apply(Together((Claim(asked, token, LEASE_S, dispatch=True), Complete("at once", token, 1, end, by="somebody"))))
+    bench.apply(Claim(request("one by one"), token, LEASE_S, dispatch=True))
+    bench.apply(Complete("one by one", token, 1, end, by="somebody"))
+
+    at_once, one_by_one = bench.record(asked), bench.record(request("one by one"))
+    assert at_once == replace(one_by_one, request=asked)
+    bench.clock.advance(asked.terms.window_s + 1.0)
+    assert bench.apply(Sweep(10)).total == 2
 
 
 def one_that_is_refused_does_not_stop_the_others(bench: Bench) -> None:
