@@ -102,6 +102,9 @@ class ToolSignature:
         bound.apply_defaults()
         return dict(bound.arguments)
 
+    def without_volatile(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return {name: arguments[name] for name in self.matched} if self.volatile else arguments
+
     def call_with(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Named arguments as a call again."""
         bound = inspect.BoundArguments(self._signature, dict(arguments))

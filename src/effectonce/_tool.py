@@ -233,7 +233,7 @@ class GuardedTool:
         self.signature.validate(arguments)
         self._refuse_inside_a_transaction()
         try:
-            matched = canonical({name: arguments[name] for name in self.signature.matched})
+            matched = canonical(self.signature.without_volatile(arguments))
         except NotCanonical as error:
             raise ContractViolation(f"{self.contract.name}: {error}. Nothing was sent.") from None
         asked, stored = fingerprint(self._prefix + matched, self.house.secret), self.signature.encode(arguments)
@@ -273,7 +273,7 @@ class GuardedTool:
         signature, secret, tool = self.signature, self.house.secret, self.contract.name
         intent = canonical({name: arguments[name] for name in signature.identity})
         place = self._place(boundary, intent, key)
-        matched = intent if signature.whole else canonical({name: arguments[name] for name in signature.matched})
+        matched = intent if signature.whole else canonical(signature.without_volatile(arguments))
         tenant, scope, step, latch, after = boundary.tenant, "", "", "", ""
         match place:
             case AtStep() | AtOrdinal():

@@ -45,7 +45,7 @@ class NotReadable(ValueError):
 def encode(value: Any, hint: Any = Any) -> bytes:
     """Store *value* so that `decode` gives an equal one back; raise `NotStorable` if that cannot be."""
     try:
-        plain = None if _is_declared_enum(value, hint) else _plain(value)
+        plain = None if isinstance(value, Enum) and _is_declared_enum(hint) else _plain(value)
         if plain is not None:
             return _OK + plain
         tagged = orjson.dumps(_tag(value))
@@ -56,9 +56,9 @@ def encode(value: Any, hint: Any = Any) -> bytes:
     raise NotStorable(f"a {type(value).__name__} does not read back equal; declare it as the tool's return type")
 
 
-def _is_declared_enum(value: Any, hint: Any) -> bool:
+def _is_declared_enum(hint: Any) -> bool:
     """A str or int Enum equals its value, but a tool that declares it wants it back."""
-    cls = _bare(hint) if isinstance(value, Enum) else None
+    cls = _bare(hint)
     return isinstance(cls, type) and issubclass(cls, Enum)
 
 

@@ -173,6 +173,7 @@ class Connection:
 
     def __init__(self, path: Path, busy_s: float) -> None:
         self.path, self._busy_s = path, busy_s
+        self._name = str(path)
         if not path.parent.is_dir():
             raise StoreUnavailable(f"{path}: there is no folder {path.parent}. Nothing was sent.")
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=busy_s)
@@ -217,7 +218,7 @@ class Connection:
     def check_file(self) -> None:
         """Is the file at this path still the one that is open?"""
         try:
-            same = os.stat(self.path).st_ino == self._inode  # noqa: PTH116  # twice as fast, and on the path of every call
+            same = os.stat(self._name).st_ino == self._inode  # noqa: PTH116  # twice as fast, and on the path of every call
         except FileNotFoundError:
             same = False
         if not same:
