@@ -100,7 +100,7 @@ OPTIONAL = {
     "temporalio",
 }
 FRAMEWORKS = {
-    "agent_framework.py": "agent_framework",
+    "agent_framework.py": "agent_framework, pydantic",
     "anthropic_runner.py": "anthropic, pydantic",
     "celery.py": "celery.app.task",
     "dbos.py": "dbos",
