@@ -31,7 +31,7 @@ try:
 except ImportError as missing:
     raise ImportError("effectonce.integrations.langchain needs LangChain: pip install 'effectonce[langchain]'") from missing
 
-from effectonce._boundary import Delivered
+from effectonce._boundary import Delivered, Within
 from effectonce._core.classify import Rules
 from effectonce._core.gate import GOES_ON
 from effectonce._core.terms import Kind
@@ -130,33 +130,47 @@ def tool_node(
     return ToolNode(tools, wrap_tool_call=once.wrap_tool_call, awrap_tool_call=once.awrap_tool_call, **options)
 
 
-def once_node(guard: Guard, function: Callable[..., Any], *, step: str | None = None) -> Callable[..., Any]:
+def once_node(
+    guard: Guard, function: Callable[..., Any], *, step: str | Callable[[Any], str] | None = None
+) -> Callable[..., Any]:
     """A node in which guarded tools can be called: the thread is their scope, and the node with its place in the graph is their step.
 
-    Run again by a retry, or resumed after a crash, it is the same step. The next visit of the node in the same thread is another one.
-    *step* names the step of every visit: then each of its calls is done once in a thread.
+    Run again by a retry, or resumed after a crash, it is the same step. The next visit of the node in the same thread is another one, and
+    so is each of several `Send`. *step* names the step instead, for every visit or, if it is a function, by the state that the node is
+    given: then each of its calls is done once in a thread under this name, also if the graph is run again from an older checkpoint.
     """
-    named = step or getattr(function, "__name__", type(function).__name__)
 
-    def place() -> Any:
+    def place(state: Any) -> Within:
         config = get_config()
         thread = config.get("configurable", {}).get("thread_id")
         if thread is None:
             raise ContractViolation(NO_THREAD)
-        visit = config.get("metadata", {}).get("langgraph_step", 0)
-        return guard.step(str(thread), named if step is not None else f"{named}/{visit}")
+        return guard.step(str(thread), step(state) if callable(step) else step or _visit(config.get("metadata", {})))
 
     @functools.wraps(function)
-    def node(*args: Any, **kwargs: Any) -> Any:
-        with place():
-            return function(*args, **kwargs)
+    def node(state: Any, *args: Any, **kwargs: Any) -> Any:
+        with place(state):
+            return function(state, *args, **kwargs)
 
     @functools.wraps(function)
-    async def anode(*args: Any, **kwargs: Any) -> Any:
-        async with place():
-            return await function(*args, **kwargs)
+    async def anode(state: Any, *args: Any, **kwargs: Any) -> Any:
+        async with place(state):
+            return await function(state, *args, **kwargs)
 
     return anode if is_async(function) else node
+
+
+def _visit(metadata: Mapping[str, Any]) -> str:
+    """This visit of a node. LangGraph counts the steps of a subgraph anew each time that it is entered, so there it cannot be told."""
+    node = metadata["langgraph_node"]
+    if "|" in metadata["langgraph_checkpoint_ns"]:
+        raise ContractViolation(
+            f"{node} is a node of a subgraph, where LangGraph counts from 1 on every visit: another wish could not be told from a retry. "
+            f"Nothing was sent. Name the step: once_node(guard, {node}, step=lambda state: ...)."
+        )
+    how, *index = metadata["langgraph_path"]
+    sent = "".join(f"/{part}" for part in index) if how == PUSH else ""
+    return f"{node}/{metadata['langgraph_step']}{sent}"
 
 
 def retry_policy(
@@ -216,6 +230,7 @@ def _messages(state: Any) -> Sequence[AnyMessage]:
     return state if isinstance(state, list) else getattr(state, "messages", ())
 
 
+PUSH = "__pregel_push"  # how LangGraph names a task that was sent
 NO_THREAD = (
     "there is no thread, so a retry could not be recognised. Nothing was sent. Invoke with a checkpointer and "
     "config={'configurable': {'thread_id': ...}}, or say what the conversation is: OnceMiddleware(guard, scope=...)."
