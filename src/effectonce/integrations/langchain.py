@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 try:
     from langchain.agents.middleware import AgentMiddleware
@@ -26,6 +26,7 @@ try:
     from langgraph.errors import GraphBubbleUp
     from langgraph.prebuilt import ToolNode
     from langgraph.prebuilt.tool_node import ToolCallRequest
+    from langgraph.pregel import Pregel
     from langgraph.types import Command, RetryPolicy
     from pydantic import BaseModel, ValidationError
 except ImportError as missing:
@@ -44,6 +45,7 @@ from effectonce.policy import Retry
 from effectonce.retrying import advise
 
 Of = Callable[[ToolCallRequest], str]
+G = TypeVar("G", bound=Pregel[Any, Any, Any, Any])
 _serde = JsonPlusSerializer()
 
 
@@ -195,6 +197,14 @@ def retry_policy(
     )
 
 
+def durable(graph: G) -> G:
+    """The same graph, which saves each step before the next one begins: resumed after a crash, it goes on exactly where it stopped.
+
+    An invocation that names its `durability` has the last word.
+    """
+    return graph.with_config({"configurable": {DURABILITY: "sync"}})
+
+
 def check_durability(durability: str | None) -> str:
     """Warn about a durability mode in which a crash costs more than it has to, and hand it on: `durability=check_durability("sync")`.
 
@@ -205,7 +215,7 @@ def check_durability(durability: str | None) -> str:
         lost = "nothing of a run that crashed" if mode == "exit" else "not always the last step of a run that crashed"
         warnings.warn(
             f"durability={mode!r} keeps {lost}: its model is asked again, and may decide otherwise. Effects still land once for the same "
-            f"wish. Use durability='sync' to resume exactly where it stopped.",
+            f"wish. Use durability='sync', or durable(graph), to resume exactly where it stopped.",
             stacklevel=2,
         )
     return mode
@@ -230,6 +240,7 @@ def _messages(state: Any) -> Sequence[AnyMessage]:
     return state if isinstance(state, list) else getattr(state, "messages", ())
 
 
+DURABILITY = "__pregel_durability"  # what LangGraph hands on to the graphs inside a graph
 PUSH = "__pregel_push"  # how LangGraph names a task that was sent
 NO_THREAD = (
     "there is no thread, so a retry could not be recognised. Nothing was sent. Invoke with a checkpointer and "

@@ -5,6 +5,7 @@ What is killed and resumed is in tests/integrations/engines/langgraph_rows.py.
 
 import asyncio
 import json
+import threading
 
 import pytest
 from langchain.agents import create_agent
@@ -16,7 +17,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
 from effectonce import ContractViolation, InDoubt, Rejected, StoreUnavailable
-from effectonce.integrations.langchain import OnceMiddleware, check_durability, once_node, retry_policy, tool_node
+from effectonce.integrations.langchain import OnceMiddleware, check_durability, durable, once_node, retry_policy, tool_node
 from tests.integrations.agents.langchain_models import Scripted, asks
 
 THREAD = {"configurable": {"thread_id": "chat-42"}}
@@ -326,3 +327,28 @@ def test_a_durability_that_forgets_is_told(mode):
 
 def test_a_durability_that_keeps_every_step_is_fine():
     assert check_durability("sync") == "sync"
+
+
+def test_a_durable_graph_saves_each_step_before_the_next_one_begins():
+    second_ran, when_saved = threading.Event(), []
+
+    class Slow(InMemorySaver):
+        def put(self, config, checkpoint, metadata, new_versions):
+            if metadata["step"] == 1:  # what the first node did
+                second_ran.wait(0.5)
+                when_saved.append(second_ran.is_set())
+            return super().put(config, checkpoint, metadata, new_versions)
+
+    def second(state):
+        second_ran.set()
+        return {}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("first", lambda state: {})
+    builder.add_node("second", second)
+    builder.add_edge(START, "first")
+    builder.add_edge("first", "second")
+    graph = builder.compile(checkpointer=Slow())
+
+    durable(graph).invoke(says(), THREAD)
+    assert when_saved == [False]
