@@ -12,6 +12,7 @@ under the id of the call that asks now. Interrupts and the other ways in which a
 from __future__ import annotations
 
 import functools
+import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -66,7 +67,7 @@ class OnceMiddleware(AgentMiddleware[Any, Any, Any]):
         tenant: Of | None = None,
     ) -> None:
         super().__init__()
-        self._box = Toolbox(guard, contracts, default)
+        self._box = Toolbox(guard, contracts, default, _content)
         self._scope, self._tenant = _thread if scope is None else scope, tenant
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
@@ -290,6 +291,14 @@ def _plain(request: ToolCallRequest, result: Any) -> Any:
         return {"content": result.content, "artifact": result.artifact}
     kind, data = _serde.dumps_typed(result)
     return {"serialised": kind, "data": data}
+
+
+def _content(result: Any) -> dict[str, Any]:
+    """The same for a result that came without the framework, which shows the model text."""
+    return {
+        "content": result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str),
+        "artifact": None,
+    }
 
 
 def _shown(answer: Answer, request: ToolCallRequest) -> Any:
