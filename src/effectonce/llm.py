@@ -145,11 +145,13 @@ class LLMCall(Generic[R]):
                     f"{name}: {flag}=True: {why}. Nothing was sent. Ask without it, or ask the client itself."
                 )
         parameters = {key: value if key in self._volatile else plain(value) for key, value in given.items() if _is_given(value)}
-        content: dict[str, Any] = {key: value for key, value in parameters.items() if key not in self._volatile}
-        betas = {
-            key.lower(): value for key, value in dict(given.get("extra_headers") or {}).items() if key.lower().endswith("-beta")
+        content = {
+            "asked": {key: value for key, value in parameters.items() if key not in self._volatile},
+            "at": self._at,
+            "betas": _betas(given.get("extra_headers")),
+            "sample": sample,
+            "scope": self._scope(name),
         }
-        content = {"asked": content, "at": self._at, "betas": betas, "sample": sample, "scope": self._scope(name)}
         try:
             self._signature.bind(**parameters)
         except TypeError as error:
@@ -300,6 +302,11 @@ def _is_model(value: Any) -> bool:
 def _is_given(value: Any) -> bool:
     """The SDKs have values of their own for "not given"."""
     return type(value).__name__ not in ("NotGiven", "Omit")
+
+
+def _betas(headers: Any) -> dict[str, Any]:
+    """The headers that ask for another kind of answer."""
+    return {name.lower(): value for name, value in dict(headers or {}).items() if name.lower().endswith("-beta")}
 
 
 def plain(value: Any) -> Any:
