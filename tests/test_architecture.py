@@ -39,7 +39,7 @@ LAYERS = (
     ("guard",),
     ("_names",),
     ("__init__",),
-    ("testing", "http", "integrations", "mcp", "simulate"),
+    ("testing", "http", "integrations", "llm", "mcp", "simulate"),
     ("cli",),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}

@@ -50,6 +50,8 @@ class ToolSignature:
         self.matched = tuple(n for n in self.names if n not in volatile)
         self.identity = self._identity(identity)
         self.whole = self.identity == self.matched  # the key says everything that the fingerprint says
+        self.recall: Callable[[Mapping[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]] | None = None
+        self.stays = ""  # why nobody here can run it with stored arguments
 
     def _identity(self, declared: tuple[str | Stable, ...] | None) -> tuple[str, ...]:
         """Check the declared fields, or take all that are not volatile."""
@@ -106,7 +108,9 @@ class ToolSignature:
         return {name: arguments[name] for name in self.matched} if self.volatile else arguments
 
     def call_with(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Named arguments as a call again."""
+        """Named arguments as a call again. What runs for a framework does not take them itself."""
+        if self.recall is not None:
+            return self.recall(arguments)
         bound = inspect.BoundArguments(self._signature, dict(arguments))
         return bound.args, bound.kwargs
 

@@ -41,6 +41,21 @@ TABLE = {
         "a task that is sent by a task, which is retried": 1,
         "sent twice on purpose": 2,
     },
+    "LangGraph": {
+        'the process is killed after the effect, another resumes; durability="sync"': 1,
+        'the process is killed after the effect, another resumes; durability="async"': 1,
+        'the process is killed after the effect, another resumes; durability="exit"': 1,
+        "the process is killed, and the user asks again: the model decides again, with another call id and other words": 1,
+        "three calls side by side in one message, and the process is killed during one": 3,
+        "it is run again from all its checkpoints, and after update_state (time travel)": 1,
+        "the model saw the result, and calls again on purpose": 2,
+        "a person approves before the tool (interrupt), and the process is killed after the effect": 1,
+        "a node fails after the tool, and is retried by its policy": 1,
+        "a person is asked after the tool (interrupt), and the node runs again with the answer": 1,
+        "a node is sent three times side by side, two of them equal, and one is retried": 3,
+        "a node whose step has a name is run again from an older checkpoint (time travel)": 1,
+        "a node is visited twice on purpose": 2,
+    },
 }
 
 
@@ -71,13 +86,39 @@ def of_celery(folder):
         return dict(celery_rows.rows(post)), post.planned()
 
 
-ENGINES = {"Temporal": lambda folder: asyncio.run(of_temporal(folder)), "DBOS": of_dbos, "Celery": of_celery}
+def of_langgraph(folder, saver, effects):
+    from tests.integrations.engines import langgraph_rows
+
+    with langgraph_rows.langgraph(folder, saver, effects) as clerk:
+        return dict(langgraph_rows.rows(clerk)), clerk.planned()
+
+
+def on_sqlite(folder):
+    return of_langgraph(folder, str(folder / "graph.db"), f"sqlite:///{folder / 'effects.db'}")
+
+
+def on_postgres(folder):
+    from tests.servers.postgres import Postgres
+
+    with Postgres() as server:
+        return of_langgraph(folder, server.database(), server.database())
+
+
+RUNS = {  # LangGraph with both of its checkpointers, and with our store on the same database as the checkpoints
+    "Temporal": ("Temporal", lambda folder: asyncio.run(of_temporal(folder))),
+    "DBOS": ("DBOS", of_dbos),
+    "Celery": ("Celery", of_celery),
+    "LangGraph on SQLite": ("LangGraph", on_sqlite),
+    "LangGraph on PostgreSQL": ("LangGraph", on_postgres),
+}
 
 
 @pytest.mark.filterwarnings("ignore")  # theirs
-@pytest.mark.parametrize("engine", TABLE)
-def test_what_was_wished_for_lands_and_nothing_else(engine, tmp_path):
-    landed, left = ENGINES[engine](tmp_path)
+@pytest.mark.parametrize("run", RUNS)
+def test_what_was_wished_for_lands_and_nothing_else(run, tmp_path):
+    engine, rows = RUNS[run]
+
+    landed, left = rows(tmp_path)
 
     assert landed == TABLE[engine]
     assert left == []  # every accident happened

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from effectonce import Capability, Finding, Guard, Health, Kind
-from effectonce.cli._app import health_of, the_guard
+from effectonce.cli._app import health_of, made_here, the_guard
 from effectonce.cli._console import console
+from effectonce.cli._engines import engines
 from effectonce.cli._exits import FAILED, STORE_UNREACHABLE
 from effectonce.cli._options import store_options
 from effectonce.cli._output import print_one
-from effectonce.cli._settings import settings
+from effectonce.cli._settings import setting, settings
 
 GOOD, BAD = "[green]✓[/]", "[bold red]✗[/]"
 RECORDED = tuple(kind for kind in Kind if kind is not Kind.READ)
@@ -25,7 +27,8 @@ def doctor(*, store_url: str | None) -> None:
     r"""Is this store fit to hold effects? If not, what to change.
 
     Looks at reachability, latency, durability, schema and clock, counts what is in doubt or due, and says which kinds of tools the
-    store may hold. Nothing is changed. The exit code is 0 if all is well, 1 if something must be changed, 7 if it cannot be reached.
+    store may hold. With --app, also at what LangGraph, Celery and DBOS do with the effects of the app, as far as its modules show it.
+    Nothing is changed. The exit code is 0 if all is well, 1 if something must be changed, 7 if it cannot be reached.
 
     \b
     Examples:
@@ -42,6 +45,8 @@ def doctor(*, store_url: str | None) -> None:
     guard = Guard(store_url) if store_url is not None else the_guard()
     try:
         health = health_of(guard)
+        if store_url is None and not made_here(guard):
+            health = replace(health, findings=(*health.findings, *engines(guard, setting("app").partition(":")[0])))
     finally:
         guard.close()
     print_one(as_data(health), lambda: tell(health), schema="health")

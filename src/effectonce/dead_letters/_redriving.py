@@ -74,6 +74,9 @@ def unsendable(tool: GuardedTool, record: Record) -> str:
     signature = tool.signature
     try:
         arguments = signature.decode(record.request.arguments)
+        if signature.stays or signature.recall is not None:
+            asked_first = signature.recall is not None and record.state is State.IN_DOUBT
+            return "" if asked_first else signature.stays
         if set(arguments) != set(signature.names):
             return f"{tool.contract.name} takes other arguments now, or makes its requests elsewhere"
         signature.validate(arguments)

@@ -32,6 +32,7 @@ from effectonce._tool import GuardedTool
 from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation, EffectOnceError, Rejected
 from effectonce.guard import Guard
+from effectonce.integrations._outside import Outside, equip
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry, kind_of, window_of
 
@@ -54,6 +55,8 @@ class ToolOptions(TypedDict, total=False):
     rejected: Sequence[type[BaseException]]
     rules: Rules
     one_request: bool
+    probe: Callable[..., Any]  # and how it is asked about, and done, without its framework: see _outside.py
+    redrive: Callable[..., Any]
 
 
 SAFE: ToolOptions = {"kind": "write", "downstream": "none"}
@@ -65,6 +68,7 @@ class Declared(Struct, frozen=True):
     contract: Contract
     identity: tuple[str, ...] | None  # None: every argument that is not volatile
     volatile: tuple[str, ...]
+    outside: Outside = Outside()
 
     def intent(self, arguments: Mapping[str, Any]) -> bytes:
         if self.identity is None:
@@ -111,6 +115,7 @@ class Leg:
     def __init__(self, proceed: Callable[[], Any], plain: Plain, passing: tuple[type[BaseException], ...] = ()) -> None:
         self._proceed, self._plain, self._passing = proceed, plain, passing
         self.own: Any = None
+        self.arguments: Mapping[str, Any] = {}
 
     def run(self) -> Any:
         try:
@@ -150,15 +155,24 @@ class Answer(Struct, frozen=True):
 class Toolbox:
     """The tools of an agent, each with its contract."""
 
-    def __init__(self, guard: Guard, contracts: Mapping[str, ToolOptions] | None, default: ToolOptions | None) -> None:
-        self.guard = guard
+    def __init__(
+        self,
+        guard: Guard,
+        contracts: Mapping[str, ToolOptions] | None,
+        default: ToolOptions | None,
+        recorded: Plain = lambda result: result,
+    ) -> None:
+        """*recorded* is how the framework's results are written down, for one that came without it."""
+        self.guard, self._recorded = guard, recorded
         self._house = guard._house  # noqa: SLF001  # it stands above the guard
         self._options = dict(contracts or {})
         self._default = SAFE if default is None else default
         self._contracts: dict[str, Declared] = {}
         self._tools: dict[tuple[str, bool], GuardedTool] = {}
         for name in self._options:
-            self.declared(name)  # a mistake in it is told now
+            coloured = self.declared(name).outside.coloured  # a mistake in it is told now
+            if coloured is not None:
+                self._tool(name, coloured=coloured)  # there may be letters of it already
 
     def declared(self, name: str) -> Declared:
         """What is declared about the tool *name*."""
@@ -200,10 +214,14 @@ class Toolbox:
         if known is not None:
             return known
         contract, function = self.declared(name).contract, _arun if coloured else _run
-        if (name, not coloured) in self._tools:  # its other colour is the one that the guard knows by this name
-            made = GuardedTool(self._house, contract, function, ())
+        hosted = self.guard._tools.get(name)  # noqa: SLF001
+        if hosted is not None and hosted.function in (_run, _arun) and hosted.function is not function:
+            made = GuardedTool(
+                self._house, contract, function, ()
+            )  # its other colour is the one that the guard knows by this name
         else:
             made = self.guard._host(contract, function)  # noqa: SLF001  # the door for rooms like this one
+        equip(made, self.declared(name).outside, lambda proceed: Leg(proceed, self._recorded), self._recorded)
         return self._tools.setdefault((name, coloured), made)
 
     def _prepared(self, tool: GuardedTool, call: Call, leg: Leg) -> Prepared:
@@ -217,6 +235,7 @@ class Toolbox:
             ordinal = sum(declared.intent(known) == intent for known in shown)
         except NotCanonical as error:
             raise ContractViolation(f"{call.tool}: {error}. Nothing was sent.") from None
+        leg.arguments = arguments
         key = effect_key(tenant, scope, name, intent, AtOrdinal(ordinal), secret)
         wanted = fingerprint(canonical(name) + matched, secret)
         request = Request(key, wanted, tool.terms, tenant, scope, "", encode_or_excuse(arguments))
@@ -274,6 +293,8 @@ def _declared(
     rejected: Sequence[type[BaseException]] = (),
     rules: Rules = (),
     one_request: bool = False,
+    probe: Callable[..., Any] | None = None,
+    redrive: Callable[..., Any] | None = None,
 ) -> Declared:
     both = sorted(set(identity or ()) & set(volatile))
     if both:
@@ -292,4 +313,4 @@ def _declared(
         rules=as_rules(rules),
         one_request=one_request,
     )
-    return Declared(contract, None if identity is None else tuple(identity), tuple(volatile))
+    return Declared(contract, None if identity is None else tuple(identity), tuple(volatile), Outside(probe, redrive))

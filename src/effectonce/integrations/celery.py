@@ -41,6 +41,7 @@ def once(guard: Guard, *, base: type[Task] = Task) -> type[Task]:
         abstract = True
         acks_late = True
         reject_on_worker_lost = True
+        effectonce_guard = guard  # `effectonce doctor` looks for it
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             given = (self.request.headers or {}).get(HEADER) or {}

@@ -12,9 +12,10 @@ under the id of the call that asks now. Interrupts and the other ways in which a
 from __future__ import annotations
 
 import functools
+import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 try:
     from langchain.agents.middleware import AgentMiddleware
@@ -26,12 +27,13 @@ try:
     from langgraph.errors import GraphBubbleUp
     from langgraph.prebuilt import ToolNode
     from langgraph.prebuilt.tool_node import ToolCallRequest
+    from langgraph.pregel import Pregel
     from langgraph.types import Command, RetryPolicy
     from pydantic import BaseModel, ValidationError
 except ImportError as missing:
     raise ImportError("effectonce.integrations.langchain needs LangChain: pip install 'effectonce[langchain]'") from missing
 
-from effectonce._boundary import Delivered
+from effectonce._boundary import Delivered, Within
 from effectonce._core.classify import Rules
 from effectonce._core.gate import GOES_ON
 from effectonce._core.terms import Kind
@@ -44,6 +46,7 @@ from effectonce.policy import Retry
 from effectonce.retrying import advise
 
 Of = Callable[[ToolCallRequest], str]
+G = TypeVar("G", bound=Pregel[Any, Any, Any, Any])
 _serde = JsonPlusSerializer()
 
 
@@ -64,7 +67,7 @@ class OnceMiddleware(AgentMiddleware[Any, Any, Any]):
         tenant: Of | None = None,
     ) -> None:
         super().__init__()
-        self._box = Toolbox(guard, contracts, default)
+        self._box = Toolbox(guard, contracts, default, _content)
         self._scope, self._tenant = _thread if scope is None else scope, tenant
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
@@ -130,33 +133,47 @@ def tool_node(
     return ToolNode(tools, wrap_tool_call=once.wrap_tool_call, awrap_tool_call=once.awrap_tool_call, **options)
 
 
-def once_node(guard: Guard, function: Callable[..., Any], *, step: str | None = None) -> Callable[..., Any]:
+def once_node(
+    guard: Guard, function: Callable[..., Any], *, step: str | Callable[[Any], str] | None = None
+) -> Callable[..., Any]:
     """A node in which guarded tools can be called: the thread is their scope, and the node with its place in the graph is their step.
 
-    Run again by a retry, or resumed after a crash, it is the same step. The next visit of the node in the same thread is another one.
-    *step* names the step of every visit: then each of its calls is done once in a thread.
+    Run again by a retry, or resumed after a crash, it is the same step. The next visit of the node in the same thread is another one, and
+    so is each of several `Send`. *step* names the step instead, for every visit or, if it is a function, by the state that the node is
+    given: then each of its calls is done once in a thread under this name, also if the graph is run again from an older checkpoint.
     """
-    named = step or getattr(function, "__name__", type(function).__name__)
 
-    def place() -> Any:
+    def place(state: Any) -> Within:
         config = get_config()
         thread = config.get("configurable", {}).get("thread_id")
         if thread is None:
             raise ContractViolation(NO_THREAD)
-        visit = config.get("metadata", {}).get("langgraph_step", 0)
-        return guard.step(str(thread), named if step is not None else f"{named}/{visit}")
+        return guard.step(str(thread), step(state) if callable(step) else step or _visit(config.get("metadata", {})))
 
     @functools.wraps(function)
-    def node(*args: Any, **kwargs: Any) -> Any:
-        with place():
-            return function(*args, **kwargs)
+    def node(state: Any, *args: Any, **kwargs: Any) -> Any:
+        with place(state):
+            return function(state, *args, **kwargs)
 
     @functools.wraps(function)
-    async def anode(*args: Any, **kwargs: Any) -> Any:
-        async with place():
-            return await function(*args, **kwargs)
+    async def anode(state: Any, *args: Any, **kwargs: Any) -> Any:
+        async with place(state):
+            return await function(state, *args, **kwargs)
 
     return anode if is_async(function) else node
+
+
+def _visit(metadata: Mapping[str, Any]) -> str:
+    """This visit of a node. LangGraph counts the steps of a subgraph anew each time that it is entered, so there it cannot be told."""
+    node = metadata["langgraph_node"]
+    if "|" in metadata["langgraph_checkpoint_ns"]:
+        raise ContractViolation(
+            f"{node} is a node of a subgraph, where LangGraph counts from 1 on every visit: another wish could not be told from a retry. "
+            f"Nothing was sent. Name the step: once_node(guard, {node}, step=lambda state: ...)."
+        )
+    how, *index = metadata["langgraph_path"]
+    sent = "".join(f"/{part}" for part in index) if how == PUSH else ""
+    return f"{node}/{metadata['langgraph_step']}{sent}"
 
 
 def retry_policy(
@@ -181,6 +198,14 @@ def retry_policy(
     )
 
 
+def durable(graph: G) -> G:
+    """The same graph, which saves each step before the next one begins: resumed after a crash, it goes on exactly where it stopped.
+
+    An invocation that names its `durability` has the last word.
+    """
+    return graph.with_config({"configurable": {DURABILITY: "sync"}})
+
+
 def check_durability(durability: str | None) -> str:
     """Warn about a durability mode in which a crash costs more than it has to, and hand it on: `durability=check_durability("sync")`.
 
@@ -191,7 +216,7 @@ def check_durability(durability: str | None) -> str:
         lost = "nothing of a run that crashed" if mode == "exit" else "not always the last step of a run that crashed"
         warnings.warn(
             f"durability={mode!r} keeps {lost}: its model is asked again, and may decide otherwise. Effects still land once for the same "
-            f"wish. Use durability='sync' to resume exactly where it stopped.",
+            f"wish. Use durability='sync', or durable(graph), to resume exactly where it stopped.",
             stacklevel=2,
         )
     return mode
@@ -216,6 +241,8 @@ def _messages(state: Any) -> Sequence[AnyMessage]:
     return state if isinstance(state, list) else getattr(state, "messages", ())
 
 
+DURABILITY = "__pregel_durability"  # what LangGraph hands on to the graphs inside a graph
+PUSH = "__pregel_push"  # how LangGraph names a task that was sent
 NO_THREAD = (
     "there is no thread, so a retry could not be recognised. Nothing was sent. Invoke with a checkpointer and "
     "config={'configurable': {'thread_id': ...}}, or say what the conversation is: OnceMiddleware(guard, scope=...)."
@@ -264,6 +291,14 @@ def _plain(request: ToolCallRequest, result: Any) -> Any:
         return {"content": result.content, "artifact": result.artifact}
     kind, data = _serde.dumps_typed(result)
     return {"serialised": kind, "data": data}
+
+
+def _content(result: Any) -> dict[str, Any]:
+    """The same for a result that came without the framework, which shows the model text."""
+    return {
+        "content": result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str),
+        "artifact": None,
+    }
 
 
 def _shown(answer: Answer, request: ToolCallRequest) -> Any:

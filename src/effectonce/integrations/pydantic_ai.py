@@ -64,7 +64,7 @@ class Once(AbstractCapability[Any]):
         scope: Of | None = None,
         tenant: Of | None = None,
     ) -> None:
-        self._box = Toolbox(guard, contracts, default)
+        self._box = Toolbox(guard, contracts, default, _plain)
         known = [guard._tool(tool) for tool in guarded]  # noqa: SLF001  # a stranger's tool is refused there
         self._guarded = {tool.contract.name: tool for tool in known}
         self._scope, self._tenant = _conversation if scope is None else scope, tenant

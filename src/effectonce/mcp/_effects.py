@@ -20,6 +20,8 @@ from effectonce.mcp._contracts import Contracts, ToolContract
 from effectonce.mcp._places import Asked, Placed, Places, asked
 from effectonce.outcome import Outcome
 
+STAYS = "its client asks for it, and nobody else can. Let the client make the same call again: it has the same key, and is done once"
+
 
 class Entry(Struct, frozen=True):
     """A call that has its place, and its key."""
@@ -84,5 +86,7 @@ class Effects:
     def _tool(self, name: str, contract: ToolContract) -> GuardedTool:
         if (name, contract) not in self._tools:
             made = contract.contract(f"{self._named}/{name}", hosted=not self.sees_client)
-            self._tools[name, contract] = self._guard._host(made, self._function)  # noqa: SLF001  # the door for rooms like this one
+            tool = self._guard._host(made, self._function)  # noqa: SLF001  # the door for rooms like this one
+            tool.signature.stays = STAYS
+            self._tools[name, contract] = tool
         return self._tools[name, contract]

@@ -1,11 +1,11 @@
-"""Agents of LangChain, with a scripted model: effects are counted by a process that knows nothing of them."""
+"""Agents of LangChain, with a scripted model: effects are counted by a process that knows nothing of them.
+
+What is killed and resumed is in tests/integrations/engines/langgraph_rows.py.
+"""
 
 import asyncio
 import json
-import os
-import signal
-import subprocess
-import sys
+import threading
 
 import pytest
 from langchain.agents import create_agent
@@ -13,12 +13,11 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
-from effectonce import InDoubt, Rejected, StoreUnavailable
-from effectonce.integrations.langchain import OnceMiddleware, check_durability, once_node, retry_policy, tool_node
-from effectonce.testing.bank import Bank, read_ledger
+from effectonce import ContractViolation, InDoubt, Rejected, StoreUnavailable
+from effectonce.integrations.langchain import OnceMiddleware, check_durability, durable, once_node, retry_policy, tool_node
 from tests.integrations.agents.langchain_models import Scripted, asks
 
 THREAD = {"configurable": {"thread_id": "chat-42"}}
@@ -269,6 +268,47 @@ def test_a_node_that_is_retried_is_the_same_step_and_its_next_visit_another(guar
     assert graph.invoke(says("once more"), THREAD)["messages"][-1].content == "rcpt_2"
 
 
+def test_two_nodes_of_one_function_are_two_steps(guard, bank):
+    @guard.tool(kind="write")
+    def pay(payment_id: str) -> str:
+        return bank.pay(payment_id, 1)["receipt"]
+
+    def work(state):
+        return {"messages": [AIMessage(pay("pay_7"))]}
+
+    builder = StateGraph(MessagesState)
+    for name in ("mine", "yours"):
+        builder.add_node(name, once_node(guard, work))
+        builder.add_edge(START, name)
+    said = builder.compile(checkpointer=InMemorySaver()).invoke(says(), THREAD)["messages"][1:]
+
+    assert {message.content for message in said} == {"rcpt_1", "rcpt_2"}
+
+
+def test_a_node_of_a_subgraph_is_refused_unless_its_step_has_a_name(guard, bank):
+    @guard.tool(kind="write")
+    def pay(payment_id: str) -> str:
+        return bank.pay(payment_id, 1)["receipt"]
+
+    def work(state):
+        return {"messages": [AIMessage(pay("pay_7"))]}
+
+    def graph(**options):
+        inner, outer = StateGraph(MessagesState), StateGraph(MessagesState)
+        inner.add_node("work", once_node(guard, work, **options))
+        inner.add_edge(START, "work")
+        outer.add_node("inner", inner.compile())
+        outer.add_edge(START, "inner")
+        outer.add_conditional_edges("inner", lambda state: "inner" if len(state["messages"]) < 3 else END)
+        return outer.compile(checkpointer=InMemorySaver())
+
+    with pytest.raises(ContractViolation, match="Name the step"):
+        graph().invoke(says(), THREAD)
+    assert bank.ledger() == []
+    said = graph(step=lambda state: f"pay {len(state['messages'])}").invoke(says(), THREAD)["messages"][1:]
+    assert [message.content for message in said] == ["rcpt_1", "rcpt_2"]
+
+
 def test_the_policy_of_a_node_tries_again_only_what_is_safe():
     on = retry_policy().retry_on
 
@@ -289,65 +329,26 @@ def test_a_durability_that_keeps_every_step_is_fine():
     assert check_durability("sync") == "sync"
 
 
-# ---------------------------------------------------------------- killed, and resumed
+def test_a_durable_graph_saves_each_step_before_the_next_one_begins():
+    second_ran, when_saved = threading.Event(), []
 
-AGENT = """
-import os, signal, sys
-from langchain.agents import create_agent
-from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.tools import tool
-from effectonce import Guard, current_effect
-from effectonce.integrations.langchain import OnceMiddleware
-from effectonce.testing.bank import pay
-from tests.integrations.agents.langchain_models import Scripted, asks
+    class Slow(InMemorySaver):
+        def put(self, config, checkpoint, metadata, new_versions):
+            if metadata["step"] == 1:  # what the first node did
+                second_ran.wait(0.5)
+                when_saved.append(second_ran.is_set())
+            return super().put(config, checkpoint, metadata, new_versions)
 
-port, effects, saver_url, durability, call_id, die = sys.argv[1:]
-guard = Guard(effects)
+    def second(state):
+        second_ran.set()
+        return {}
 
-@tool
-def refund(payment_id: str) -> str:
-    "Refund a payment."
-    receipt = pay(int(port), payment_id, 1, key=current_effect().downstream_key)["receipt"]
-    if die == "die":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return receipt
+    builder = StateGraph(MessagesState)
+    builder.add_node("first", lambda state: {})
+    builder.add_node("second", second)
+    builder.add_edge(START, "first")
+    builder.add_edge("first", "second")
+    graph = builder.compile(checkpointer=Slow())
 
-if saver_url.startswith("postgresql"):
-    from langgraph.checkpoint.postgres import PostgresSaver as Saver
-else:
-    from langgraph.checkpoint.sqlite import SqliteSaver as Saver
-with Saver.from_conn_string(saver_url) as saver:
-    saver.setup()
-    thread = {"configurable": {"thread_id": "chat-42"}}
-    contracts = {"refund": {"kind": "irreversible", "downstream": "key", "lease_s": 0.3}}
-    def agent(lines):
-        model = Scripted(lines=lines)
-        return create_agent(model, [refund], middleware=[OnceMiddleware(guard, contracts=contracts)], checkpointer=saver)
-    pending = agent([]).get_state(thread).next
-    lines = [AIMessage("done")] if pending == ("tools",) else [asks(call_id, payment_id="pay_7"), AIMessage("done")]
-    given = None if pending else {"messages": [HumanMessage("refund pay_7")]}
-    result = agent(lines).invoke(given, thread, durability=durability)
-    print(result["messages"][-2].content)
-"""
-
-
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-@pytest.mark.parametrize("where", ["sqlite", "postgres"])
-def test_killed_after_the_bank_said_yes_and_resumed_there_is_one_refund(where, durability, tmp_path, request):
-    if where == "postgres":
-        effects = request.getfixturevalue("database")
-        saver = request.getfixturevalue("postgres").database()
-    else:
-        effects, saver = f"sqlite:///{tmp_path}/effects.db", f"{tmp_path}/graph.db"
-    with Bank(tmp_path / "ledger", honours_keys=True) as bank:
-
-        def run(call_id, end):
-            command = [sys.executable, "-c", AGENT, str(bank.port), effects, saver, durability, call_id, end]
-            return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
-
-        killed = run("call-1", "die")
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
-        resumed = run("call-2", "live")
-
-    assert resumed.stdout.strip() == "rcpt_1", resumed.stderr
-    assert len(read_ledger(tmp_path / "ledger")) == 1
+    durable(graph).invoke(says(), THREAD)
+    assert when_saved == [False]

@@ -1,6 +1,7 @@
 """Worker processes that tests start, kill and replace; and the bank that counts."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -84,3 +85,37 @@ class Crew:
     def planned(self):
         """Accidents that did not happen."""
         return [p.name for p in self.folder.iterdir() if p.name.startswith(("before ", "after "))]
+
+
+class Clerk(Crew):
+    """A crew whose worker is asked by files."""
+
+    asked = 0
+
+    def send(self, *command):
+        self.asked += 1
+        part = self.folder / f"part-{self.asked:03}"
+        part.write_text(json.dumps(command))
+        part.rename(self.folder / f"ask-{self.asked:03}")
+        return self.folder / f"answer-{self.asked:03}"
+
+    def ask(self, *command):
+        said = self._answer(command)
+        assert "error" not in said, said
+        return said["value"]
+
+    def fails(self, *command):
+        return self._answer(command)["error"]
+
+    def _answer(self, command):
+        answer = self.send(*command)
+        until(answer.exists, f"an answer to {command}")
+        return json.loads(answer.read_text())
+
+    def dies(self, point, *command):
+        """The worker dies of this command, there. It is not asked for again, and another worker takes its place."""
+        self.plan(point, "kill")
+        self.send(*command)
+        self.killed()
+        (self.folder / f"ask-{self.asked:03}").unlink()
+        self.work()

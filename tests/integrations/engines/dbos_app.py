@@ -1,13 +1,6 @@
-"""A DBOS process: python -m tests.integrations.engines.dbos_app. It recovers what is open, and does what its folder asks for.
-
-A file `ask-N` holds a command as JSON; its answer is `answer-N`.
-"""
+"""A DBOS process: python -m tests.integrations.engines.dbos_app. It recovers what is open, and does what its folder asks for."""
 
 import asyncio
-import json
-import os
-import threading
-from pathlib import Path
 
 from dbos import DBOS, SetWorkflowID
 
@@ -174,23 +167,7 @@ def main():
         }
     )
     DBOS.launch()
-    print("ready", flush=True)
-    done, pause, parent = set(), threading.Event(), os.getppid()
-    while os.getppid() == parent:
-        for ask in sorted(shop.FOLDER.glob("ask-*")):
-            if ask.name in done:
-                continue
-            done.add(ask.name)
-            answer = Path(str(ask).replace("ask-", "answer-"))
-            if answer.exists():
-                continue
-            try:
-                said = {"value": answered(json.loads(ask.read_text()))}
-            except Exception as error:
-                said = {"error": repr(error)}
-            answer.with_suffix(".part").write_text(json.dumps(said))
-            answer.with_suffix(".part").rename(answer)
-        pause.wait(0.01)
+    shop.serve(answered)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 An accident is a file in the worker's folder, named like the point where it happens. It is used up before it happens, so it happens once.
 """
 
+import json
 import os
 import signal
+import threading
 from pathlib import Path
 
 from effectonce import Guard, NotSent, Retry, current_effect
@@ -13,7 +15,7 @@ from effectonce.testing.bank import pay
 FOLDER = Path(os.environ.get("SHOP_FOLDER", "."))
 PORT = int(os.environ.get("SHOP_BANK", "0"))
 
-guard = Guard(f"sqlite:///{FOLDER / 'effects.db'}", spool=FOLDER / "spool")
+guard = Guard(os.environ.get("SHOP_EFFECTS", f"sqlite:///{FOLDER / 'effects.db'}"), spool=FOLDER / "spool")
 
 
 def accident(point):
@@ -58,3 +60,24 @@ def refunded(payment_id: str, reason: str) -> str:
     receipt = refund(payment_id, 1400, reason)
     accident("after the tool")
     return receipt
+
+
+def serve(answered):
+    """Do what the folder asks for: a file `ask-N` holds a command as JSON; its answer is `answer-N`."""
+    print("ready", flush=True)
+    done, pause, parent = set(), threading.Event(), os.getppid()
+    while os.getppid() == parent:
+        for ask in sorted(FOLDER.glob("ask-*")):
+            if ask.name in done:
+                continue
+            done.add(ask.name)
+            answer = Path(str(ask).replace("ask-", "answer-"))
+            if answer.exists():
+                continue
+            try:
+                said = {"value": answered(json.loads(ask.read_text()))}
+            except Exception as error:
+                said = {"error": repr(error)}
+            answer.with_suffix(".part").write_text(json.dumps(said))
+            answer.with_suffix(".part").rename(answer)
+        pause.wait(0.01)

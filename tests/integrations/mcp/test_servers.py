@@ -209,6 +209,20 @@ def test_an_error_that_means_that_nothing_was_done_may_be_repeated(play, bank):
     ] * 2
 
 
+def test_a_letter_of_a_server_says_that_its_client_has_to_ask_again(play, bank, guard):
+    async def story(client, _):
+        await call(client, "refused")
+        (letter,) = guard.dead_letters.list()
+        return letter, await guard.dead_letters.aredrive(letter.key, by="ada", reason="again")
+
+    letter, redriven = play(story)
+
+    assert redriven.what == "skipped"
+    assert "Let the client make the same call again" in redriven.why
+    assert effects(bank) == 1
+    assert [each.reference for each in guard.dead_letters.list()] == [letter.reference]
+
+
 def test_a_read_passes_and_a_wish_runs_again(play, bank):
     async def story(client, _):
         for name in ("often", "often", "look", "look"):

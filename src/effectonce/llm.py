@@ -1,0 +1,341 @@
+"""LLM calls: the same question in the same tenant is paid for once.
+
+    ask = once_llm(guard, client.messages.create)
+    message = ask(model="...", max_tokens=1024, messages=[...])   # the SDK's own answer; asked again, the same one
+    was_cached(message)
+
+A question changes nothing, costs money, and may be asked again: it is a read with a record. Its identity is its content, which is every
+argument that can change the answer. So a run that crashed and is resumed gets the answers that it had, whoever asks while it is under way
+gets the same answer, and after the window the model is asked anew. Another answer to the same question is another `sample`.
+
+An answer is kept as it is, a refusal or a cut-off one too; an error is none, and the next call asks again. Retries are ours: those of the
+client are switched off, so that an attempt is one request, counted by the turn.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from effectonce._boundary import here
+from effectonce._core.classify import Certainty, classify
+from effectonce._drive import Prepared
+from effectonce._signature import is_async
+from effectonce._tool import GuardedTool
+from effectonce._turns import turn_here
+from effectonce.circuit import Circuit
+from effectonce.clients import without_retries
+from effectonce.effect import EffectRef, current_effect
+from effectonce.errors import ContractViolation, ResultUnavailable
+from effectonce.guard import Guard
+from effectonce.outcome import Outcome
+from effectonce.policy import Contract, Downstream, Retry, TimeWindow, kind_of, seconds
+from effectonce.retry_budget import RetryBudget
+
+__all__ = ["CLIENT_SIDE", "LLMCall", "once_llm", "was_cached"]
+
+R = TypeVar("R")
+CLIENT_SIDE = frozenset(
+    {
+        "extra_headers",  # those of a beta count
+        "metadata",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "service_tier",
+        "timeout",
+        "user",
+    }
+)  # how and for whom it is asked, not what
+
+
+def once_llm(
+    guard: Guard,
+    create: Callable[..., R],
+    *,
+    name: str | None = None,
+    window: float | timedelta = 3600.0,
+    shared: bool = True,
+    volatile: Sequence[str] = (),
+    returns: type | None = None,
+    retry: Retry | None = None,
+    wait_s: float | None = None,
+    lease_s: float = 30.0,
+    breaker: Circuit | None = None,
+    budget: RetryBudget | None = None,
+) -> LLMCall[R]:
+    """Ask each question once: *create* is a method of an SDK's client, or any function of keyword arguments, in either colour.
+
+    An answer is given again for *window*. It is *shared* in its tenant; if not, it belongs to the conversation of the step that it is asked
+    in. *volatile* are arguments that do not change the answer, besides `CLIENT_SIDE`. *returns* is the model that answers are rebuilt as,
+    where *create* does not declare it. *name* is part of every key; by default it says which method this is.
+    """
+    if getattr(create, "__name__", "").endswith("stream"):
+        raise ContractViolation(f"{create.__name__}: a stream cannot be recorded. Give the method that answers in one piece.")
+    policy = Retry(deadline_s=600.0) if retry is None else retry
+    contract = Contract(
+        name=name or _name(create),
+        kind=kind_of("read"),
+        downstream=Downstream.none(),
+        identity=("content",),
+        volatile=("asking",),
+        redact=("content", "asking"),  # prompts are long, and nobody's business; the answer is what is kept
+        lease_s=lease_s,
+        wait_s=policy.deadline_s if wait_s is None else wait_s,
+        retry=policy,
+        one_request=True,
+        dedup=TimeWindow(seconds=seconds(window)),
+    )
+    once, at = _one_request_each(create)
+    tool = _hosted(guard, contract, _aask if is_async(_inmost(create)) else _ask, breaker, budget)
+    return LLMCall(
+        tool, once, at, CLIENT_SIDE | set(volatile), _declared(create) if returns is None else returns, shared=shared
+    )
+
+
+class LLMCall(Generic[R]):
+    """A method that answers each question once. Call it as before; `call(...)` gives the whole `Outcome`."""
+
+    def __init__(
+        self,
+        tool: GuardedTool,
+        create: Callable[..., R],
+        at: str,
+        volatile: set[str] | frozenset[str],
+        returns: Any,
+        *,
+        shared: bool,
+    ) -> None:
+        self._tool, self._create, self._at, self._volatile, self._returns = tool, create, at, volatile, returns
+        self._shared, self._signature = shared, inspect.signature(create)
+
+    def __call__(self, *, sample: int = 0, **parameters: Any) -> R:
+        """The answer. *sample* 1, 2, ... are other answers to the same question."""
+        if self._tool.is_async:
+            return self._aunwrapped(sample, parameters)  # type: ignore[return-value]  # what `create` returns is awaited as well
+        return self.call(sample=sample, **parameters).unwrap()  # type: ignore[no-any-return]
+
+    def call(self, *, sample: int = 0, **parameters: Any) -> Any:
+        """The same as an `Outcome`: was it replayed? For an async method, await it."""
+        if self._tool.is_async:
+            return self._acall(sample, parameters)
+        asking, prepared = self._asked(sample, parameters)
+        return self._concluded(self._tool.call(prepared), asking)
+
+    async def _acall(self, sample: int, parameters: Mapping[str, Any]) -> Outcome[Any]:
+        asking, prepared = self._asked(sample, parameters)
+        return self._concluded(await self._tool.acall(prepared), asking)
+
+    async def _aunwrapped(self, sample: int, parameters: Mapping[str, Any]) -> Any:
+        return (await self._acall(sample, parameters)).unwrap()
+
+    def _asked(self, sample: int, given: Mapping[str, Any]) -> tuple[_Asking, Prepared]:
+        """What is keyed is what is sent."""
+        name = self._tool.contract.name
+        for flag, why in (("stream", "a stream cannot be recorded"), ("background", "its answer is not there yet")):
+            if given.get(flag) is True:
+                raise ContractViolation(
+                    f"{name}: {flag}=True: {why}. Nothing was sent. Ask without it, or ask the client itself."
+                )
+        parameters = {key: value if key in self._volatile else plain(value) for key, value in given.items() if _is_given(value)}
+        content = {
+            "asked": {key: value for key, value in parameters.items() if key not in self._volatile},
+            "at": self._at,
+            "betas": _betas(given.get("extra_headers")),
+            "sample": sample,
+            "scope": self._scope(name),
+        }
+        try:
+            self._signature.bind(**parameters)
+        except TypeError as error:
+            raise ContractViolation(f"{name}: {error}. Nothing was sent.") from None
+        asking = _Asking(self._create, parameters, takes_timeout="timeout" in self._signature.parameters)
+        return asking, self._tool.prepare((), {"model": str(given.get("model")), "content": content, "asking": asking})
+
+    def _scope(self, name: str) -> str:
+        boundary = here.get()
+        if self._shared:
+            return ""
+        if boundary is None or not boundary.scope:
+            raise ContractViolation(
+                f"{name} is not shared, and was asked outside a conversation. Nothing was sent. "
+                f"Ask inside `with guard.step(conversation, step):`, or with once_llm(..., shared=True)."
+            )
+        return boundary.scope
+
+    def _concluded(self, outcome: Outcome[Any], asking: _Asking) -> Outcome[Any]:
+        if outcome.error is not None:
+            return outcome
+        answer, recorded = asking.own, outcome.value
+        if outcome.replayed and recorded is not None:
+            known = "fields" in recorded
+            answer = _marked(_rebuilt(self._returns, recorded["fields"], outcome.effect)) if known else recorded["answer"]
+        elif self._returns is None and _is_model(answer):
+            self._returns = type(answer)
+        return msgspec.structs.replace(outcome, value=answer)
+
+
+def was_cached(answer: Any) -> bool:
+    """Was this answer known, so that nobody was asked for it? Takes an answer of an SDK, or an `Outcome`.
+
+    Plain dicts and strings carry no such mark: ask for the `Outcome`, `ask.call(...)`.
+    """
+    if isinstance(answer, Outcome):
+        return answer.replayed
+    if not _is_model(answer):
+        raise TypeError(f"a {type(answer).__name__} cannot say whether it was cached: use ask.call(...), and its `replayed`")
+    known = _CACHED.get(id(answer))
+    return known is not None and known() is answer
+
+
+# ---------------------------------------------------------------- asking
+
+
+class _Asking:
+    """One question under way. What comes back is kept as it is; what is recorded is its plain form."""
+
+    def __init__(self, create: Callable[..., Any], parameters: dict[str, Any], *, takes_timeout: bool) -> None:
+        self.create, self.parameters, self.takes_timeout = create, parameters, takes_timeout
+        self.own: Any = None
+
+    def timed(self) -> dict[str, Any]:
+        """In a turn, no request outlives it."""
+        if turn_here.get() is None or "timeout" in self.parameters or not self.takes_timeout:
+            return self.parameters
+        return self.parameters | {"timeout": current_effect().remaining_s}
+
+    def answered(self, own: Any) -> dict[str, Any]:
+        self.own = own
+        return {"fields": plain(own)} if _is_model(own) else {"answer": own}
+
+
+def _ask(model: str, content: Any, asking: Any) -> Any:  # they are its identity, and what people see of it
+    with _NoAnswer():
+        return asking.answered(asking.create(**asking.timed()))
+
+
+async def _aask(model: str, content: Any, asking: Any) -> Any:
+    with _NoAnswer():
+        return asking.answered(await asking.create(**asking.timed()))
+
+
+class _NoAnswer:
+    """A refusal is final for an effect, and an unknown error a doubt. For a question both are no answer: it may be asked again."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None) -> None:
+        verdict = classify(error) if isinstance(error, Exception) else None
+        if verdict is not None and not verdict.retryable:
+            error.effectonce_verdict = verdict.but(certainty=Certainty.NOT_SENT, retry=False)  # type: ignore[union-attr]
+
+
+def _hosted(
+    guard: Guard, contract: Contract, function: Callable[..., Any], breaker: Circuit | None, budget: RetryBudget | None
+) -> GuardedTool:
+    tool = GuardedTool(guard._house, contract, function, ("content",), breaker, budget)  # noqa: SLF001  # it stands above the guard
+    known = guard._tools.get(contract.name)  # noqa: SLF001
+    if known is None or known.function not in (_ask, _aask) or known.function is function:
+        guard._register(tool)  # noqa: SLF001
+    return tool  # if not, its other colour is the one that the guard knows by this name
+
+
+# ---------------------------------------------------------------- somebody else's method
+
+
+def _inmost(create: Callable[..., Any]) -> Callable[..., Any]:
+    """The SDKs wrap their methods, and the wrapper of an `async def` is none."""
+    inmost: Callable[..., Any] = inspect.unwrap(getattr(create, "__func__", create))
+    return inmost
+
+
+def _name(create: Callable[..., Any]) -> str:
+    """`anthropic.messages.create`: where the method is found, without what its package makes of that."""
+    function = _inmost(getattr(create, "func", create))
+    module, called = function.__module__.split("."), getattr(function, "__qualname__", "<lambda>")
+    if "<lambda>" in called:
+        raise ContractViolation("a lambda has no name that could be part of a key: once_llm(guard, ..., name='...')")
+    if "resources" not in module:
+        return f"{function.__module__}.{called}"
+    path = [part for part, before in zip(module, ["", *module], strict=False) if part not in (before, "resources")]
+    return ".".join([*path, function.__name__])
+
+
+def _one_request_each(create: Callable[..., R]) -> tuple[Callable[..., R], str]:
+    """The same method of a client that does not retry by itself, and where that one asks: the same words elsewhere are another question."""
+    resource: Any = getattr(create, "__self__", None)
+    client = getattr(resource, "_client", None)
+    if client is None or not hasattr(client, "max_retries"):
+        return create, ""
+    try:
+        once = without_retries(client)
+    except TypeError:  # it sends through something that is not known
+        once = client.with_options(max_retries=0)
+    return getattr(type(resource)(once), create.__name__), str(client.base_url)
+
+
+def _declared(create: Callable[..., Any]) -> type | None:
+    """The model that it says it returns, streams aside."""
+    try:
+        hint = typing.get_type_hints(_inmost(create)).get("return")
+    except (NameError, TypeError):
+        return None
+    candidates = typing.get_args(hint) or (hint,)
+    return next((each for each in candidates if isinstance(each, type) and hasattr(each, "model_validate")), None)
+
+
+# ---------------------------------------------------------------- models, and plain data
+
+
+def _is_model(value: Any) -> bool:
+    return hasattr(type(value), "model_dump") and hasattr(type(value), "model_validate")
+
+
+def _is_given(value: Any) -> bool:
+    """The SDKs have values of their own for "not given"."""
+    return type(value).__name__ not in ("NotGiven", "Omit")
+
+
+def _betas(headers: Any) -> dict[str, Any]:
+    """The headers that ask for another kind of answer."""
+    return {name.lower(): value for name, value in dict(headers or {}).items() if name.lower().endswith("-beta")}
+
+
+def plain(value: Any) -> Any:
+    """As an SDK puts it on the wire: models as their fields, whatever is iterated as a list."""
+    if _is_model(value):
+        return value.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items() if _is_given(item)}
+    if isinstance(value, list | tuple | Iterator):
+        return [plain(item) for item in value]
+    return value
+
+
+def _rebuilt(cls: Any, fields: dict[str, Any], effect: EffectRef) -> Any:
+    if cls is None:
+        raise ResultUnavailable(
+            f"{effect} was answered, but nobody says what the answer is: declare what the function returns, or once_llm(..., returns=...).",
+            effect=effect,
+        )
+    base = next(each for each in cls.__mro__ if each.__module__ == "pydantic.main")
+    # The SDKs build their models in a way of their own, which takes what a newer server says; any other model checks its fields.
+    theirs = cls.model_construct.__func__ is not base.model_construct.__func__
+    return cls.model_construct(**fields) if theirs else cls.model_validate(fields)
+
+
+_CACHED: dict[int, weakref.ref[Any]] = {}  # answers that were known, for as long as somebody has them
+
+
+def _marked(answer: Any) -> Any:
+    mine = id(answer)
+    _CACHED[mine] = weakref.ref(answer, lambda _: _CACHED.pop(mine, None))
+    return answer

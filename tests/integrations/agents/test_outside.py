@@ -1,0 +1,201 @@
+"""Tools of agents, without their agents: asked about by a probe, and redriven from their letters, with the arguments of the model."""
+
+import asyncio
+
+import httpx2
+import pytest
+from agents import Agent, function_tool
+from anthropic import Anthropic, beta_tool
+from langchain_core.tools import tool as langchain_tool
+
+from effectonce import ContractViolation, Found, Guard, NotFound, NotSent, current_effect
+from effectonce.integrations.anthropic_runner import tool_runner
+from effectonce.integrations.langchain import OnceMiddleware
+from effectonce.integrations.openai_agents import protect
+from effectonce.integrations.pydantic_ai import Once
+from tests.integrations.agents import test_anthropic_runner, test_langchain, test_openai_agents, test_pydantic_ai
+
+ASKED = {"payment_id": "pay_7", "amount_minor": 100, "reason": "late"}
+
+
+def ask_langchain(guard, work, options):
+    @langchain_tool
+    def refund(payment_id: str, amount_minor: int = 100, reason: str = "") -> str:
+        """Refund a payment."""
+        return work(payment_id)
+
+    line = test_langchain.asks("a", payment_id="pay_7", reason="late")
+    agent, _ = test_langchain.agent_of(guard, refund, line, test_langchain.DONE, contracts={"refund": options})
+    return test_langchain.tool_messages(agent.invoke(test_langchain.says(), test_langchain.THREAD))[0].content
+
+
+def ask_openai(guard, work, options):
+    @function_tool
+    async def refund(payment_id: str, reason: str, amount_minor: int = 100) -> str:
+        """Refund a payment."""
+        return work(payment_id)
+
+    given = {"contracts": {"refund": options}}
+    result, _ = test_openai_agents.run(guard, refund, test_openai_agents.one("a"), test_openai_agents.DONE, **given)
+    return test_openai_agents.outputs(result)[0][1]
+
+
+def ask_pydantic(guard, work, options):
+    async def refund(payment_id: str, amount_minor: int = 100, reason: str = "") -> str:
+        """Refund a payment."""
+        return work(payment_id)
+
+    once = Once(guard, contracts={"refund": options})
+    result = test_pydantic_ai.run(guard, refund, test_pydantic_ai.one("a", reason="late"), test_pydantic_ai.DONE, once=once)
+    return test_pydantic_ai.returns(result)[0][2]
+
+
+def ask_anthropic(guard, work, options):
+    @beta_tool
+    def refund(payment_id: str, reason: str, amount_minor: int = 100) -> str:
+        """Refund a payment."""
+        return work(payment_id)
+
+    script = test_anthropic_runner.Script(test_anthropic_runner.one("a"), test_anthropic_runner.DONE)
+    with httpx2.Client(transport=httpx2.MockTransport(script)) as wire:
+        client = Anthropic(api_key="none", http_client=wire, max_retries=0)
+        runner = tool_runner(client, guard, **test_anthropic_runner.given(refund, {"contracts": {"refund": options}}))
+        runner.until_done()
+    script.history = list(runner._thread.messages)
+    content = test_anthropic_runner.told(script)[0][1]
+    return content if isinstance(content, str) else content[0]["text"]
+
+
+def declared_to_anthropic(guard, contracts):
+    with httpx2.Client() as wire:
+        client = Anthropic(api_key="none", http_client=wire)
+        tool_runner(client, guard, **test_anthropic_runner.given(None, {"contracts": contracts, "tools": []}))
+
+
+SDKS = {
+    ask_langchain: lambda guard, contracts: OnceMiddleware(guard, contracts=contracts),
+    ask_openai: lambda guard, contracts: protect(Agent(name="desk"), guard, contracts=contracts),
+    ask_pydantic: lambda guard, contracts: Once(guard, contracts=contracts),
+    ask_anthropic: declared_to_anthropic,
+}
+
+
+@pytest.fixture(params=SDKS, ids=lambda ask: ask.__name__.removeprefix("ask_"))
+def ask(request):
+    return request.param
+
+
+def closed(payment_id):
+    raise NotSent("the bank is closed", retryable=False)
+
+
+def fails_to_ask(ask, guard, work, options):
+    """What the model is told, or what the framework makes of the tool's own error, is theirs."""
+    try:
+        ask(guard, work, options)
+    except NotSent:
+        return
+
+
+def test_a_probe_finds_what_an_agent_lost_and_the_model_is_told_the_result(ask, guard, bank):
+    asked = []
+
+    def find(**arguments):
+        asked.append(arguments)
+        return Found(bank.find(arguments["payment_id"])["receipt"])
+
+    options = {"kind": "write", "downstream": "probe", "probe": find}
+    told = ask(guard, lambda payment_id: bank.pay(payment_id, 1, fault="lose-answer"), options)
+
+    assert told == "rcpt_1"
+    assert asked == [ASKED]
+    assert len(bank.ledger()) == 1
+    assert guard.in_doubt() == ()
+
+
+def test_a_doubt_of_an_agent_that_is_gone_is_settled_by_the_probe(ask, guard, bank, tmp_path):
+    def cannot_tell(**arguments):
+        raise ConnectionError("the bank does not answer")
+
+    def find(**arguments):
+        assert arguments == ASKED
+        return Found(bank.find(arguments["payment_id"])["receipt"])
+
+    options = {"kind": "write", "downstream": "probe"}
+    ask(guard, lambda payment_id: bank.pay(payment_id, 1, fault="lose-answer"), options | {"probe": cannot_tell})
+    assert len(guard.in_doubt()) == 1
+    later = Guard(f"sqlite:///{tmp_path}/effects.db", spool=tmp_path / "later")
+    SDKS[ask](later, {"refund": options | {"probe": find}})  # all that another process has to do
+
+    settled = later.reconcile()
+
+    assert (settled.settled, settled.skipped) == (1, 0)
+    assert ask(guard, closed, options | {"probe": find}) == "rcpt_1"
+    assert len(bank.ledger()) == 1
+    later.close()
+
+
+def test_a_letter_of_an_agent_is_redriven_and_the_agent_is_told_the_result(ask, guard, bank):
+    def redrive(payment_id, amount_minor, reason):
+        return bank.pay(payment_id, amount_minor, key=current_effect().downstream_key)["receipt"]
+
+    options = {"kind": "write", "redrive": redrive}
+    fails_to_ask(ask, guard, closed, options)
+    (letter,) = guard.dead_letters.list()
+
+    first, again = (_redriven(guard, letter) for _ in range(2))
+
+    assert (first.what, again.what) == ("done", "replayed")
+    assert ask(guard, closed, options) == "rcpt_1"
+    assert [entry["amount_minor"] for entry in bank.ledger()] == [100]
+
+
+def test_a_letter_that_only_its_agent_can_do_says_so_and_stays(ask, guard, bank):
+    options = {"kind": "write"}
+    fails_to_ask(ask, guard, closed, options)
+    (letter,) = guard.dead_letters.list()
+
+    redriven = _redriven(guard, letter)
+
+    assert redriven.what == "skipped"
+    assert "Let the agent ask again" in redriven.why
+    assert [each.reference for each in guard.dead_letters.list()] == [letter.reference]
+    assert ask(guard, lambda payment_id: bank.pay(payment_id, 1)["receipt"], options) == "rcpt_1"
+    assert guard.dead_letters.list() == ()
+
+
+def test_what_the_probe_did_not_find_is_not_done_by_a_redrive_that_cannot(ask, guard, bank):
+    options = {"kind": "idempotent_write", "downstream": "probe", "probe": lambda **arguments: NotFound()}
+    fails_to_ask(ask, guard, closed, options)
+    (letter,) = guard.dead_letters.list()
+
+    assert _redriven(guard, letter).what == "skipped"
+    assert bank.ledger() == []
+
+
+def _redriven(guard, letter):
+    """In the colour that the guard knows the tool by."""
+    given = {"by": "ada", "reason": "the bank is open"}
+    redriven = guard.dead_letters.redrive(letter.key, **given)
+    if redriven.why.endswith("aredrive"):
+        return asyncio.run(guard.dead_letters.aredrive(letter.key, **given))
+    return redriven
+
+
+def test_a_probe_and_a_redrive_have_one_colour(guard):
+    async def redrive(payment_id): ...
+
+    with pytest.raises(ContractViolation, match="one colour"):
+        OnceMiddleware(
+            guard, contracts={"refund": {"downstream": "probe", "probe": lambda payment_id: None, "redrive": redrive}}
+        )
+
+
+def test_async_code_of_a_tool_that_sync_code_runs_is_refused_before_anything_is_sent(guard, bank):
+    async def find(**arguments): ...
+
+    options = {"kind": "write", "downstream": "probe", "probe": find}
+    told = ask_langchain(guard, lambda payment_id: bank.pay(payment_id, 1)["receipt"], options)
+
+    assert "CONTRACT_VIOLATION" in told
+    assert bank.ledger() == []
