@@ -7,6 +7,7 @@ import itertools
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -114,7 +115,7 @@ class Pooler:
         )
         config.chmod(0o644)
         self.process = Process([tool("pgbouncer", "pgbouncer"), config], self.folder / "output")
-        self.process.wait_until((self.folder / f".s.PGSQL.{PORT}").exists)
+        self.process.wait_until(self._listens)
 
     def __enter__(self):
         return self
@@ -122,6 +123,11 @@ class Pooler:
     def __exit__(self, *_):
         self.process.end(signal.SIGINT)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _listens(self):
+        """Its socket is there a moment before anybody listens on it."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(str(self.folder / f".s.PGSQL.{PORT}")) == 0
 
     def url(self, database_url):
         """The same database through the pooler."""

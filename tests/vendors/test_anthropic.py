@@ -12,7 +12,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 def client(server):
     import anthropic
 
-    return anthropic.Anthropic(api_key="k", base_url=server.url, max_retries=0, timeout=1)
+    return anthropic.Anthropic(api_key="k", base_url=server.url, max_retries=0, timeout=30)
 
 
 def ask(client, **more):

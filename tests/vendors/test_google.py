@@ -159,7 +159,7 @@ def test_what_google_api_core_makes_of_a_response_keeps_the_details(wire):
     from google.api_core import exceptions
 
     wire.says(429, error(429, EXHAUSTED, "x", [retry_info("5s")]))
-    assert says(exceptions.from_http_response(requests.post(wire.url, timeout=1))) == "rate_limit R 5 s"
+    assert says(exceptions.from_http_response(requests.post(wire.url, timeout=30))) == "rate_limit R 5 s"
 
 
 def test_details_as_messages_are_read_too():

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 def client(server):
     import openai
 
-    return openai.OpenAI(api_key="k", base_url=f"{server.url}/v1", max_retries=0, timeout=1)
+    return openai.OpenAI(api_key="k", base_url=f"{server.url}/v1", max_retries=0, timeout=30)
 
 
 def ask(client, **more):

@@ -13,7 +13,7 @@ def make():
     import stripe
 
     def client(url):
-        http = stripe.RequestsClient(timeout=1)
+        http = stripe.RequestsClient(timeout=30)
         return stripe.StripeClient("sk_test_1", base_addresses={"api": url}, max_network_retries=0, http_client=http)
 
     return client

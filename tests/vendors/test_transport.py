@@ -194,14 +194,14 @@ def test_a_body_that_is_no_json_was_acted_on(wire):
     import requests
 
     wire.says(200, "<html>")
-    assert says(raised(lambda: requests.post(wire.url, timeout=1).json())) == "parse A"
+    assert says(raised(lambda: requests.post(wire.url, timeout=30).json())) == "parse A"
 
 
 def test_every_requests_error_is_an_oserror_and_is_not_taken_for_one(wire):
     import requests
 
     wire.says(401, {})
-    found = raised(lambda: requests.post(wire.url, timeout=1).raise_for_status())
+    found = raised(lambda: requests.post(wire.url, timeout=30).raise_for_status())
     assert isinstance(found, OSError)
     assert says(found) == "auth R"
 
@@ -210,7 +210,7 @@ def test_a_body_that_was_not_read_is_not_read_by_us(wire):
     import requests
 
     wire.says(429, {"error": {"code": "insufficient_quota"}})
-    response = requests.post(wire.url, timeout=1, stream=True)
+    response = requests.post(wire.url, timeout=30, stream=True)
     assert says(response) == "rate_limit R"
     assert not response._content_consumed
     assert response.json()
