@@ -4,10 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-mcp check bench soak model clean
+.PHONY: help demo test test-mcp test-frameworks check bench soak model clean
 
 help:  ## Show this help
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.base  ## The story in ten seconds: refunded four times without us, once with us
 	$(BIN)/effectonce demo
@@ -16,10 +16,13 @@ test: check $(VENV)/.servers  ## Everything: lint, types, the whole suite with c
 	@echo "== the core, the stores and the house, with branch coverage"
 	$(BIN)/pytest -n 2 -q tests/core tests/policy tests/stores tests/conformance tests/properties tests/test_*.py --cov --cov-report=term:skip-covered
 	@echo "== crashes, crowds, the command line, the benchmarks"
-	$(BIN)/pytest -n 2 -q tests --ignore=tests/core --ignore=tests/policy --ignore=tests/stores --ignore=tests/conformance --ignore=tests/properties --ignore-glob='tests/test_*.py'
+	$(BIN)/pytest -n 2 -q tests --ignore=tests/core --ignore=tests/policy --ignore=tests/stores --ignore=tests/conformance --ignore=tests/properties --ignore=tests/frameworks --ignore-glob='tests/test_*.py'
 
 test-mcp: $(VENV)/.dev  ## The official conformance suite and inspector of MCP (npm), directly and through the proxy: equal results
 	$(BIN)/python -m tests.mcp_proxy.conformance --tools $(VENV)/mcp-tools
+
+test-frameworks: | $(VENV)/bin/python  ## The second tier of agent frameworks, each in an environment of its own: NAMES="google_adk" for some
+	$(BIN)/python tests/frameworks/run.py $(NAMES)
 
 check: $(VENV)/.dev  ## Seconds: lint, formatting, types, architecture, public names
 	@echo "== lint and formatting"
