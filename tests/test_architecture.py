@@ -59,6 +59,7 @@ IMPURE = {
 }
 CORE_MAY_USE = {"msgspec", "orjson"}  # pure functions over data
 OPTIONAL = {
+    "agent_framework",
     "pytest",
     "hypothesis",
     "pydantic",
@@ -81,6 +82,7 @@ OPTIONAL = {
     "openai",
     "requests",
     "starlette",
+    "strands",
     "stripe",
     "tenacity",
     "urllib3",
@@ -98,12 +100,15 @@ OPTIONAL = {
     "temporalio",
 }
 FRAMEWORKS = {
+    "agent_framework.py": "agent_framework",
     "anthropic_runner.py": "anthropic, pydantic",
     "celery.py": "celery.app.task",
     "dbos.py": "dbos",
+    "google_adk.py": "google.adk",
     "langchain.py": "langchain.agents.middleware, langchain_core, langgraph.prebuilt, pydantic",
     "openai_agents.py": "agents",
     "pydantic_ai.py": "pydantic, pydantic_ai, pydantic_ai.capabilities",
+    "strands.py": "strands",
     "temporal.py": "temporalio.plugin",
 }  # theirs, whatever that imports
 ELSEWHERE = {f"{path.parent.name}.py" for path in ROOT.glob("tests/frameworks/*/requirements.txt")}  # not installed here

@@ -242,10 +242,14 @@ def is_told(text: Any) -> bool:
     if not isinstance(text, str) or not text.startswith('{"code": "'):
         return False
     try:
-        told = json.loads(text)
+        return is_error(json.loads(text))
     except ValueError:
         return False
-    return all(name in told for name in ("code", "retriable", "corrective_action"))
+
+
+def is_error(told: Any) -> bool:
+    """The same, where a framework hands on data."""
+    return isinstance(told, Mapping) and all(name in told for name in ("code", "retriable", "corrective_action"))
 
 
 def _answer(outcome: Outcome[Any], leg: Leg) -> Answer:
