@@ -21,12 +21,12 @@ def sections():
     return {re.search(r"effectonce\[([\w-]+)\]", part)[1].replace("-", "_"): BLOCK.findall(part) for part in mine}
 
 
-def check(name, bank, folder):
-    """Run the code of a section with *bank* and a guard, and replay its transcripts in *folder*."""
+def check(name, bank, folder, **given):
+    """Run the code of a section with *bank*, a guard and what is *given*, and replay its transcripts in *folder*."""
     from effectonce import Guard
 
     (folder / "examples").symlink_to(ROOT / "examples")
-    names = {"__name__": "page", "bank": bank, "guard": Guard("memory://")}
+    names = {"__name__": "page", "bank": bank, "guard": Guard("memory://"), **given}
     for language, text in sections()[name]:
         if language == "py":
             exec(compile(text, str(PAGE), "exec"), names)
