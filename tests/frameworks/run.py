@@ -8,6 +8,7 @@ file asks for and with `common.txt`. An environment is deleted as soon as its te
 """
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ ROOT = HERE.parent.parent
 HOMES = ROOT / ".venv" / "frameworks"
 INSTALL_WITHIN_S, TEST_WITHIN_S = 900, 600
 # What a framework says about its own dependencies is its own; an unawaited coroutine or an open file stays an error.
-THEIRS = ("DeprecationWarning", "PendingDeprecationWarning", "FutureWarning", "UserWarning")
+THEIRS = ("DeprecationWarning", "PendingDeprecationWarning", "FutureWarning", "ImportWarning", "UserWarning")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +61,16 @@ def _run(name, home):
     installed = time.monotonic()
     print(f"== {name}: testing", flush=True)
     lenient = [part for warning in THEIRS for part in ("-W", f"default::{warning}")]
-    passed = _done([python, "-m", "pytest", "-q", *lenient, HERE / name], TEST_WITHIN_S)
+    kept = {"HOME": str(home / "home")}  # whatever a framework keeps among its user's files goes with its environment
+    passed = _done([python, "-m", "pytest", "-q", *lenient, HERE / name], TEST_WITHIN_S, **kept)
     times = {"install_s": installed - began, "test_s": time.monotonic() - installed}
     return Ran(name=name, verdict="passed" if passed else "FAILED", size_mb=_size_mb(home), **times)
 
 
-def _done(command, within_s):
+def _done(command, within_s, **environment):
+    words, given = [str(part) for part in command], {"cwd": ROOT, "env": os.environ | environment}
     try:
-        return subprocess.run([str(part) for part in command], cwd=ROOT, check=False, timeout=within_s).returncode == 0
+        return subprocess.run(words, check=False, timeout=within_s, **given).returncode == 0
     except subprocess.TimeoutExpired:
         print(f"   no end after {within_s} s: given up", flush=True)
         return False
