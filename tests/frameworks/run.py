@@ -4,7 +4,8 @@
     python tests/frameworks/run.py google_adk --keep     # one, and leave its environment for the next time
 
 A folder here with a `requirements.txt` is a framework: `tests/frameworks/google_adk` is tested with `effectonce[google-adk]`, with what its
-file asks for and with `common.txt`. An environment is deleted as soon as its tests have run, so that only one of them takes space.
+file asks for and with `common.txt`, and with the npm packages of its `npm.txt`, if it has one. An environment is deleted as soon as its tests
+have run, so that only one of them takes space.
 """
 
 import argparse
@@ -58,6 +59,11 @@ def _run(name, home):
     wanted = ["--editable", f".[{name.replace('_', '-')}]", "-r", HERE / "common.txt", "-r", HERE / name / "requirements.txt"]
     if not _done([python, "-m", "pip", "install", "--quiet", *wanted], INSTALL_WITHIN_S):
         return Ran(name=name, verdict="not installed", install_s=time.monotonic() - began)
+    servers = HERE / name / "npm.txt"
+    if servers.exists():  # no script of a package is run, and the cache goes with the environment
+        options = ["--ignore-scripts", "--no-audit", "--no-fund", "--cache", home / "npm-cache", "--prefix", home / "npm"]
+        if not _done(["npm", "install", *options, *servers.read_text().split()], INSTALL_WITHIN_S):
+            return Ran(name=name, verdict="not installed", install_s=time.monotonic() - began)
     installed = time.monotonic()
     print(f"== {name}: testing", flush=True)
     lenient = [part for warning in THEIRS for part in ("-W", f"default::{warning}")]
@@ -71,6 +77,9 @@ def _done(command, within_s, **environment):
     words, given = [str(part) for part in command], {"cwd": ROOT, "env": os.environ | environment}
     try:
         return subprocess.run(words, check=False, timeout=within_s, **given).returncode == 0
+    except FileNotFoundError:
+        print(f"   {words[0]} is missing", flush=True)
+        return False
     except subprocess.TimeoutExpired:
         print(f"   no end after {within_s} s: given up", flush=True)
         return False

@@ -58,3 +58,9 @@ def refunded(payment_id: str, reason: str) -> str:
     receipt = refund(payment_id, 1400, reason)
     accident("after the tool")
     return receipt
+
+
+@guard.tool(kind="irreversible", downstream="none")
+def refused(payment_id: str) -> str:
+    """The bank says no, for certain."""
+    return str(pay(PORT, payment_id, 1, fault="refuse")["receipt"])
