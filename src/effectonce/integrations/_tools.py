@@ -230,6 +230,12 @@ class Toolbox:
         return Prepared(request, EffectRef(name, key, tenant, scope), (leg,), {})
 
 
+class Again(str):
+    """A recorded result as the model was shown it, where a framework makes the text of any other result itself."""
+
+    __slots__ = ()
+
+
 class Shown:
     """What was last sent to the model, by whose run it was: an object that lives as long as the run."""
 

@@ -38,7 +38,7 @@ except ImportError as missing:
 from effectonce._boundary import Delivered, named
 from effectonce.errors import EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._tools import Call, Leg, Said, Toolbox, ToolOptions, said
+from effectonce.integrations._tools import Again, Call, Leg, Said, Toolbox, ToolOptions, said
 
 
 def protect(
@@ -63,12 +63,6 @@ def protect(
 
 class Told(Exception):
     """An error as the model reads it: a workbench makes a result of its text."""
-
-
-class _Again(str):
-    """A result that was recorded before, as the model was shown it."""
-
-    __slots__ = ()
 
 
 class _Once:
@@ -109,7 +103,7 @@ class _Once:
                         return await _proceed(tool, args, token, call_id, events)
                 leg = Leg(lambda: _proceed(tool, args, token, call_id, events), tool.return_value_as_string)
                 answer = await self.box.arun(call, leg)
-                return answer.own if answer.fresh else _Again(answer.recorded)
+                return answer.own if answer.fresh else Again(answer.recorded)
             except EffectOnceError as error:
                 raise Told(said(error)) from error
 
@@ -126,7 +120,7 @@ class _Once:
             yield result
 
         def as_text(value: Any) -> str:
-            return str(value) if isinstance(value, _Again) else str(tool.return_value_as_string(value))
+            return str(value) if isinstance(value, Again) else str(tool.return_value_as_string(value))
 
         protected = copy.copy(tool)
         vars(protected).update(run_json=run_json, return_value_as_string=as_text)

@@ -40,7 +40,7 @@ from effectonce._boundary import Delivered
 from effectonce._tool import GuardedTool
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._tools import FAILED, Call, Leg, Said, Shown, Toolbox, ToolOptions, is_error, said
+from effectonce.integrations._tools import FAILED, Again, Call, Leg, Said, Shown, Toolbox, ToolOptions, is_error, said
 
 Of = Callable[[ToolCallHookContext], str]
 _calling: ContextVar[ToolCallHookContext | None] = ContextVar("effectonce_crewai_calling", default=None)
@@ -72,12 +72,6 @@ def protect(
     return [once.around(tool) for tool in tools]
 
 
-class _Again(str):
-    """A result that was recorded before, as the model was shown it."""
-
-    __slots__ = ()
-
-
 class _Once:
     def __init__(self, box: Toolbox, scope: str | Of, tenant: str | Of | None) -> None:
         self._box, self._scope, self._tenant = box, scope, tenant
@@ -104,7 +98,7 @@ class _Once:
                 return _failure(json.dumps({**FAILED, "message": str(error)}))
 
         def as_text(result: Any) -> str:
-            return str(result) if isinstance(result, _Again) else str(tool.format_output_for_agent(result))
+            return str(result) if isinstance(result, Again) else str(tool.format_output_for_agent(result))
 
         protected = tool.model_copy(update={"cache_function": _never})
         vars(protected).update(_run=run, _arun=arun, format_output_for_agent=as_text)
@@ -122,7 +116,7 @@ class _Once:
             with self._box.within(guarded, call):
                 return proceed()
         answer = self._box.run(call, Leg(proceed, lambda result: _plain(tool, result)))
-        return answer.own if answer.fresh else _Again(answer.recorded)
+        return answer.own if answer.fresh else Again(answer.recorded)
 
     async def _arun(self, tool: BaseTool, guarded: GuardedTool | None, arguments: Mapping[str, Any]) -> Any:
         call = self._call(tool, arguments)
@@ -131,7 +125,7 @@ class _Once:
                 return await tool._arun(**arguments)  # noqa: SLF001
         leg = Leg(lambda: tool._arun(**arguments), lambda result: _plain(tool, result))  # noqa: SLF001
         answer = await self._box.arun(call, leg)
-        return answer.own if answer.fresh else _Again(answer.recorded)
+        return answer.own if answer.fresh else Again(answer.recorded)
 
     def _call(self, tool: BaseTool, arguments: Mapping[str, Any]) -> Call:
         calling, name = _calling.get(), sanitize_tool_name(tool.name)
