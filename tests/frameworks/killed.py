@@ -24,7 +24,7 @@ def main():
 
     desk = importlib.import_module(f"tests.frameworks.{name}.desk").Desk(guard, Path(folder))
     contracts = {"refund": {"kind": "irreversible", "downstream": "key", "volatile": ["reason"], "lease_s": 0.3}}
-    print(desk.run(desk.tool(refund), one(call_id), DONE, contracts=contracts).told)
+    print(desk.run(desk.tool(refund), one(call_id), DONE, contracts=contracts).told[-1:])
 
 
 if __name__ == "__main__":

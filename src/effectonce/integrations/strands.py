@@ -1,0 +1,203 @@
+"""Strands Agents: `Agent(..., plugins=[OncePlugin(guard)])`, and the tools of the agent land once.
+
+The conversation is the session of the agent's session manager, or what *scope* says: the id that an agent without one makes up for itself is
+another in the next process. What the model was shown are the messages of the agent.
+
+Strands tells the model every error of a tool as a text. Here an error is judged first: what may have happened is told as such. A hook
+that asks for another try gets the answer that is known. Interrupts pass through, and so does what a tool streams on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+try:
+    from strands import Agent
+    from strands.interrupt import InterruptException
+    from strands.middleware import ExecuteToolContext, ExecuteToolStage, ToolResultEvent, TypedEvent
+    from strands.plugins import Plugin
+except ImportError as missing:
+    raise ImportError("effectonce.integrations.strands needs Strands: pip install 'effectonce[strands]'") from missing
+
+from effectonce._boundary import Delivered
+from effectonce._tool import GuardedTool
+from effectonce.errors import ContractViolation, EffectOnceError
+from effectonce.guard import Guard
+from effectonce.integrations._tools import Call, Leg, Said, Toolbox, ToolOptions
+
+Of = Callable[[ExecuteToolContext], str]
+Next = Callable[[ExecuteToolContext], AsyncGenerator[TypedEvent, None]]
+Tell = Callable[[TypedEvent], None]
+
+STEERING = frozenset(("agent", "structured_output"))  # types of tools that are no effects: agents have tools of their own
+INTERRUPT = "tool_interrupt_event"
+
+
+class OncePlugin(Plugin):
+    """Every call of a tool lands once: for `Agent(..., plugins=[...])`.
+
+    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
+    already need none. *scope* and *tenant* are functions of the context of the call: by default the session, and the guard's own.
+    """
+
+    name = "effectonce"
+
+    def __init__(
+        self,
+        guard: Guard,
+        *,
+        contracts: Mapping[str, ToolOptions] | None = None,
+        default: ToolOptions | None = None,
+        scope: Of | None = None,
+        tenant: Of | None = None,
+    ) -> None:
+        super().__init__()
+        self._box = Toolbox(guard, contracts, default)
+        self._scope, self._tenant = _session if scope is None else scope, tenant
+
+    def init_agent(self, agent: Agent) -> None:
+        agent.add_middleware(ExecuteToolStage, self._around)
+
+    async def _around(self, context: ExecuteToolContext, proceed: Next) -> AsyncGenerator[TypedEvent, None]:
+        tool, guarded = context.tool, self._box.mine(context.tool)
+        if tool is None or tool.tool_type in STEERING or (guarded is None and self._box.passes(context.tool_use["name"])):
+            async for event in proceed(context):
+                yield event
+        else:
+            async for event in _told_meanwhile(functools.partial(self._answer, context, proceed, guarded)):
+                yield event
+
+    async def _answer(self, context: ExecuteToolContext, proceed: Next, guarded: GuardedTool | None, tell: Tell) -> Any:
+        ended = _Ended()
+        run = functools.partial(ended.run, context, proceed, tell)
+        try:
+            call = self._call(context)
+            if guarded is not None:
+                async with self._box.within(guarded, call):
+                    return await run()
+            answer = await self._box.arun(call, Leg(run, _plain, (InterruptException, _Interrupted)))
+            return answer.own if answer.fresh else _result(context, **answer.recorded)
+        except _Interrupted as error:
+            return error.event
+        except Said as error:
+            return error.result
+        except EffectOnceError as error:
+            return _result(context, status="error", content=[{"json": error.as_model_error()}], exception=error)
+        except Exception as error:  # the tool's own, and definite: in the words of the framework
+            if ended.event is None or ended.event.exception is not error:
+                raise
+            return ended.event
+
+    def _call(self, context: ExecuteToolContext) -> Call:
+        schema = _schema(context)
+        return Call(
+            tool=context.tool_use["name"],
+            arguments=_arguments(schema, context.tool_use["input"]),
+            scope=self._scope(context),
+            tenant=None if self._tenant is None else self._tenant(context),
+            shown=tuple(Delivered(d.tool, _arguments(schema, d.arguments)) for d in delivered(context.agent.messages)),
+            schema=schema,
+        )
+
+
+class _Interrupted(Exception):
+    """The tool asks a person first, and is run again with the answer."""
+
+    def __init__(self, event: TypedEvent) -> None:
+        super().__init__("interrupted")
+        self.event = event
+
+
+class _Ended:
+    """One run of the tool. An error that the framework made a result of is raised again, to be judged."""
+
+    event: ToolResultEvent | None = None
+
+    async def run(self, context: ExecuteToolContext, proceed: Next, tell: Tell) -> ToolResultEvent:
+        interrupt = None
+        async for event in proceed(context):
+            if isinstance(event, ToolResultEvent):
+                self.event = event
+            elif INTERRUPT in event:
+                interrupt = event
+            else:
+                tell(event)
+        if interrupt is not None:
+            raise _Interrupted(interrupt)
+        if self.event is None:
+            raise ContractViolation(f"{context.tool_use['name']} ended without a result.")
+        error = self.event.exception
+        if isinstance(error, ValueError) and str(error).startswith("Validation failed for input parameters"):
+            raise Said(self.event, str(error), ran=False)
+        if error is not None:
+            raise error
+        if self.event.tool_result["status"] == "error":
+            raise Said(self.event, f"the tool reports an error: {str(self.event.tool_result['content'])[:200]}", ran=True)
+        return self.event
+
+
+async def _told_meanwhile(work: Callable[[Tell], Awaitable[Any]]) -> AsyncGenerator[TypedEvent, None]:
+    """What *work* tells while it runs, and last what it returns."""
+    told: asyncio.Queue[TypedEvent | None] = asyncio.Queue()
+    listener, task = asyncio.current_task(), asyncio.ensure_future(work(told.put_nowait))
+    assert listener is not None
+
+    def cancel(_: Any) -> None:
+        task.cancel()
+
+    # An agent that is cancelled ends its tasks, and leaves this generator where it is.
+    listener.add_done_callback(cancel)
+    task.add_done_callback(lambda _: told.put_nowait(None))
+    try:
+        while (event := await told.get()) is not None:
+            yield event
+        yield task.result()
+    finally:
+        listener.remove_done_callback(cancel)
+        task.cancel()
+        await asyncio.wait([task])  # what it runs is closed next, and must not be running then
+
+
+def _plain(event: ToolResultEvent) -> Any:
+    """A result as it is recorded: without the id of the call that it was made for."""
+    return {name: value for name, value in event.tool_result.items() if name != "toolUseId"}
+
+
+def _result(context: ExecuteToolContext, *, exception: Exception | None = None, **result: Any) -> ToolResultEvent:
+    bound: Any = {**result, "toolUseId": context.tool_use["toolUseId"]}
+    return ToolResultEvent(bound, exception=exception)
+
+
+def _schema(context: ExecuteToolContext) -> Mapping[str, Any]:
+    schema = {} if context.tool is None else context.tool.tool_spec["inputSchema"]
+    return dict(schema.get("json", schema))
+
+
+def _arguments(schema: Mapping[str, Any], given: Any) -> dict[str, Any]:
+    """Those that the tool knows. A call by hand brings the agent itself along."""
+    known = schema.get("properties")
+    arguments = given if isinstance(given, Mapping) else {}
+    return {name: value for name, value in arguments.items() if not known or name in known}
+
+
+def _session(context: ExecuteToolContext) -> str:
+    session = getattr(getattr(context.agent, "_session_manager", None), "session_id", None)
+    if session is None:
+        raise ContractViolation(
+            "the agent has no session, so a retry could not be recognised. Nothing was sent. "
+            "Give it one with Agent(session_manager=...), or say what the conversation is: OncePlugin(guard, scope=...)."
+        )
+    return str(session)
+
+
+def delivered(messages: Iterable[Mapping[str, Any]]) -> Iterator[Delivered]:
+    """The successful results in a history. Ids of calls are looked up in the message before them, because they may come again later."""
+    asked: dict[str, tuple[str, Any]] = {}
+    for block in (block for message in messages for block in message["content"]):
+        if "toolUse" in block:
+            asked[block["toolUse"]["toolUseId"]] = (block["toolUse"]["name"], block["toolUse"]["input"])
+        elif "toolResult" in block and block["toolResult"]["status"] == "success" and block["toolResult"]["toolUseId"] in asked:
+            yield Delivered(*asked[block["toolResult"]["toolUseId"]])
