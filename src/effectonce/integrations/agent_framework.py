@@ -1,0 +1,224 @@
+"""Microsoft Agent Framework: `Agent(client, tools=[...], middleware=once(guard))`, and the function tools of the agent land once.
+
+    await agent.run("refund pay_7", session=agent.create_session(session_id="chat-42"))
+
+The conversation is the session that the run is given. One that the framework makes up for a run is no conversation, because after a crash it
+makes up another: nothing is sent then. What the model was shown is what the framework sends to it, history included.
+
+The framework tells the model "Error: Function failed." after any error of a tool. Here an error is judged first: what may have happened is
+told as such. Approvals, terminations and requests for input pass through.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+try:
+    from agent_framework import (
+        AgentContext,
+        AgentMiddleware,
+        AgentSession,
+        ChatContext,
+        ChatMiddleware,
+        Content,
+        FunctionInvocationContext,
+        FunctionMiddleware,
+        FunctionTool,
+        Message,
+        MiddlewareFailure,
+        MiddlewareTermination,
+    )
+    from agent_framework.exceptions import ToolException, UserInputRequiredException
+    from pydantic import ValidationError
+    from pydantic_core import to_jsonable_python
+except ImportError as missing:
+    raise ImportError(
+        "effectonce.integrations.agent_framework needs the framework: pip install 'effectonce[agent-framework]'"
+    ) from missing
+
+from effectonce._boundary import Delivered
+from effectonce.errors import ContractViolation, EffectOnceError
+from effectonce.guard import Guard
+from effectonce.integrations._tools import Call, Leg, Said, Toolbox, ToolOptions, is_told, said
+
+Of = Callable[[FunctionInvocationContext], str]
+Next = Callable[[], Awaitable[None]]
+STEERING = (MiddlewareFailure, MiddlewareTermination, UserInputRequiredException)
+
+
+def once(
+    guard: Guard,
+    *,
+    contracts: Mapping[str, ToolOptions] | None = None,
+    default: ToolOptions | None = None,
+    scope: Of | None = None,
+    tenant: Of | None = None,
+) -> list[AgentMiddleware | ChatMiddleware | FunctionMiddleware]:
+    """Every call of a function tool lands once: for `Agent(..., middleware=once(guard))`, or `middleware=[*once(guard), yours]`.
+
+    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
+    already need none. *scope* and *tenant* are functions of the context of the call: by default the session, and the guard's own.
+    """
+    runs = _Runs()
+    where = runs.session if scope is None else scope
+    return [_Given(runs), _Listening(runs), _Once(Toolbox(guard, contracts, default), runs, where, tenant)]
+
+
+class _Once(FunctionMiddleware):
+    def __init__(self, box: Toolbox, runs: _Runs, scope: Of, tenant: Of | None) -> None:
+        self._box, self._runs, self._scope, self._tenant = box, runs, scope, tenant
+
+    async def process(self, context: FunctionInvocationContext, call_next: Next) -> None:
+        tool = context.function
+        guarded = self._box.mine(tool.func)
+        if _is_agent(tool) or _is_used_up(tool) or (guarded is None and self._box.passes(tool.name)):
+            return await call_next()
+        try:
+            call = self._call(context)
+            if guarded is not None:
+                async with self._box.within(guarded, call):
+                    return await call_next()
+            run = functools.partial(_proceed, context, call_next)
+            answer = await self._box.arun(call, Leg(run, _plain, (*STEERING, _Theirs)))
+            context.result = answer.own if answer.fresh else _again(answer.recorded)
+        except Said as error:
+            context.result = error.result
+        except _Theirs as error:
+            raise error.error from None
+        except EffectOnceError as error:
+            context.result = [Content.from_text(said(error))]
+        return None
+
+    def _call(self, context: FunctionInvocationContext) -> Call:
+        tool = context.function
+        shown = (d for d in delivered(self._runs.shown(context.session)) if d.tool == tool.name)
+        return Call(
+            tool=tool.name,
+            arguments=_arguments(tool, context.arguments),
+            scope=self._scope(context),
+            tenant=None if self._tenant is None else self._tenant(context),
+            shown=tuple(Delivered(d.tool, _arguments(tool, d.arguments)) for d in shown),
+            schema=tool.parameters(),
+        )
+
+
+def _is_agent(tool: FunctionTool) -> bool:
+    """An agent that is used as a tool is no effect: it has tools of its own."""
+    return getattr(tool.func, "__module__", "") == "agent_framework._agents"
+
+
+def _is_used_up(tool: FunctionTool) -> bool:
+    """The framework will not run it any more, and says so."""
+    calls, errors = tool.max_invocations, tool.max_invocation_exceptions
+    return (calls is not None and tool.invocation_count >= calls) or (
+        errors is not None and tool.invocation_exception_count >= errors
+    )
+
+
+class _Theirs(Exception):
+    """An error of the framework's own, which has not run the tool: arguments that do not fit, or that an approval was not for."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+async def _proceed(context: FunctionInvocationContext, call_next: Next) -> Any:
+    try:
+        await call_next()
+    except Exception as error:  # every error of the framework's own but the one that tools raise
+        if type(error).__module__.startswith("agent_framework.") and not isinstance(error, (ToolException, *STEERING)):
+            raise _Theirs(error) from error
+        raise
+    result = context.result
+    if isinstance(result, Content) and result.type == "function_approval_request":
+        raise Said(result, "a person is asked first", ran=False)
+    return result
+
+
+def _arguments(tool: FunctionTool, given: Any) -> dict[str, Any]:
+    """As the tool reads them, whether they come from the model or from the framework, which has read them already."""
+    if tool.input_model is not None:
+        try:
+            given = tool.input_model.model_validate(given)
+        except ValidationError:
+            pass
+        else:
+            given = given.model_dump(exclude_unset=True)
+    return dict(to_jsonable_python(given))
+
+
+def _plain(result: Any) -> Any:
+    """A result as it is recorded: as the model sees it."""
+    if isinstance(result, list) and all(isinstance(item, Content) for item in result):
+        return {"contents": [item.to_dict() for item in result]}
+    return {"value": to_jsonable_python(result, fallback=str)}
+
+
+def _again(recorded: Mapping[str, Any]) -> Any:
+    return recorded["value"] if "value" in recorded else [Content.from_dict(item) for item in recorded["contents"]]
+
+
+# ---------------------------------------------------------------- what the model was shown
+
+
+class _Runs:
+    """Which sessions runs were given, and what was last sent to the model in each. A run without a session is known by its context."""
+
+    def __init__(self) -> None:
+        self.given: weakref.WeakSet[AgentSession] = weakref.WeakSet()
+        self._sent: weakref.WeakKeyDictionary[AgentSession, Sequence[Message]] = weakref.WeakKeyDictionary()
+        self._here: ContextVar[Sequence[Message]] = ContextVar("effectonce_agent_framework_sent", default=())
+
+    def sent(self, session: AgentSession | None, messages: Sequence[Message]) -> None:
+        if session is None:
+            self._here.set(list(messages))
+        else:
+            self._sent[session] = list(messages)
+
+    def shown(self, session: AgentSession | None) -> Sequence[Message]:
+        return self._here.get() if session is None else self._sent.get(session, ())
+
+    def session(self, context: FunctionInvocationContext) -> str:
+        session = context.session
+        if session is None or session not in self.given:
+            raise ContractViolation(
+                "the run was given no session, so a retry could not be recognised. Nothing was sent. "
+                "Run with agent.run(..., session=...), or say what the conversation is: once(guard, scope=...)."
+            )
+        return str(session.session_id)
+
+
+class _Given(AgentMiddleware):
+    def __init__(self, runs: _Runs) -> None:
+        self._runs = runs
+
+    async def process(self, context: AgentContext, call_next: Next) -> None:
+        if context.session is not None:
+            self._runs.given.add(context.session)
+        await call_next()
+
+
+class _Listening(ChatMiddleware):
+    def __init__(self, runs: _Runs) -> None:
+        self._runs = runs
+
+    async def process(self, context: ChatContext, call_next: Next) -> None:
+        await call_next()
+        self._runs.sent(context.session, context.messages)  # as those after us left it
+
+
+def delivered(messages: Iterable[Message]) -> Iterator[Delivered]:
+    """The successful results in a history. Ids of calls are looked up in the contents before, because they may come again later."""
+    asked: dict[str | None, Content] = {}
+    for content in (content for message in messages for content in message.contents):
+        if content.type == "function_call":
+            asked[content.call_id] = content
+        elif content.type == "function_result" and content.exception is None and not is_told(content.result):
+            call = asked.get(content.call_id)
+            if call is not None:
+                yield Delivered(str(call.name), call.parse_arguments() or {})

@@ -1,0 +1,152 @@
+"""Agents of the Microsoft Agent Framework. What holds in every framework is in `facts.py`."""
+
+import functools
+
+import pytest
+from agent_framework import Agent, AgentSession, Content, FunctionMiddleware, Message, MiddlewareTermination, tool
+from agent_framework.exceptions import ToolException
+
+from effectonce import InDoubt
+from effectonce.integrations.agent_framework import once
+from tests.frameworks import pages
+from tests.frameworks.agent_framework.desk import Desk, Script
+from tests.frameworks.facts import CONTRACTS, DONE, Ask, facts, killed_after_the_effect_and_resumed_there_is_one, one, refund_of
+
+LINES = [one("a"), DONE]
+
+
+@pytest.fixture
+def desk(guard, tmp_path):
+    return Desk(guard, tmp_path)
+
+
+@facts()
+def test_in_the_framework(fact, desk, guard, bank):
+    fact(desk, guard, bank)
+
+
+@facts()
+def test_in_the_framework_where_it_streams(fact, desk, guard, bank):
+    desk.run = functools.partial(desk.run, stream=True)
+
+    fact(desk, guard, bank)
+
+
+def test_killed_after_the_effect_and_resumed_from_its_history_there_is_one(tmp_path):
+    killed_after_the_effect_and_resumed_there_is_one("agent_framework", tmp_path)
+
+
+def test_the_page_shows_what_happens(bank, tmp_path):
+    pages.check("agent_framework", bank, tmp_path)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_without_a_session_the_conversation_may_be_named_by_the_application(stream, desk, guard, bank):
+    mine = once(guard, contracts=CONTRACTS, scope=lambda context: "chat-42", tenant=lambda context: "shop-1")
+    options = {"middleware": mine, "scope": None, "stateless": True, "stream": stream}
+
+    first = desk.run(desk.tool(refund_of(bank)), one("a"), one("b"), DONE, **options)
+    again = desk.run(desk.tool(refund_of(bank)), one("c"), DONE, **options)
+
+    assert first.said == ["rcpt_1", "rcpt_2"]
+    assert again.told == [("c", "rcpt_1")]
+
+
+def test_a_number_is_the_same_call_however_the_model_writes_it(desk, guard, bank):
+    written = [one("a", amount_minor="100"), DONE], [one("b", amount_minor=100), DONE], [one("c"), DONE]
+
+    for lines in written:
+        assert desk.run(desk.tool(refund_of(bank)), *lines, forget=True).said == ["rcpt_1"]
+    assert desk.run(desk.tool(refund_of(bank)), one("d", amount_minor="100"), DONE).said == ["rcpt_2"]
+
+
+def test_a_refusal_is_told_in_the_words_of_the_framework_and_then_known(desk, guard, bank):
+    ran = desk.run(desk.tool(refund_of(bank, "refuse")), *LINES)
+    assert ran.said == ["Error: Function failed."]
+
+    assert desk.run(desk.tool(refund_of(bank)), *LINES, forget=True).codes == ["REPLAYED_FAILURE"]
+    assert bank.ledger() == []
+
+
+def test_an_error_in_the_words_of_the_framework_says_nothing_about_what_was_done(desk, guard, bank):
+    async def refund(payment_id: str, reason: str) -> str:
+        """Refund a payment."""
+        bank.pay(payment_id, 100)
+        raise ToolException("the bank did not answer")
+
+    assert desk.run(desk.tool(refund), one("a"), one("b"), DONE).codes == [InDoubt.code, InDoubt.code]
+    assert len(bank.ledger()) == 1
+
+
+def test_an_approval_is_asked_for_first_and_leaves_nothing_in_doubt(desk, guard, bank):
+    refund = desk.tool(refund_of(bank), approval_mode="always_require")
+    desk.run(refund, one("a"), DONE)
+    assert bank.ledger() == []
+    [asked] = desk.response.user_input_requests
+
+    approved = Message("user", [asked.to_function_approval_response(approved=True)])
+    ran = desk.run(refund, DONE, given=approved, session=AgentSession.from_dict(desk.session.to_dict()))
+
+    assert ran.told == [("a", "rcpt_1")]
+    assert guard.in_doubt() == ()
+
+
+def test_a_tool_that_may_be_called_no_more_leaves_nothing_in_doubt(desk, guard, bank):
+    refund = desk.tool(refund_of(bank), max_invocations=1)
+
+    ran = desk.run(refund, one("a"), one("b"), DONE)
+
+    assert ran.said == ["rcpt_1", "Error: Function failed."]
+    assert guard.in_doubt() == ()
+
+
+def test_a_termination_passes_through_and_leaves_nothing_in_doubt(desk, guard, bank):
+    class Stops(FunctionMiddleware):
+        async def process(self, context, call_next):
+            context.result = "not today"
+            raise MiddlewareTermination
+
+    stopped = desk.run(desk.tool(refund_of(bank)), one("a"), middleware=[*once(guard, contracts=CONTRACTS), Stops()])
+    later = desk.run(desk.tool(refund_of(bank)), one("b"), DONE, forget=True)
+
+    assert (stopped.said, later.said) == (["not today"], ["rcpt_1"])
+
+
+def test_a_middleware_that_tries_again_gets_the_answer_that_is_known(desk, guard, bank):
+    class Tries(FunctionMiddleware):
+        async def process(self, context, call_next):
+            for _ in range(3):
+                await call_next()
+
+    ran = desk.run(desk.tool(refund_of(bank)), *LINES, middleware=[Tries(), *once(guard, contracts=CONTRACTS)])
+
+    assert ran.said == ["rcpt_1"]
+    assert len(bank.ledger()) == 1
+
+
+def test_media_are_replayed_as_media(desk, guard, bank):
+    async def refund(payment_id: str, reason: str) -> list[Content]:
+        """Refund a payment."""
+        image = Content.from_data(b"\x89PNG", "image/png")
+        return [Content.from_text(bank.pay(payment_id, 100)["receipt"]), image]
+
+    for name in ("a", "b"):
+        desk.run(desk.tool(refund), one(name), DONE, forget=True)
+
+        [result] = [part for message in desk.response.messages for part in message.contents if part.type == "function_result"]
+        assert [(item.type, item.text, item.uri) for item in result.items] == [
+            ("text", "rcpt_1", None),
+            ("data", None, "data:image/png;base64,iVBORw=="),
+        ]
+    assert len(bank.ledger()) == 1
+
+
+def test_an_agent_that_is_a_tool_is_no_effect_and_its_tools_are(desk, guard, bank):
+    for name in ("a", "b"):
+        mine = once(guard, contracts=CONTRACTS, scope=lambda context: "chat-42/clerk")
+        clerk = Agent(Script(one(name), DONE), name="clerk", tools=[tool(refund_of(bank))], middleware=mine)
+        asks = [Ask("outer", {"task": f"refund pay_7, {name}"})]
+        ran = desk.run(clerk.as_tool(name="refund", arg_name="task"), asks, DONE, forget=True)
+        assert ran.told == [("outer", "done")]
+
+    assert len(bank.ledger()) == 1
