@@ -115,6 +115,8 @@ class OncePlugin(BasePlugin):
         except Said as error:
             return error.result
         except EffectOnceError as error:
+            if context.node is not None:  # the tool is a node of a workflow: there is no model to be told
+                raise
             return error.as_model_error()
 
     async def _steering(self, context: ToolContext, run: Run) -> Any:
@@ -183,9 +185,10 @@ def delivered(events: Iterable[Event]) -> Iterator[Delivered]:
     asked: dict[str | None, types.FunctionCall] = {}
     for event in events:
         asked |= {call.id: call for call in event.get_function_calls()}
+        waiting = {*event.actions.requested_auth_configs, *event.actions.requested_tool_confirmations}
         for result in event.get_function_responses():
             call = asked.get(result.id)
-            if call is not None and not _failed(result.response):
+            if call is not None and result.id not in waiting and not _failed(result.response):
                 yield Delivered(str(call.name), to_jsonable_python(call.args or {}))
 
 

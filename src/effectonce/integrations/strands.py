@@ -177,7 +177,7 @@ def _schema(context: ExecuteToolContext) -> Mapping[str, Any]:
 
 
 def _arguments(schema: Mapping[str, Any], given: Any) -> dict[str, Any]:
-    """Those that the tool knows. A call by hand brings the agent itself along."""
+    """Those that the tool knows. What else is given, by hand even the agent itself, does not reach it."""
     known = schema.get("properties")
     arguments = given if isinstance(given, Mapping) else {}
     return {name: value for name, value in arguments.items() if not known or name in known}

@@ -53,11 +53,9 @@ def test_without_a_session_the_conversation_may_be_named_by_the_application(stre
 
 
 def test_a_number_is_the_same_call_however_the_model_writes_it(desk, guard, bank):
-    written = [one("a", amount_minor="100"), DONE], [one("b", amount_minor=100), DONE], [one("c"), DONE]
-
-    for lines in written:
-        assert desk.run(desk.tool(refund_of(bank)), *lines, forget=True).said == ["rcpt_1"]
-    assert desk.run(desk.tool(refund_of(bank)), one("d", amount_minor="100"), DONE).said == ["rcpt_2"]
+    for line in (one("a"), one("b", amount_minor=100), one("c", amount_minor="100")):
+        assert desk.run(desk.tool(refund_of(bank)), line, DONE, forget=True).said == ["rcpt_1"]
+    assert desk.run(desk.tool(refund_of(bank)), one("d"), DONE).said == ["rcpt_2"]
 
 
 def test_a_refusal_is_told_in_the_words_of_the_framework_and_then_known(desk, guard, bank):
@@ -112,6 +110,18 @@ def test_a_termination_passes_through_and_leaves_nothing_in_doubt(desk, guard, b
     assert (stopped.said, later.said) == (["not today"], ["rcpt_1"])
 
 
+def test_a_middleware_that_asks_a_person_leaves_nothing_in_doubt(desk, guard, bank):
+    class Asks(FunctionMiddleware):
+        async def process(self, context, call_next):
+            call = Content.from_function_call("a", "refund", arguments=dict(context.arguments))
+            context.result = Content.from_function_approval_request("really?", call)
+
+    desk.run(desk.tool(refund_of(bank)), one("a"), middleware=[*once(guard, contracts=CONTRACTS), Asks()])
+    assert [asked.id for asked in desk.response.user_input_requests] == ["really?"]
+
+    assert desk.run(desk.tool(refund_of(bank)), one("b"), DONE, forget=True).said == ["rcpt_1"]
+
+
 def test_a_middleware_that_tries_again_gets_the_answer_that_is_known(desk, guard, bank):
     class Tries(FunctionMiddleware):
         async def process(self, context, call_next):
@@ -145,8 +155,9 @@ def test_an_agent_that_is_a_tool_is_no_effect_and_its_tools_are(desk, guard, ban
     for name in ("a", "b"):
         mine = once(guard, contracts=CONTRACTS, scope=lambda context: "chat-42/clerk")
         clerk = Agent(Script(one(name), DONE), name="clerk", tools=[tool(refund_of(bank))], middleware=mine)
-        asks = [Ask("outer", {"task": f"refund pay_7, {name}"})]
+        asks = [Ask("outer", {"task": "refund pay_7"})]
         ran = desk.run(clerk.as_tool(name="refund", arg_name="task"), asks, DONE, forget=True)
         assert ran.told == [("outer", "done")]
+        assert clerk.client.lines == []
 
     assert len(bank.ledger()) == 1

@@ -3,12 +3,13 @@
 import asyncio
 
 import pytest
-from google.adk.agents import LlmAgent
+from google.adk.agents import LlmAgent, ParallelAgent
 from google.adk.apps.app import App
 from google.adk.plugins.reflect_retry_tool_plugin import ReflectAndRetryToolPlugin
 from google.adk.runners import Runner
 from google.adk.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 from google.adk.tools.agent_tool import AgentTool
+from google.adk.workflow import START, RetryConfig, Workflow, node
 from google.genai import types
 
 from effectonce import InDoubt, Rejected
@@ -127,6 +128,7 @@ def test_a_tool_that_asks_a_person_by_itself_is_run_again_later(desk, guard, ban
     ran = desk.run(desk.tool(refund), DONE, given=given)
 
     assert ran.told == [("a", {"receipt": "rcpt_1"})]
+    assert desk.run(desk.tool(refund), one("b"), DONE, forget=True).told == [("b", {"receipt": "rcpt_1"})]
     assert len(bank.ledger()) == 1
 
 
@@ -181,6 +183,43 @@ def test_a_result_that_was_rewound_was_not_shown(desk, guard, bank):
     asyncio.run(Runner(app=app, session_service=desk.sessions).rewind_async(**rewinding))
 
     assert desk.run(desk.tool(refund_of(bank)), one("b"), DONE).said == ["rcpt_1"]
+
+
+def test_a_result_that_only_another_branch_was_shown_does_not_count(desk, guard, bank):
+    shown = asyncio.Event()
+
+    class Tells(Script):
+        async def generate_content_async(self, llm_request, stream=False):
+            if len(self.lines) == 1:  # its last line: it has been shown the result
+                shown.set()
+            async for response in super().generate_content_async(llm_request, stream):
+                yield response
+
+    class Waits(Script):
+        async def generate_content_async(self, llm_request, stream=False):
+            await shown.wait()
+            async for response in super().generate_content_async(llm_request, stream):
+                yield response
+
+    models = Tells(lines=[one("a"), DONE]), Waits(lines=[one("b"), DONE])
+    desks = [LlmAgent(name=f"desk_{at}", model=model, tools=[refund_of(bank)]) for at, model in enumerate(models)]
+    both = ParallelAgent(name="both", sub_agents=desks)
+    once = OncePlugin(guard, contracts=CONTRACTS)
+
+    ran = asyncio.run(desk.talk(App(name="shop", root_agent=both, plugins=[once]), "chat-42", "refund pay_7"))
+
+    assert ran.said == ["rcpt_1", "rcpt_1"]
+
+
+def test_a_node_of_a_workflow_that_is_tried_again_lands_once_and_raises_the_doubt(desk, guard, bank):
+    tool = node(desk.tool(refund_of(bank, "lose-answer")), retry_config=RetryConfig(max_attempts=3, initial_delay=0))
+    flow = Workflow(name="flow", edges=[(START, tool)])
+    app = App(name="shop", root_agent=flow, plugins=[OncePlugin(guard, contracts=CONTRACTS)])
+
+    with pytest.raises(InDoubt):
+        asyncio.run(desk.talk(app, "chat-42", '{"payment_id": "pay_7", "reason": "late"}'))
+
+    assert len(bank.ledger()) == 1
 
 
 def test_the_conversation_may_be_named_by_the_application(desk, guard, bank):

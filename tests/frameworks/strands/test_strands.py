@@ -147,11 +147,10 @@ def test_media_are_replayed_as_media(desk, guard, bank):
 
 
 def test_a_call_by_hand_is_an_effect_too(desk, guard, bank):
-    for name in ("late", "the parcel was late"):
+    for reason in ("late", "the parcel was late"):
         agent = desk.agent(desk.tool(refund_of(bank)))
-        assert agent.tool.refund(payment_id="pay_7", reason=name, record_direct_tool_call=False)["content"] == [
-            {"text": "rcpt_1"}
-        ]
+        given = {"payment_id": "pay_7", "reason": reason, "agent": agent}  # the last of which the tool does not know
+        assert agent.tool.refund(**given, record_direct_tool_call=False)["content"] == [{"text": "rcpt_1"}]
 
     assert len(bank.ledger()) == 1
 
@@ -177,7 +176,8 @@ def test_an_agent_that_is_a_tool_is_no_effect_and_its_tools_are(desk, guard, ban
 
     for name in ("a", "b"):
         clerk = Agent(model=Script(one(name), DONE), tools=[tool(refund_of(bank))], plugins=[once], callback_handler=None)
-        ran = desk.run(clerk.as_tool(name="refund"), [Ask("outer", {"input": f"refund pay_7, {name}"})], DONE, forget=True)
+        ran = desk.run(clerk.as_tool(name="refund"), [Ask("outer", {"input": "refund pay_7"})], DONE, forget=True)
         assert ran.told == [("outer", "done\n")]
+        assert clerk.model.lines == []
 
     assert len(bank.ledger()) == 1
