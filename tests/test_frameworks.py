@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -22,3 +23,19 @@ def test_what_the_page_shows_of_a_framework_is_run_by_its_tests():
     for name in pages.sections():
         tests = (run.HERE / name / f"test_{name}.py").read_text()
         assert f'pages.check("{name}"' in tests
+
+
+def test_a_framework_that_there_is_none_of_is_told_with_those_that_there_are():
+    done = subprocess.run([sys.executable, run.__file__, "nothing"], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2
+    assert all(name in done.stderr for name in ("nothing", *run.frameworks()))
+
+
+def test_every_framework_has_an_extra_an_adapter_and_a_section_of_the_page():
+    extras = tomllib.loads((pages.ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+    for name in run.frameworks():
+        assert name.replace("_", "-") in extras
+        assert (pages.ROOT / "src" / "effectonce" / "integrations" / f"{name}.py").exists()
+        assert name in pages.sections()
