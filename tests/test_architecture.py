@@ -104,7 +104,7 @@ OPTIONAL = {
     "temporalio",
 }
 FRAMEWORKS = {
-    "agent_framework.py": "agent_framework",
+    "agent_framework.py": "agent_framework, pydantic",
     "anthropic_runner.py": "anthropic, pydantic",
     "autogen.py": "autogen_agentchat, autogen_core",
     "celery.py": "celery.app.task",

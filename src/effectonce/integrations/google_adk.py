@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
+from types import MethodType
 from typing import Any
 from urllib.parse import quote
 
@@ -84,10 +85,11 @@ class OncePlugin(BasePlugin):
         self._scope, self._tenant = _session if scope is None else scope, tenant
 
     async def before_tool_callback(self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext) -> None:
-        """Stand around the tool from now on. It is asked again in each call, so that it is nobody's who has no plugin."""
-        bare = tool.run_async
-        if getattr(bare, "__effectonce__", False):
+        """Stand around the tool from now on. Who has the plugin is asked in each call, so that the tool is as it was for others."""
+        around = getattr(tool.run_async, "__effectonce__", None)
+        if around is tool:
             return
+        bare = tool.run_async if around is None else MethodType(type(tool).run_async, tool)  # it is a copy of one that ran
 
         async def run_async(*, args: dict[str, Any], tool_context: ToolContext) -> Any:
             run = functools.partial(bare, args=args, tool_context=tool_context)
@@ -95,7 +97,7 @@ class OncePlugin(BasePlugin):
             once = next((plugin for plugin in plugins if isinstance(plugin, OncePlugin)), None)
             return await (run() if once is None else once._around(tool, args, tool_context, run))  # noqa: SLF001
 
-        run_async.__effectonce__ = True  # type: ignore[attr-defined]
+        run_async.__effectonce__ = tool  # type: ignore[attr-defined]
         vars(tool)["run_async"] = run_async
 
     async def _around(self, tool: BaseTool, args: Mapping[str, Any], context: ToolContext, run: Run) -> Any:

@@ -1,6 +1,7 @@
 """Agents of Google's kit. What holds in every framework is in `facts.py`."""
 
 import asyncio
+import copy
 
 import pytest
 from google.adk.agents import LlmAgent, ParallelAgent
@@ -153,6 +154,17 @@ def test_a_tool_that_ran_under_the_plugin_is_what_it_was_in_a_runner_without(des
     ran = [desk.run(tool, *LINES, plugins=[], forget=True).said for _ in range(2)]
 
     assert ran == [["rcpt_2"], ["rcpt_3"]]
+
+
+def test_a_copy_of_a_tool_that_ran_is_a_tool_of_its_own(desk, guard, bank):
+    tool = desk.tool(refund_of(bank))
+    desk.run(tool, *LINES)
+
+    other = copy.copy(tool)
+    other.func = refund_of(bank, "refuse")
+
+    with pytest.raises(Rejected):
+        desk.run(other, *LINES, scope="chat-43")
 
 
 def test_a_long_running_tool_is_begun_once(desk, guard, bank):
