@@ -212,13 +212,42 @@ def test_a_class_of_tools_with_a_schema_for_its_results(desk, bank):
 
 def test_in_async_code_it_lands_once_as_well(desk, guard, bank):
     (tool,) = protect([Refund(bank=bank)], guard, scope="ticket-17")
-    (bare,) = protect([desk.tool(guard.tool(kind="write")(refund_of(bank)))], guard, scope="ticket-17")
 
     async def twice():
         return [tool.format_output_for_agent(await tool.arun(payment_id="pay_7")) for _ in range(2)]
 
     assert asyncio.run(twice()) == ['{"number":"rcpt_1","amount_minor":100}'] * 2
-    assert "no async" in asyncio.run(bare.arun(payment_id="pay_8")).message.replace("does not have an", "no")
+    assert len(bank.ledger()) == 1
+
+
+def test_in_async_code_what_is_known_is_told_as_well(desk, guard, bank):
+    async def refund(payment_id: str) -> str:
+        """Refund a payment."""
+        return bank.pay(payment_id, 100, fault="lose-answer" if payment_id == "pay_7" else "refuse")["receipt"]
+
+    (plain,) = protect([desk.tool(refund)], guard, scope="ticket-17", contracts={"refund": {"kind": "write"}})
+    (guarded,) = protect([desk.tool(guard.tool(kind="write", name="pay_back")(refund))], guard, scope="ticket-18")
+
+    for tool in (plain, guarded):
+        codes = [asyncio.run(tool.arun(payment_id=pay)).details["code"] for pay in ("pay_7", "pay_7", "pay_8")]
+        assert codes == [InDoubt.code, InDoubt.code, "TOOL_FAILED"]
+    assert len(bank.ledger()) == 2
+
+
+def test_a_tool_without_arguments_lands_once(desk, bank):
+    def refund() -> str:
+        """Refund what is due."""
+        return bank.pay("pay_7", 100)["receipt"]
+
+    ran = [desk.run(desk.tool(refund), [Ask("a", {})], DONE, contracts=None, forget=True).said for _ in range(2)]
+
+    assert ran == [["rcpt_1"], ["rcpt_1"]]
+
+
+def test_by_position_nothing_is_checked_and_it_lands_once_all_the_same(desk, guard, bank):
+    (tool,) = protect([desk.tool(refund_of(bank))], guard, scope="ticket-17")
+
+    assert [tool.run("pay_7", 7) for _ in range(2)] == ["rcpt_1", "rcpt_1"]  # a reason is a text
 
 
 def test_a_limit_of_uses_is_the_frameworks(desk, bank):
