@@ -47,6 +47,12 @@ def closed(payment_id: str) -> str:
     return str(pay(PORT, payment_id, 1)["receipt"])
 
 
+@guard.tool(kind="irreversible", downstream="none")
+def refused(payment_id: str) -> str:
+    """The bank says no, for certain."""
+    return str(pay(PORT, payment_id, 1, fault="refuse")["receipt"])
+
+
 @guard.tool(kind="irreversible", downstream="none", lease_s=0.5)
 def wire(payment_id: str) -> str:
     """Nobody can be asked whether it happened: a lost answer is a doubt."""
@@ -58,9 +64,3 @@ def refunded(payment_id: str, reason: str) -> str:
     receipt = refund(payment_id, 1400, reason)
     accident("after the tool")
     return receipt
-
-
-@guard.tool(kind="irreversible", downstream="none")
-def refused(payment_id: str) -> str:
-    """The bank says no, for certain."""
-    return str(pay(PORT, payment_id, 1, fault="refuse")["receipt"])
