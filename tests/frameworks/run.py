@@ -4,10 +4,12 @@
     python tests/frameworks/run.py google_adk --keep     # one, and leave its environment for the next time
 
 A folder here with a `requirements.txt` is a framework: `tests/frameworks/google_adk` is tested with `effectonce[google-adk]`, with what its
-file asks for and with `common.txt`. An environment is deleted as soon as its tests have run, so that only one of them takes space.
+file asks for and with `common.txt`, and with the npm packages of its `npm.txt`, if it has one. An environment is deleted as soon as its tests
+have run, so that only one of them takes space.
 """
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -21,7 +23,7 @@ ROOT = HERE.parent.parent
 HOMES = ROOT / ".venv" / "frameworks"
 INSTALL_WITHIN_S, TEST_WITHIN_S = 900, 600
 # What a framework says about its own dependencies is its own; an unawaited coroutine or an open file stays an error.
-THEIRS = ("DeprecationWarning", "PendingDeprecationWarning", "FutureWarning", "UserWarning")
+THEIRS = ("DeprecationWarning", "PendingDeprecationWarning", "FutureWarning", "ImportWarning", "UserWarning")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,17 +59,27 @@ def _run(name, home):
     wanted = ["--editable", f".[{name.replace('_', '-')}]", "-r", HERE / "common.txt", "-r", HERE / name / "requirements.txt"]
     if not _done([python, "-m", "pip", "install", "--quiet", *wanted], INSTALL_WITHIN_S):
         return Ran(name=name, verdict="not installed", install_s=time.monotonic() - began)
+    servers = HERE / name / "npm.txt"
+    if servers.exists():  # no script of a package is run, and the cache goes with the environment
+        options = ["--ignore-scripts", "--no-audit", "--no-fund", "--cache", home / "npm-cache", "--prefix", home / "npm"]
+        if not _done(["npm", "install", *options, *servers.read_text().split()], INSTALL_WITHIN_S):
+            return Ran(name=name, verdict="not installed", install_s=time.monotonic() - began)
     installed = time.monotonic()
     print(f"== {name}: testing", flush=True)
     lenient = [part for warning in THEIRS for part in ("-W", f"default::{warning}")]
-    passed = _done([python, "-m", "pytest", "-q", *lenient, HERE / name], TEST_WITHIN_S)
+    kept = {"HOME": str(home / "home")}  # whatever a framework keeps among its user's files goes with its environment
+    passed = _done([python, "-m", "pytest", "-q", *lenient, HERE / name], TEST_WITHIN_S, **kept)
     times = {"install_s": installed - began, "test_s": time.monotonic() - installed}
     return Ran(name=name, verdict="passed" if passed else "FAILED", size_mb=_size_mb(home), **times)
 
 
-def _done(command, within_s):
+def _done(command, within_s, **environment):
+    words, given = [str(part) for part in command], {"cwd": ROOT, "env": os.environ | environment}
     try:
-        return subprocess.run([str(part) for part in command], cwd=ROOT, check=False, timeout=within_s).returncode == 0
+        return subprocess.run(words, check=False, timeout=within_s, **given).returncode == 0
+    except FileNotFoundError:
+        print(f"   {words[0]} is missing", flush=True)
+        return False
     except subprocess.TimeoutExpired:
         print(f"   no end after {within_s} s: given up", flush=True)
         return False

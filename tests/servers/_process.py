@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import select
 import shutil
@@ -40,6 +41,12 @@ def tool(name, package):
     if found is None:
         raise RuntimeError(f"{name} is missing. As root: apt-get install {package}  (`make test` does it)")
     return found
+
+
+def end_with_the_tests():
+    """However they end: the kernel kills the server when the process that started it is gone."""
+    os.setsid()
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 class Process:

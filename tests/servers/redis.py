@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import functools
 import os
 import shutil
@@ -16,16 +15,10 @@ from pathlib import Path
 
 import hiredis
 
-from tests.servers._process import free_port, until
+from tests.servers._process import end_with_the_tests, free_port, until
 
 PATIENCE_S = 20.0  # for one answer
 SLOTS = 16384
-
-
-def end_with_the_tests():
-    """However they end: the kernel kills the server when the process that started it is gone."""
-    os.setsid()
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 class Server:

@@ -14,6 +14,7 @@ its name, or the safe one: a write of which nobody knows whether it happened, un
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -60,6 +61,12 @@ class ToolOptions(TypedDict, total=False):
 
 
 SAFE: ToolOptions = {"kind": "write", "downstream": "none"}
+FAILED = {  # what a model is told about an error of a tool's own that is definite, where the framework has no good word for it
+    "code": "TOOL_FAILED",
+    "retriable": False,
+    "message": "The tool failed, and nothing was done.",
+    "corrective_action": "Correct the call, or do without it.",
+}
 
 
 class Declared(Struct, frozen=True):
@@ -240,6 +247,27 @@ class Toolbox:
         wanted = fingerprint(canonical(name) + matched, secret)
         request = Request(key, wanted, tool.terms, tenant, scope, "", encode_or_excuse(arguments))
         return Prepared(request, EffectRef(name, key, tenant, scope), (leg,), {})
+
+
+class Again(str):
+    """A recorded result as the model was shown it, where a framework makes the text of any other result itself."""
+
+    __slots__ = ()
+
+
+class Shown:
+    """What was last sent to the model, by whose run it was: an object that lives as long as the run."""
+
+    def __init__(self) -> None:
+        self._items: dict[int, tuple[weakref.ref[Any], list[Any]]] = {}
+
+    def note(self, run: Any, items: Iterable[Any]) -> None:
+        name = id(run)
+        self._items[name] = (weakref.ref(run, lambda _: self._items.pop(name, None)), list(items))
+
+    def to(self, run: Any) -> list[Any] | None:
+        known = self._items.get(id(run))
+        return None if known is None else known[1]
 
 
 def with_defaults(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -31,15 +30,9 @@ except ImportError as missing:
 from effectonce._boundary import Delivered
 from effectonce.errors import ContractViolation, EffectOnceError, InDoubt
 from effectonce.guard import Guard
-from effectonce.integrations._tools import Call, Leg, Toolbox, ToolOptions, is_told, said
+from effectonce.integrations._tools import FAILED, Call, Leg, Shown, Toolbox, ToolOptions, is_told, said
 
 Of = Callable[[ToolContext[Any]], str]
-FAILED = {
-    "code": "TOOL_FAILED",
-    "retriable": False,
-    "message": "The tool failed, and nothing was done.",
-    "corrective_action": "Correct the call, or do without it.",
-}
 
 
 def protect(
@@ -56,14 +49,14 @@ def protect(
     *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
     already need none. An agent that is used as a tool is no effect: protect it, too.
     """
-    box, shown = Toolbox(guard, contracts, default), _Shown()
+    box, shown = Toolbox(guard, contracts, default), Shown()
     once = _Once(box, shown, _group if scope is None else scope, tenant)
     tools = [once.around(tool) if isinstance(tool, FunctionTool) else tool for tool in agent.tools]
     return agent.clone(tools=tools, hooks=_Listening(agent.hooks, shown))
 
 
 class _Once:
-    def __init__(self, box: Toolbox, shown: _Shown, scope: Of, tenant: Of | None) -> None:
+    def __init__(self, box: Toolbox, shown: Shown, scope: Of, tenant: Of | None) -> None:
         self._box, self._shown, self._scope, self._tenant = box, shown, scope, tenant
 
     def around(self, tool: FunctionTool) -> FunctionTool:
@@ -103,6 +96,11 @@ class _Once:
         protected.on_invoke_tool, protected.timeout_seconds = invoke, None
         return protected
 
+    def _sent(self, context: ToolContext[Any]) -> list[Any]:
+        """A run is known by the object in which its usage is counted."""
+        known = self._shown.to(context.usage)
+        return list(context.turn_input) if known is None else known
+
     def _call(self, tool: FunctionTool, context: ToolContext[Any], given: str) -> Call:
         try:
             arguments = json.loads(given) if given else {}
@@ -113,7 +111,7 @@ class _Once:
             arguments=arguments,
             scope=self._scope(context),
             tenant=None if self._tenant is None else self._tenant(context),
-            shown=tuple(delivered(self._shown.to(context))),
+            shown=tuple(delivered(self._sent(context))),
             schema=tool.params_json_schema,
         )
 
@@ -146,29 +144,14 @@ def _group(context: ToolContext[Any]) -> str:
 # ---------------------------------------------------------------- what the model was shown
 
 
-class _Shown:
-    """What was last sent to the model in each run. A run is known by the object in which its usage is counted."""
-
-    def __init__(self) -> None:
-        self._items: dict[int, tuple[weakref.ref[Any], list[Any]]] = {}
-
-    def note(self, context: Any, items: list[Any]) -> None:
-        run = id(context.usage)
-        self._items[run] = (weakref.ref(context.usage, lambda _: self._items.pop(run, None)), list(items))
-
-    def to(self, context: Any) -> list[Any]:
-        known = self._items.get(id(context.usage))
-        return list(context.turn_input) if known is None else known[1]
-
-
 class _Listening(AgentHooks[Any]):
     """Hears what the model is sent, and hands everything on to the agent's own hooks."""
 
-    def __init__(self, own: AgentHooks[Any] | None, shown: _Shown) -> None:
+    def __init__(self, own: AgentHooks[Any] | None, shown: Shown) -> None:
         self._own, self._shown = AgentHooks[Any]() if own is None else own, shown
 
     async def on_llm_start(self, context: Any, agent: Any, system_prompt: str | None, input_items: list[Any]) -> None:
-        self._shown.note(context, input_items)
+        self._shown.note(context.usage, input_items)
         await self._own.on_llm_start(context, agent, system_prompt, input_items)
 
     async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:

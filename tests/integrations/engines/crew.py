@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 from effectonce.testing.bank import Bank
-from tests.servers._process import descendants, until
-from tests.servers.redis import end_with_the_tests
+from tests.servers._process import descendants, end_with_the_tests, until
 
 ROOT = Path(__file__).parents[3]
 

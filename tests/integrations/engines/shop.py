@@ -49,6 +49,12 @@ def closed(payment_id: str) -> str:
     return str(pay(PORT, payment_id, 1)["receipt"])
 
 
+@guard.tool(kind="irreversible", downstream="none")
+def refused(payment_id: str) -> str:
+    """The bank says no, for certain."""
+    return str(pay(PORT, payment_id, 1, fault="refuse")["receipt"])
+
+
 @guard.tool(kind="irreversible", downstream="none", lease_s=0.5)
 def wire(payment_id: str) -> str:
     """Nobody can be asked whether it happened: a lost answer is a doubt."""

@@ -1,0 +1,215 @@
+"""AutoGen: `agent = protect(agent, guard, scope="chat-42")`, and the tools of an `AssistantAgent` land once.
+
+AutoGen has no name for a conversation, so *scope* is yours: whatever the state of the agent is saved under. What the model was shown are
+the messages of the agent's own context, which `save_state` keeps. Ids of calls are not looked at.
+
+A tool of the agent is judged by its own error, before a workbench makes a text of it. The tools of any other workbench, of an MCP server
+above all, report errors as results only: nobody knows then what was done, and the model is told that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import copy
+import functools
+import json
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from typing import Any
+
+try:
+    from autogen_agentchat.agents import AssistantAgent
+    from autogen_agentchat.tools import AgentTool, TeamTool
+    from autogen_core import CancellationToken, FunctionCall
+    from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage, LLMMessage
+    from autogen_core.tools import (
+        FunctionTool,
+        StaticWorkbench,
+        StreamTool,
+        TextResultContent,
+        Tool,
+        ToolResult,
+        ToolSchema,
+        Workbench,
+    )
+except ImportError as missing:
+    raise ImportError("effectonce.integrations.autogen needs AutoGen: pip install 'effectonce[autogen]'") from missing
+
+from effectonce._boundary import Delivered, named
+from effectonce.errors import EffectOnceError
+from effectonce.guard import Guard
+from effectonce.integrations._tools import Again, Call, Leg, Said, Toolbox, ToolOptions, said
+
+
+def protect(
+    agent: AssistantAgent,
+    guard: Guard,
+    *,
+    scope: str,
+    tenant: str | None = None,
+    contracts: Mapping[str, ToolOptions] | None = None,
+    default: ToolOptions | None = None,
+) -> AssistantAgent:
+    """A copy of *agent* whose tools land once. It shares the context of the model with *agent*, so use one of them.
+
+    *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
+    already need none. Agents and teams that are used as tools are no effects: protect those agents.
+    """
+    once = _Once(Toolbox(guard, contracts, default), named(scope, "scope"), tenant, agent)
+    protected = copy.copy(agent)
+    protected._workbench = [once.around(bench) for bench in agent._workbench]  # noqa: SLF001  # nothing public takes it later on
+    return protected
+
+
+class Told(Exception):
+    """An error as the model reads it: a workbench makes a result of its text."""
+
+
+class _Once:
+    def __init__(self, box: Toolbox, scope: str, tenant: str | None, agent: AssistantAgent) -> None:
+        self.box, self._scope, self._tenant, self._context = box, scope, tenant, agent.model_context
+
+    def around(self, bench: Workbench) -> Workbench:
+        """The same tools to the model."""
+        if not isinstance(bench, StaticWorkbench):
+            return _Bench(bench, self)
+        protected, shown_as = copy.copy(bench), {of: name for name, of in bench._override_name_to_original.items()}  # noqa: SLF001
+        protected._tools = [self._tool(tool, shown_as.get(tool.name, tool.name)) for tool in bench._tools]  # noqa: SLF001
+        return protected
+
+    async def call(self, name: str, arguments: Mapping[str, Any], schema: Mapping[str, Any], shown_as: str) -> Call:
+        """*shown_as* is the name of the tool in the history: a workbench may give it another one."""
+        known = [result for result in delivered(await self._context.get_messages()) if result.tool == shown_as]
+        return Call(
+            tool=name,
+            arguments=arguments,
+            scope=self._scope,
+            tenant=self._tenant,
+            shown=tuple(Delivered(name, result.arguments) for result in known),
+            schema=schema,
+        )
+
+    def _tool(self, tool: Tool, shown_as: str) -> Tool:
+        guarded = self.box.mine(getattr(tool, "_func", None))
+        if isinstance(tool, AgentTool | TeamTool) or (guarded is None and self.box.passes(tool.name)):
+            return tool
+
+        async def run(args: Mapping[str, Any], token: CancellationToken, call_id: str | None, events: list[Any]) -> Any:
+            tool.args_type().model_validate(args)  # what does not fit is told as ever, and nothing was done
+            try:
+                call = await self.call(tool.name, args, _parameters(tool.schema), shown_as)
+                if guarded is not None:
+                    async with self.box.within(guarded, call):
+                        return await _proceed(tool, args, token, call_id, events)
+                leg = Leg(lambda: _proceed(tool, args, token, call_id, events), tool.return_value_as_string)
+                answer = await self.box.arun(call, leg)
+                return answer.own if answer.fresh else Again(answer.recorded)
+            except EffectOnceError as error:
+                raise Told(said(error)) from error
+
+        async def run_json(args: Mapping[str, Any], token: CancellationToken, call_id: str | None = None) -> Any:
+            return await run(args, token, call_id, [])
+
+        async def run_json_stream(
+            args: Mapping[str, Any], token: CancellationToken, call_id: str | None = None
+        ) -> AsyncGenerator[Any, None]:
+            events: list[Any] = []
+            result = await run(args, token, call_id, events)
+            for event in events:
+                yield event
+            yield result
+
+        def as_text(value: Any) -> str:
+            return str(value) if isinstance(value, Again) else str(tool.return_value_as_string(value))
+
+        protected = copy.copy(tool)
+        vars(protected).update(run_json=run_json, return_value_as_string=as_text)
+        if isinstance(tool, StreamTool):
+            vars(protected).update(run_json_stream=run_json_stream)
+        return protected
+
+
+async def _proceed(
+    tool: Tool, args: Mapping[str, Any], token: CancellationToken, call_id: str | None, events: list[Any]
+) -> Any:
+    if isinstance(tool, StreamTool):
+        *told, result = [event async for event in tool.run_json_stream(args, token, call_id)]
+        events += told
+        return result
+    return await _carried(tool).run_json(args, token, call_id)
+
+
+def _carried(tool: Tool) -> Tool:
+    """AutoGen runs a function that is not async in a thread, which knows nothing of where it was called from. Here it does."""
+    if not isinstance(tool, FunctionTool) or asyncio.iscoroutinefunction(tool._func):  # noqa: SLF001
+        return tool
+    carried = copy.copy(tool)
+    carried._func = functools.partial(contextvars.copy_context().run, tool._func)  # noqa: SLF001  # it looks at the signature no more
+    return carried
+
+
+class _Bench(Workbench):
+    """Any other workbench. An error is a result there, and says nothing about what was done."""
+
+    def __init__(self, bench: Workbench, once: _Once) -> None:
+        self._bench, self._once = bench, once
+
+    async def list_tools(self) -> list[ToolSchema]:
+        return await self._bench.list_tools()
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        cancellation_token: CancellationToken | None = None,
+        call_id: str | None = None,
+    ) -> ToolResult:
+        schema = next((_parameters(tool) for tool in await self._bench.list_tools() if tool["name"] == name), None)
+        if schema is None or self._once.box.passes(name):
+            return await self._bench.call_tool(name, arguments, cancellation_token, call_id)
+
+        async def proceed() -> ToolResult:
+            return await self._bench.call_tool(name, arguments, cancellation_token, call_id)
+
+        try:
+            call = await self._once.call(name, arguments or {}, schema, name)
+            answer = await self._once.box.arun(call, Leg(proceed, _plain))
+            return answer.own if answer.fresh else ToolResult.model_validate_json(answer.recorded)
+        except EffectOnceError as error:
+            return ToolResult(name=name, result=[TextResultContent(content=said(error))], is_error=True)
+
+    async def start(self) -> None:
+        await self._bench.start()
+
+    async def stop(self) -> None:
+        await self._bench.stop()
+
+    async def reset(self) -> None:
+        await self._bench.reset()
+
+    async def save_state(self) -> Mapping[str, Any]:
+        return await self._bench.save_state()
+
+    async def load_state(self, state: Mapping[str, Any]) -> None:
+        await self._bench.load_state(state)
+
+
+def _plain(result: ToolResult) -> str:
+    if result.is_error:
+        raise Said(result, f"the tool reports an error: {result.to_text('[image]')[:200]}", ran=True)
+    return result.model_dump_json()
+
+
+def _parameters(schema: ToolSchema) -> Mapping[str, Any]:
+    return schema.get("parameters") or {}
+
+
+def delivered(messages: Iterable[LLMMessage]) -> Iterator[Delivered]:
+    """The successful results in a history. Ids of calls are looked up in the message before them, because they may come again later."""
+    asked: dict[str, FunctionCall] = {}
+    for message in messages:
+        if isinstance(message, AssistantMessage) and isinstance(message.content, list):
+            asked |= {call.id: call for call in message.content}
+        elif isinstance(message, FunctionExecutionResultMessage):
+            known = [asked[result.call_id] for result in message.content if not result.is_error and result.call_id in asked]
+            yield from (Delivered(call.name, json.loads(call.arguments or "{}")) for call in known)

@@ -1,0 +1,135 @@
+"""Restate: `Service("refunds", invocation_context_managers=[once(guard)])`, and guarded tools in its handlers have one effect.
+
+Theory of operation. Restate writes a `ctx.run` down after it ran, so a crash in between runs it again: then it must have the same place.
+The scope is the invocation. Its id stays the same through retries, kills and resumptions, and Restate makes it from the idempotency key or
+from the key of a workflow, where there is one: sent again, also after Restate has forgotten it, it is the same. An invocation that is
+restarted as new has another id, and the headers of the first one: `effectonce-scope` among them names the scope.
+
+The place in it is counted by what is asked for, see `_places.py`, and where the handler asks for it, not where it is run: a run that is in
+the journal is not run again. A guarded tool that is called without a run is a step of its handler.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+try:
+    from restate import Context, RestateDurableFuture, RunOptions, TerminalError
+    from restate.exceptions import RetryableError
+    from restate.extensions import current_context
+except ImportError as missing:
+    raise ImportError("effectonce.integrations.restate needs the SDK: pip install 'effectonce[restate]'") from missing
+
+from effectonce import EffectOnceError, Guard, Stable
+from effectonce._boundary import Within
+from effectonce._signature import is_async
+from effectonce.integrations._places import Places, asked_for, retriable
+
+HEADER = "effectonce-scope"
+IN_DOUBT_OR_FAILED = 409  # a client that sees a server's error would send it again
+Of = Callable[[Context], str]
+
+
+def once(guard: Guard, *, tenant: Of | None = None) -> Callable[[], AbstractAsyncContextManager[None]]:
+    """For `invocation_context_managers` of a service, a virtual object, a workflow or a handler. *tenant* is a function of the context.
+
+    What may go better is retried by Restate, after `retry_after_s` if the error says so. What is in doubt, or failed for good, is a
+    `TerminalError`, whose metadata is what a model may see of it: `code`, `retriable`, `corrective_action`, `operation`.
+    """
+
+    @asynccontextmanager
+    async def entered() -> AsyncIterator[None]:
+        context = current_context()
+        runs = _Runs(guard, context, None if tenant is None else tenant(context))
+        vars(context).update(run=runs.run, run_typed=runs.run_typed)  # this invocation's alone
+        with _told(), runs.step("handler"):
+            yield
+
+    return entered
+
+
+class _Runs:
+    """The runs of one attempt of an invocation, each at its place."""
+
+    def __init__(self, guard: Guard, context: Any, tenant: str | None) -> None:
+        self._guard, self._tenant, self._places = guard, tenant, Places()
+        self._run, self._run_typed = context.run, context.run_typed
+        request, handler = context.request(), context.handler
+        self._scope = request.headers.get(HEADER) or request.id
+        self._handler = f"{handler.service_tag.name}/{handler.name}"
+
+    def step(self, at: str) -> Within:
+        return self._guard.step(self._scope, Stable(f"{self._handler}/{at}"), tenant=self._tenant, latch=False)
+
+    def run(
+        self, name: str, action: Callable[..., Any], *options: Any, args: tuple[Any, ...] | None = None, **more: Any
+    ) -> RestateDurableFuture[Any]:
+        asked = asked_for(args or (), {})
+        place = self._places.take(name, asked)
+        return self._giving_back(
+            self._run(name, self._at(f"{name}#{place}", action), *options, args=args, **more), name, asked, place
+        )
+
+    def run_typed(
+        self, name: str, action: Callable[..., Any], options: RunOptions[Any] | None = None, /, *args: Any, **kwargs: Any
+    ) -> RestateDurableFuture[Any]:
+        asked = asked_for(args, kwargs)
+        place = self._places.take(name, asked)
+        options = RunOptions() if options is None else options
+        return self._giving_back(
+            self._run_typed(name, self._at(f"{name}#{place}", action), options, *args, **kwargs), name, asked, place
+        )
+
+    def _at(self, at: str, action: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(action)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with _told(), self.step(at):
+                return action(*args, **kwargs)
+
+        @functools.wraps(action)
+        async def arun(*args: Any, **kwargs: Any) -> Any:
+            with _told(), self.step(at):
+                return await action(*args, **kwargs)
+
+        return arun if is_async(action) else run
+
+    def _giving_back(self, durable: Any, name: str, asked: bytes, place: int) -> RestateDurableFuture[Any]:
+        """Its place, when the handler sees that it failed: that is the same moment whenever the handler is run again."""
+        fetched = durable.future.async_def
+
+        async def fetch() -> Any:
+            try:
+                return await fetched()
+            except TerminalError:
+                self._places.give_back(name, asked, place)
+                raise
+
+        durable.future.async_def = fetch
+        return durable
+
+
+class _told:  # noqa: N801  # used like a function
+    """Our errors leave as Restate's."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, Exception) or isinstance(error, TerminalError | RetryableError):  # said in Restate's words
+            return
+        if not retriable(error):
+            raise TerminalError(str(error), status_code=IN_DOUBT_OR_FAILED, metadata=_metadata(error)) from error
+        if isinstance(error, EffectOnceError) and error.retry_after_s is not None:
+            raise RetryableError(str(error), retry_after=timedelta(seconds=error.retry_after_s)) from error
+
+
+def _metadata(error: Exception) -> dict[str, str]:
+    if not isinstance(error, EffectOnceError):
+        return {"code": type(error).__name__, "retriable": "false"}
+    told = error.as_model_error()
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in told.items() if name != "message"}
