@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from effectonce import Guard
 from tests.mcp_proxy.conftest import Client, environment, proxied
+from tests.servers._process import until
 
 CONVERSATION = "dev.effectonce/conversation"
 KEY = "dev.effectonce/idempotency-key"
@@ -62,13 +64,14 @@ def test_a_line_may_be_of_any_length(stage):
     assert stage.log.read_bytes().startswith(line)
 
 
-def test_a_call_in_a_batch_is_an_effect_as_well(stage):
+@pytest.mark.parametrize("batches", [[["b1", "b2"]], [["b1"], ["b2"]]])
+def test_a_call_in_a_batch_is_an_effect_as_well(stage, batches):
     client = stage.client()
-    batch = [
-        {"jsonrpc": "2.0", "id": f"b{n}", "method": "tools/call", "params": {"name": "pay", "arguments": {}}} for n in (1, 2)
-    ]
 
-    client.send(json.dumps(batch).encode() + b"\n")
+    for names in batches:
+        params = {"name": "pay", "arguments": {}}
+        batch = [{"jsonrpc": "2.0", "id": name, "method": "tools/call", "params": params} for name in names]
+        client.send(json.dumps(batch).encode() + b"\n")
     first, second = client.answer("b1"), client.answer("b2")
 
     assert text(first["result"]) == text(second["result"]) == "rcpt_1"
@@ -91,6 +94,40 @@ def test_a_call_that_readers_may_disagree_about_is_not_sent(stage):
 
     assert "comes twice" in client.answer(1)["error"]["message"]
     assert stage.bank.ledger() == []
+
+
+LENIENT = [
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","arguments":{"n":NaN}}}\n',
+    b'[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","arguments":{"n":-Infinity}}}]\n',
+    b'\xef\xbb\xbf{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","arguments":{}}}\n',
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","arguments":{"n":"\xff"}}}\n',
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n",
+]
+
+
+@pytest.mark.parametrize("line", LENIENT, ids=["NaN", "batch", "BOM", "encoding", "depth"])
+def test_a_call_that_only_some_readers_can_read_is_not_sent(stage, line):
+    client = stage.client()
+
+    client.send(line)
+    answer = json.loads(client.line())
+    client.barrier()
+
+    assert "cannot be protected" in answer["error"]["message"]
+    assert stage.heard() == []
+
+
+def test_odd_words_of_either_side_do_not_end_the_conversation(stage):
+    client = stage.client({"tools": {"odd": {"key_argument": "id"}}, "trust_annotations": True})
+
+    client.send(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1e999}}\n')
+    client.send(b'{"jsonrpc":"2.0","method":"n","params":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n")
+    client.answer(client.request("x/odd-tools"))
+    tools = client.answer(client.request("tools/list"))["result"]["tools"]
+
+    assert {"odd", "said"} <= {tool["name"] for tool in tools}
+    assert "no such kind" in client.answer(client.call("said"))["error"]["message"]
+    assert text(client.result("pay")) == "rcpt_1"
 
 
 def test_no_digit_of_an_argument_is_lost(stage):
@@ -336,6 +373,25 @@ def test_a_server_killed_from_outside_is_the_same(stage):
     assert client.barrier() != pid
 
 
+def test_a_server_that_takes_long_to_end_does_not_end_the_calls_of_its_successor(stage):
+    client, ended, gate = stage.client(), stage.folder / "ended", stage.folder / "gate"
+    first = client.barrier()
+
+    client.request("x/linger", {"gate": str(ended)})
+    while not select.select([client.process.stdout], [], [], 0.05)[0]:  # until a successor is there to be asked
+        client.request("x/pid")
+    second = json.loads(client.line())["result"]
+    call = client.call("wait", {"id": "p", "gate": str(gate)})
+    until(lambda: stage.effects("p") == 1, "the effect")
+    ended.touch()
+    until(lambda: not Path(f"/proc/{first}").exists(), "the end of the first server")
+    client.barrier()
+    gate.touch()
+
+    assert second != first
+    assert text(client.answer(call)["result"]) == "rcpt_1"
+
+
 def test_a_server_that_is_started_again_is_greeted_as_the_client_greeted_it(stage):
     client = stage.client()
     greeting = b'{"jsonrpc":"2.0","id":"hello","method":"initialize","params":{"protocolVersion":"2025-11-25"}}\n'
@@ -491,16 +547,20 @@ def test_without_the_store_no_write_is_sent_and_reads_pass(stage):
     assert [message["params"]["name"] for message in stage.heard()] == ["look"]
 
 
-def test_a_person_may_settle_a_doubt_and_the_next_call_is_told(stage):
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [("receipt 7, says the bank",) * 2, ({"receipt": 7}, '{"receipt":7}'), ({"content": "x"}, '{"content":"x"}')],
+)
+def test_a_person_may_settle_a_doubt_and_the_next_call_is_told(stage, result, told):
     client = stage.client()
     client.result("pay_and_die")
     guard = Guard(f"sqlite:///{stage.folder / 'effects.db'}", spool=stage.folder / "spool")
     (record,) = guard.in_doubt()
 
-    guard.confirm(record.request.key, result="receipt 7, says the bank", by="ada", reason="seen in the ledger")
+    guard.confirm(record.request.key, result=result, by="ada", reason="seen in the ledger")
     guard.close()
 
-    assert text(client.result("pay_and_die")) == "receipt 7, says the bank"
+    assert text(client.result("pay_and_die")) == told
     assert (record.request.terms.tool, stage.effects()) == ("mcp/pay_and_die", 1)
 
 
