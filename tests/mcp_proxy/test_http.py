@@ -386,8 +386,22 @@ def spoken(url, *heard, gone=lambda sent: False):
 
     scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": [], "query_string": b""}
     guard = Guard("memory://")
-    anyio.run(McpHttpProxy(guard, Contracts(), url), scope, receive, send)
+
+    async def live():
+        proxy = McpHttpProxy(guard, Contracts(), url)
+        await proxy(scope, receive, send)
+        await proxy({"type": "lifespan"}, shutdown, ignored)
+
+    anyio.run(live)
     return guard, sent
+
+
+async def shutdown():
+    return {"type": "lifespan.shutdown"}
+
+
+async def ignored(message):
+    pass
 
 
 def test_a_client_that_goes_while_its_call_runs_leaves_no_doubt(odd):

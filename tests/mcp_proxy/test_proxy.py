@@ -1,15 +1,22 @@
 """The proxy between a client that speaks in lines and a server that writes down every byte."""
 
+import asyncio
 import json
 import os
 import select
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from effectonce import Guard
+from effectonce._core.ops import Search
+from effectonce._core.records import State, in_the_air
+from effectonce.mcp._contracts import Contracts
+from effectonce.mcp._pipes import ClientPipes
+from effectonce.mcp.proxy import Proxy
 from tests.mcp_proxy.conftest import Client, environment, proxied
 from tests.servers._process import until
 
@@ -492,6 +499,31 @@ def test_a_client_that_is_killed_loses_nothing(stage):
     assert stage.effects() == 1
 
 
+@pytest.mark.parametrize("downstream", ["none", "key"])
+def test_a_server_that_never_answers_does_not_keep_a_proxy_without_a_client(stage, downstream):
+    (reading, writing), (heard, saying) = os.pipe(), os.pipe()
+    guard = Guard("memory://")
+    contracts = Contracts(tools={"wait": {"downstream": downstream}})
+    proxy = Proxy(guard, contracts, stage.command, client=ClientPipes(reading, saying), linger_s=0.0)
+    call = {"name": "wait", "arguments": {"id": "p", "gate": str(stage.folder / "never")}}
+
+    def client():
+        os.write(writing, json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode() + b"\n")
+        until(lambda: stage.effects("p") == 1, "the effect")
+        os.close(writing)
+
+    with ThreadPoolExecutor(1) as threads:
+        left = threads.submit(client)
+        asyncio.run(proxy.run())
+        left.result()
+    for end in (reading, heard, saying):
+        os.close(end)
+
+    (record,) = guard.store.apply(Search(limit=10))
+    assert stage.effects("p") == 1
+    assert record.state is State.IN_DOUBT if downstream == "none" else in_the_air(record)
+
+
 def test_a_proxy_that_is_asked_to_end_waits_for_what_was_sent(stage):
     client, gate = stage.client(), stage.folder / "gate"
     client.call("wait", {"gate": str(gate)})
@@ -628,6 +660,17 @@ def test_the_contract_file_is_above_what_the_server_says(stage):
         client.result("look")
 
     assert len(stage.heard()) == 1
+
+
+@pytest.mark.parametrize("name", ["contracts.toml", "contracts.json"])
+def test_a_contract_file_that_is_no_text_is_refused_in_a_sentence(tmp_path, name):
+    (tmp_path / name).write_bytes(b"\xff\xfe{")
+    command = proxied([sys.executable, "-c", ""], "--contracts", str(tmp_path / name))
+
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(tmp_path), check=False)
+
+    assert "cannot be read" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

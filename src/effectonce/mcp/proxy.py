@@ -10,7 +10,7 @@ replayed by the same engine and in the same store as any other.
  2. A server that dies leaves doubts, not repeats: calls without an answer are in doubt, unless the server honours our key. It is started
     again when it is needed, and greeted as the client greeted it.
  3. A server that asks for more input has not given a result. The claim is kept until somebody brings it.
- 4. A client that is gone changes nothing: what was sent is waited for, and recorded.
+ 4. A client that is gone changes nothing: what was sent is waited for, and recorded. What has no answer after an hour is in doubt.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from effectonce.errors import ContractViolation, EffectOnceError, StoreUnavailab
 from effectonce.guard import Guard
 from effectonce.mcp._answers import MODERN, answer, doubtful, failure, refused, replayed
 from effectonce.mcp._calls import Call, Exchange, Said, Unanswered, run
-from effectonce.mcp._contracts import Contracts, hidden_in
+from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
 from effectonce.mcp._effects import Effects, Entry
 from effectonce.mcp._pipes import ClientPipes, NotStarted, ServerProcess
 from effectonce.mcp._wire import UNREADABLE, Envelope, Unreadable, calls_in, each, name_of, outside, tool_called, written
@@ -48,10 +48,12 @@ class Proxy:
         *,
         conversation: str = "",
         client: ClientPipes | None = None,
+        linger_s: float = CALLS_S,
     ) -> None:
+        """*linger_s* is how long calls are waited for when the client is gone: what has no answer then is in doubt."""
         self._contracts, self._command = contracts, command
         self._client = ClientPipes() if client is None else client
-        self._conversation = conversation
+        self._conversation, self._linger_s = conversation, linger_s
         self._effects = Effects(guard, contracts, run, server=contracts.name or shlex.join(command), sees_client=True)
         self._listed: dict[str, Any] = {}  # what the server says about its tools
         self._calls: dict[str, Call] = {}  # of the client, that are effects and have no answer yet
@@ -86,13 +88,16 @@ class Proxy:
         for exchange in list(self._open.values()):
             exchange.abandon()
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait(self._tasks, timeout=self._linger_s)
         if self._ended.done():
             return self._ended.result()
         assert self._server is not None
         assert self._hearing is not None
+        self._ended.set_result(0)  # no other server is started from here on
         code = await self._server.stop()
         await self._hearing
+        if self._tasks:  # they know now that there will be no answer
+            await asyncio.wait(self._tasks)
         return code
 
     # ------------------------------------------------------------ from the client
