@@ -681,6 +681,7 @@ def test_a_contract_file_that_is_no_text_is_refused_in_a_sentence(tmp_path, name
         ({"tols": {}}, "tols"),
         ({"tools": {"pay": {"identity": ["a"], "volatile": ["a"]}}}, "both identity and volatile"),
         ({"defaults": {"lease_s": 0}}, "more than 0"),
+        ({"tools": {"pay": {"window_s": -1}}}, "must be positive"),
     ],
 )
 def test_a_contract_file_that_cannot_be_used_is_refused_before_anything_starts(tmp_path, contracts, words):

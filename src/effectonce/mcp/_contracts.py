@@ -89,7 +89,7 @@ class Contracts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
 
     def __post_init__(self) -> None:
         for name in ("", *self.tools):
-            self.of(name, {})
+            self.of(name, {}).contract(name or "all tools", hosted=False)  # a mistake in it is told now
 
     def of(self, tool: str, listed: Mapping[str, Any]) -> ToolContract:
         """The contract of *tool*, of which the server said *listed*."""
