@@ -12,8 +12,8 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from effectonce._core.keys import Part, UnstableKey, check_stable
 from effectonce.effect import INSIDE, EffectRef
@@ -121,7 +121,7 @@ class Within(Entered[Boundary]):
 
 def at_ordinal(step: Within, tool: str, ordinal: int) -> Within:
     """The same step, for one call of *tool* whose results somebody else has counted."""
-    return Within(replace(step.boundary, counted=(tool, ordinal), lasting=False))
+    return Within(msgspec.structs.replace(step.boundary, counted=(tool, ordinal), lasting=False))
 
 
 def stable(parts: Iterable[Part], where: str) -> tuple[str, ...]:
