@@ -6,12 +6,13 @@ that inherit it, and it never passes through a tool's parameters, where a model 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar, Token
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from effectonce._core.keys import Part, UnstableKey, check_stable
@@ -38,7 +39,14 @@ class Boundary(Struct, frozen=True, kw_only=True, eq=False):
     latch: bool = True
     permissions: frozenset[str] = frozenset()
     delivered: tuple[Delivered, ...] = ()
+    counted: tuple[str, int] | None = None  # a tool, and how many results of the one call that is made here were shown
     lasting: bool = False  # entered again, this place is the same object: what was derived in it may be remembered
+
+    def ordinal(self, tool: str, is_same: Callable[[Mapping[str, Any]], bool]) -> int:
+        """How many results of a call of *tool* the model was shown; *is_same* knows which are of this very call."""
+        if self.counted is not None and self.counted[0] == tool:
+            return self.counted[1]
+        return sum(is_same(shown.arguments) for shown in self.delivered if shown.tool == tool)
 
 
 @lru_cache(maxsize=1024)
@@ -105,6 +113,15 @@ class Within(Entered[Boundary]):
     __slots__ = ()
     variable = here
     what = "step"
+
+    @property
+    def boundary(self) -> Boundary:
+        return self._value
+
+
+def at_ordinal(step: Within, tool: str, ordinal: int) -> Within:
+    """The same step, for one call of *tool* whose results somebody else has counted."""
+    return Within(msgspec.structs.replace(step.boundary, counted=(tool, ordinal), lasting=False))
 
 
 def stable(parts: Iterable[Part], where: str) -> tuple[str, ...]:

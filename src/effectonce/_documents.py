@@ -17,5 +17,5 @@ def document(path: str | None, what: str) -> dict[str, Any]:
     decode = msgspec.json.decode if path.endswith(".json") else msgspec.toml.decode
     try:
         return decode(Path(path).read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise ContractViolation(f"the {what} in {path} cannot be read: {error}") from None

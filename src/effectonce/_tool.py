@@ -307,8 +307,7 @@ class GuardedTool:
             return InSequence(*boundary.stream)
         if boundary.step is not None:
             return AtStep(boundary.step)
-        shown = (d.arguments for d in boundary.delivered if d.tool == self.contract.name)
-        return AtOrdinal(sum(self._intent(arguments) == intent for arguments in shown))
+        return AtOrdinal(boundary.ordinal(self.contract.name, lambda shown: self._intent(shown) == intent))
 
     def _intent(self, arguments: Mapping[str, Any]) -> bytes:
         bound = self.signature.bind((), arguments)

@@ -15,6 +15,7 @@ client are switched off, so that an attempt is one request, counted by the turn.
 from __future__ import annotations
 
 import inspect
+import logging
 import typing
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +26,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from effectonce._boundary import here
-from effectonce._core.classify import Certainty, classify
+from effectonce._core.canonical import canonical
+from effectonce._core.classify import Bucket, Certainty, Verdict, classify
+from effectonce._core.codec import encode
 from effectonce._drive import Prepared
 from effectonce._signature import is_async
 from effectonce._tool import GuardedTool
@@ -41,6 +44,7 @@ from effectonce.retry_budget import RetryBudget
 
 __all__ = ["CLIENT_SIDE", "LLMCall", "once_llm", "was_cached"]
 
+LOG = logging.getLogger("effectonce")
 R = TypeVar("R")
 CLIENT_SIDE = frozenset(
     {
@@ -127,11 +131,17 @@ class LLMCall(Generic[R]):
         if self._tool.is_async:
             return self._acall(sample, parameters)
         asking, prepared = self._asked(sample, parameters)
-        return self._concluded(self._tool.call(prepared), asking)
+        try:
+            return self._concluded(self._tool.call(prepared), asking)
+        except _NotKept as why:
+            return why.told(prepared.ref, asking)
 
     async def _acall(self, sample: int, parameters: Mapping[str, Any]) -> Outcome[Any]:
         asking, prepared = self._asked(sample, parameters)
-        return self._concluded(await self._tool.acall(prepared), asking)
+        try:
+            return self._concluded(await self._tool.acall(prepared), asking)
+        except _NotKept as why:
+            return why.told(prepared.ref, asking)
 
     async def _aunwrapped(self, sample: int, parameters: Mapping[str, Any]) -> Any:
         return (await self._acall(sample, parameters)).unwrap()
@@ -213,7 +223,24 @@ class _Asking:
 
     def answered(self, own: Any) -> dict[str, Any]:
         self.own = own
-        return {"fields": plain(own)} if _is_model(own) else {"answer": own}
+        try:
+            made = {"fields": plain(own)} if _is_model(own) else {"answer": own}
+            encode(made)
+        except ValueError as error:  # it is not storable, or a model's field is not; whoever asked has paid for it
+            raise _NotKept(error) from error
+        return made
+
+
+class _NotKept(Exception):
+    """There is an answer, and it cannot be stored: it is given, and the next one that asks asks the model."""
+
+    def __init__(self, why: Exception) -> None:
+        super().__init__(f"its answer cannot be kept: {why}")
+        self.effectonce_verdict = Verdict(Bucket.SCHEMA, Certainty.NOT_SENT, str(self), retry=False)
+
+    def told(self, effect: EffectRef, asking: _Asking) -> Outcome[Any]:
+        LOG.warning("%s: %s. It is asked anew each time. Let it return plain data, or a model.", effect, self)
+        return Outcome(status="succeeded", effect=effect, value=asking.own, recorded=False)
 
 
 def _ask(model: str, content: Any, asking: Any) -> Any:  # they are its identity, and what people see of it
@@ -279,7 +306,10 @@ def _one_request_each(create: Callable[..., R]) -> tuple[Callable[..., R], str]:
         once = without_retries(client)
     except TypeError:  # it sends through something that is not known
         once = client.with_options(max_retries=0)
-    return getattr(type(resource)(once), create.__name__), str(client.base_url)
+    query = {name: str(value) for name, value in dict(getattr(client, "default_query", None) or {}).items()}
+    always = _betas(getattr(client, "default_headers", None)), query  # said with every question
+    at = f"{client.base_url} {canonical(always).decode()}" if any(always) else str(client.base_url)
+    return getattr(type(resource)(once), create.__name__), at
 
 
 def _declared(create: Callable[..., Any]) -> type | None:
@@ -306,7 +336,8 @@ def _is_given(value: Any) -> bool:
 
 def _betas(headers: Any) -> dict[str, Any]:
     """The headers that ask for another kind of answer."""
-    return {name.lower(): value for name, value in dict(headers or {}).items() if name.lower().endswith("-beta")}
+    said = dict(headers or {}).items()
+    return {name.lower(): value for name, value in said if name.lower().endswith("-beta") and _is_given(value)}
 
 
 def plain(value: Any) -> Any:

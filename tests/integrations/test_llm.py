@@ -113,6 +113,15 @@ def test_the_same_question_is_paid_for_once_and_answered_in_the_sdks_own_words(g
     assert (was_cached(first), was_cached(again), was_cached(outcome), outcome.replayed) == (False, True, True, True)
 
 
+@pytest.mark.parametrize("more", [{"default_headers": {"Anthropic-Beta": "longer"}}, {"default_query": {"api-version": "2"}}])
+def test_what_a_client_says_with_every_question_is_part_of_it(guard, wire, claude, more):
+    with anthropic.Anthropic(api_key="k", base_url=wire.url, **more) as other:
+        for client in (claude, other, claude, other):
+            asked(once_llm(guard, client.messages.create))
+
+    assert wire.requests == 2
+
+
 def test_both_colours_of_a_method_share_its_answers(guard, wire, claude):
     async def ask_again():
         async with anthropic.AsyncAnthropic(api_key="k", base_url=wire.url) as client:
@@ -472,3 +481,29 @@ def test_a_run_that_was_killed_with_the_answer_in_its_hands_is_not_charged_again
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert resumed.stdout.split() == ["Paris", "True"], resumed.stderr
     assert wire.requests == 1
+
+
+class Blob(BaseModel):
+    raw: bytes
+
+
+@pytest.mark.parametrize("answer", [lambda: object(), lambda: [Blob(raw=b"x")], lambda: Blob(raw=b"\xff")])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_answer_that_cannot_be_kept_is_given_and_the_model_is_asked_anew(answer, is_async, caplog):
+    asked = []
+
+    def complete(prompt: str):
+        asked.append(answer())
+        return asked[-1]
+
+    async def acomplete(prompt: str):
+        return complete(prompt)
+
+    guard = Guard("memory://")
+    ask = once_llm(guard, acomplete if is_async else complete)
+    given = [asyncio.run(ask.call(prompt="x")) if is_async else ask.call(prompt="x") for _ in range(2)]
+
+    assert [outcome.value for outcome in given] == asked
+    assert [outcome.replayed or outcome.recorded for outcome in given] == [False, False]
+    assert "cannot be kept" in caplog.text
+    assert guard.in_doubt() == ()

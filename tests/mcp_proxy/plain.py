@@ -73,7 +73,7 @@ def call(message):
 def hear(line):
     try:
         message = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return
     if isinstance(message, list) or "method" not in message:
         return
@@ -87,6 +87,15 @@ def hear(line):
         say(b'{"jsonrpc":"2.0" , "id" : "s-1","method":"roots/list"}\n')
     elif message["method"] == "x/silent":
         pass
+    elif message["method"] == "x/linger":  # nothing more is said, but it takes a while to end
+        os.close(1)
+        while not Path(message["params"]["gate"]).exists():
+            time.sleep(0.005)  # the test makes it
+        os._exit(0)
+    elif message["method"] == "x/odd-tools":
+        answer(message, result={"tools": []})
+        TOOLS.append({"name": "odd", "inputSchema": {"properties": ["id"], "required": None}})
+        TOOLS.append({"name": "said", "_meta": {"dev.effectonce/contract": {"kind": "no such kind"}}})
     elif "id" in message:
         raw = json.dumps(message["id"]).encode()
         say(b'{ "unknown" : [1.0, 1e2],"id":' + raw + b' ,"result":{"b":1,"a":"\\u00e9"},  "jsonrpc":"2.0"}\r\n')

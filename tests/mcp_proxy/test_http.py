@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import anyio
 import httpx
@@ -18,9 +19,12 @@ from mcp import Client
 from mcp.server.mcpserver import MCPServer
 
 from effectonce import Guard
+from effectonce._core.records import State
 from effectonce.mcp._contracts import Contracts
+from effectonce.mcp._upstream import Reply
 from effectonce.mcp.http import McpHttpProxy
 from tests.mcp_proxy.conftest import environment
+from tests.servers._process import until
 
 CONVERSATION = "dev.effectonce/conversation"
 ERAS = ("legacy", "2026-07-28")
@@ -163,8 +167,9 @@ def test_nobody_is_shown_what_another_one_did(world):
     assert "dev.effectonce/replayed" in answers[2].text
 
 
-def test_a_page_of_another_site_is_refused(world):
-    refused = post(world, called("p"), origin="https://evil.example", **MODERN)
+@pytest.mark.parametrize("site", ["https://evil.example", "null", "http://[", "http://localhost.evil.example"])
+def test_a_page_of_another_site_is_refused(world, site):
+    refused = post(world, called("p"), origin=site, **MODERN)
     local = post(world, called("q"), origin="http://localhost:3000", **MODERN)
 
     assert (refused.status_code, world.effects("p")) == (403, 0)
@@ -213,21 +218,38 @@ class Odd:
             while (await receive())["type"] != "lifespan.shutdown":
                 await send({"type": "lifespan.startup.complete"})
             return await send({"type": "lifespan.shutdown.complete"})
-        message = json.loads((await receive())["body"])
+        body = (await receive())["body"]
+        if scope["path"] == "/moved":
+            await send({"type": "http.response.start", "status": 307, "headers": [(b"location", self.direct.encode())]})
+            return await send({"type": "http.response.body", "body": b""})
+        message = json.loads(body)
         self.heard.append(message)
+        if isinstance(message, list):
+            await anyio.to_thread.run_sync(lambda: self.bank.pay("p", 1))
+            return await self.say(send, message[0], {"content": []})
         if message["method"] == "tools/list":
             schema = {"type": "object", "properties": {"id": {}, "idempotency_key": {}}, "required": ["id", "idempotency_key"]}
-            return await self.say(send, message, {"tools": [{"name": "pay", "inputSchema": schema}]})
+            result = {"tools": [{"name": "pay", "inputSchema": schema}]}
+            if scope["path"] == "/lines":
+                await self.begin(send, 200, b"text/event-stream")
+                lines = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}, indent=1).splitlines()
+                event = "id: 3\n" + "".join(f"data: {line}\n" for line in lines) + "\n"
+                return await send({"type": "http.response.body", "body": event.encode()})
+            return await self.say(send, message, result)
         await anyio.to_thread.run_sync(lambda: self.bank.pay("p", 1))
         match message["params"]["name"]:
             case "hang up":
                 raise RuntimeError("gone")
-            case "500":
-                await self.begin(send, 500, b"text/plain")
+            case "500" | "408" as status:
+                await self.begin(send, int(status), b"text/plain")
                 return await send({"type": "http.response.body", "body": b"oops"})
             case "half":
                 await self.begin(send, 200, b"text/event-stream")
                 return await send({"type": "http.response.body", "body": b'data: {"jsonrpc":"2.0","method":"n"}\n\n'})
+            case "wait":
+                while not await anyio.Path(message["params"]["arguments"]["gate"]).exists():  # noqa: ASYNC110  # the test makes it
+                    await anyio.sleep(0.005)
+                return await self.say(send, message, {"content": [{"type": "text", "text": "paid"}]})
             case "stream":
                 await self.begin(send, 200, b"text/event-stream")
                 for event in (b": hello\n\n", b'id: 1\r\nevent: message\r\ndata: {"jsonrpc":"2.0","method":"n"}\r\n\r\n'):
@@ -259,13 +281,53 @@ def ask(url, method, **params):
     return httpx.post(url, json={"jsonrpc": "2.0", "id": 7, "method": method, "params": params}, trust_env=False)
 
 
-@pytest.mark.parametrize("tool", ["hang up", "500", "half"])
+@pytest.mark.parametrize("tool", ["hang up", "500", "408", "half"])
 def test_a_call_without_an_answer_is_a_doubt(odd, tool):
     for _ in range(2):
         answer = ask(odd.url, "tools/call", name=tool, arguments={})
 
     assert "OUTCOME_UNKNOWN" in answer.text
     assert odd.effects("p") == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'[{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"pay","arguments":{}}}]',
+        b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"pay","arguments":{"n":NaN}}}',
+    ],
+)
+def test_a_call_that_cannot_be_recognised_is_refused(odd, body):
+    answer = httpx.post(odd.url, content=body, trust_env=False)
+
+    assert answer.status_code == 400
+    assert "cannot be protected" in answer.json()["error"]["message"]
+    assert odd.effects("p") == 0
+
+
+@pytest.mark.parametrize("method", ["tools/call", "ping"])
+def test_nobody_is_sent_past_us_by_a_server_that_moved(odd, method):
+    guard = Guard("memory://")
+    with served(McpHttpProxy(guard, Contracts(), odd.direct.replace("/mcp", "/moved"))) as url:
+        call = {"jsonrpc": "2.0", "id": 7, "method": method, "params": {"name": "pay", "arguments": {}}}
+        answer = httpx.post(url, json=call, trust_env=False, follow_redirects=True)
+
+    assert answer.status_code == 502
+    assert f"is at {odd.direct} now" in answer.json()["error"]["message"]
+    assert (odd.effects("p"), guard.in_doubt()) == (0, ())
+
+
+def test_clients_that_count_alike_do_not_get_in_each_others_way(odd, stage):
+    gates = [stage.folder / name for name in ("first", "second")]
+    with ThreadPoolExecutor(2) as clients:
+        asked = [clients.submit(ask, odd.url, "tools/call", name="wait", arguments={"gate": str(gate)}) for gate in gates]
+        until(lambda: odd.effects("p") == 2, "both calls at the server")
+        gates[0].touch()
+        first = asked[0].result()
+        gates[1].touch()
+        second = asked[1].result()
+
+    assert [answer.status_code for answer in (first, second)] == [200, 200]
 
 
 def test_events_before_the_result_pass_as_they_came(odd):
@@ -281,6 +343,83 @@ def test_over_http_as_well_an_argument_that_takes_a_key_is_filled_and_not_shown(
 
     assert tool["inputSchema"] == {"type": "object", "properties": {"id": {}}, "required": ["id"]}
     assert odd.heard[-1]["params"]["arguments"]["idempotency_key"].startswith("eo_")
+
+
+def test_an_event_of_many_lines_does_not_show_it_either(odd):
+    contracts = Contracts(tools={"pay": {"key_argument": "idempotency_key"}})
+    with served(McpHttpProxy(Guard("memory://"), contracts, odd.direct.replace("/mcp", "/lines"))) as url:
+        shown = ask(url, "tools/list").text
+
+    assert "idempotency_key" not in shown
+    assert shown.startswith("id: 3\ndata: {")
+    assert json.loads(shown.partition("data: ")[2])["result"]["tools"][0]["name"] == "pay"
+
+
+def test_events_are_told_apart_wherever_the_pieces_are_cut():
+    async def events(size):
+        async def pieces():
+            for at in range(0, len(whole), size):
+                yield whole[at : at + size]
+
+        response = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=pieces())
+        return [event.raw async for event in Reply(200, [], response).events()]
+
+    parts = [b"data: 1\n\n", b": x\r\n\r\n", b"data: 2\ndata: 3\r\r", b"data: 4\n\n", b"data: end"]
+    whole = b"".join(parts)
+
+    assert [anyio.run(events, size) for size in range(1, len(whole) + 1)] == [parts] * len(whole)
+
+
+def spoken(url, *heard, gone=lambda sent: False):
+    """A request without a server in between: what is said to a client that sends *heard*, and hangs up when it is *gone*."""
+    sent, heard = [], list(heard)
+
+    async def receive():
+        if not heard:
+            await anyio.sleep_forever()
+        return heard.pop(0)
+
+    async def send(message):
+        if gone(sent):
+            raise OSError("the client has gone")  # as the specification of ASGI has it
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": [], "query_string": b""}
+    guard = Guard("memory://")
+
+    async def live():
+        proxy = McpHttpProxy(guard, Contracts(), url)
+        await proxy(scope, receive, send)
+        await proxy({"type": "lifespan"}, shutdown, ignored)
+
+    anyio.run(live)
+    return guard, sent
+
+
+async def shutdown():
+    return {"type": "lifespan.shutdown"}
+
+
+async def ignored(message):
+    pass
+
+
+def test_a_client_that_goes_while_its_call_runs_leaves_no_doubt(odd):
+    params = {"name": "stream", "arguments": {}}
+    call = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}).encode()
+
+    guard, _ = spoken(odd.direct, {"type": "http.request", "body": call}, gone=lambda sent: len(sent) > 1)
+
+    assert odd.effects("p") == 1
+    assert guard.counts()[State.COMPLETED] == 1
+
+
+def test_half_a_request_is_not_sent_on(odd):
+    half = {"type": "http.request", "body": b'{"jsonrpc":"2.0","id":7,"met', "more_body": True}
+
+    _, sent = spoken(odd.direct, half, {"type": "http.disconnect"})
+
+    assert (odd.heard, sent) == ([], [])
 
 
 def test_a_body_that_is_no_call_passes_byte_for_byte(odd):

@@ -116,16 +116,18 @@ def test_with_force_it_is_replaced_and_twice_is_once(stage):
     assert "effectonce" in entry(stage, "claude-code")["command"]
 
 
-def test_a_file_that_cannot_be_read_is_left_alone(stage):
+@pytest.mark.parametrize("written", [b'{"servers": {}, // with a comment\n}', b"\xff\xfe{"])
+def test_a_file_that_cannot_be_read_is_left_alone(stage, written):
     file = stage.folder / ".vscode" / "mcp.json"
     file.parent.mkdir()
-    file.write_text('{"servers": {}, // with a comment\n}')
+    file.write_bytes(written)
 
     done = init(stage, "--client", "vscode")
 
     assert done.returncode != 0
-    assert "cannot be read as JSON" in done.stderr
-    assert "comment" in file.read_text()
+    assert "cannot be read" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert file.read_bytes() == written
 
 
 def test_a_dry_run_writes_nothing(stage):

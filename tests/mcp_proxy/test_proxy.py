@@ -1,15 +1,24 @@
 """The proxy between a client that speaks in lines and a server that writes down every byte."""
 
+import asyncio
 import json
 import os
+import select
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from effectonce import Guard
+from effectonce._core.ops import Search
+from effectonce._core.records import State, in_the_air
+from effectonce.mcp._contracts import Contracts
+from effectonce.mcp._pipes import ClientPipes
+from effectonce.mcp.proxy import Proxy
 from tests.mcp_proxy.conftest import Client, environment, proxied
+from tests.servers._process import until
 
 CONVERSATION = "dev.effectonce/conversation"
 KEY = "dev.effectonce/idempotency-key"
@@ -62,13 +71,14 @@ def test_a_line_may_be_of_any_length(stage):
     assert stage.log.read_bytes().startswith(line)
 
 
-def test_a_call_in_a_batch_is_an_effect_as_well(stage):
+@pytest.mark.parametrize("batches", [[["b1", "b2"]], [["b1"], ["b2"]]])
+def test_a_call_in_a_batch_is_an_effect_as_well(stage, batches):
     client = stage.client()
-    batch = [
-        {"jsonrpc": "2.0", "id": f"b{n}", "method": "tools/call", "params": {"name": "pay", "arguments": {}}} for n in (1, 2)
-    ]
 
-    client.send(json.dumps(batch).encode() + b"\n")
+    for names in batches:
+        params = {"name": "pay", "arguments": {}}
+        batch = [{"jsonrpc": "2.0", "id": name, "method": "tools/call", "params": params} for name in names]
+        client.send(json.dumps(batch).encode() + b"\n")
     first, second = client.answer("b1"), client.answer("b2")
 
     assert text(first["result"]) == text(second["result"]) == "rcpt_1"
@@ -91,6 +101,40 @@ def test_a_call_that_readers_may_disagree_about_is_not_sent(stage):
 
     assert "comes twice" in client.answer(1)["error"]["message"]
     assert stage.bank.ledger() == []
+
+
+LENIENT = [
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","arguments":{"n":NaN}}}\n',
+    b'[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","arguments":{"n":-Infinity}}}]\n',
+    b'\xef\xbb\xbf{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","arguments":{}}}\n',
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","arguments":{"n":"\xff"}}}\n',
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n",
+]
+
+
+@pytest.mark.parametrize("line", LENIENT, ids=["NaN", "batch", "BOM", "encoding", "depth"])
+def test_a_call_that_only_some_readers_can_read_is_not_sent(stage, line):
+    client = stage.client()
+
+    client.send(line)
+    answer = json.loads(client.line())
+    client.barrier()
+
+    assert "cannot be protected" in answer["error"]["message"]
+    assert stage.heard() == []
+
+
+def test_odd_words_of_either_side_do_not_end_the_conversation(stage):
+    client = stage.client({"tools": {"odd": {"key_argument": "id"}}, "trust_annotations": True})
+
+    client.send(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1e999}}\n')
+    client.send(b'{"jsonrpc":"2.0","method":"n","params":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n")
+    client.answer(client.request("x/odd-tools"))
+    tools = client.answer(client.request("tools/list"))["result"]["tools"]
+
+    assert {"odd", "said"} <= {tool["name"] for tool in tools}
+    assert "no such kind" in client.answer(client.call("said"))["error"]["message"]
+    assert text(client.result("pay")) == "rcpt_1"
 
 
 def test_no_digit_of_an_argument_is_lost(stage):
@@ -336,6 +380,25 @@ def test_a_server_killed_from_outside_is_the_same(stage):
     assert client.barrier() != pid
 
 
+def test_a_server_that_takes_long_to_end_does_not_end_the_calls_of_its_successor(stage):
+    client, ended, gate = stage.client(), stage.folder / "ended", stage.folder / "gate"
+    first = client.barrier()
+
+    client.request("x/linger", {"gate": str(ended)})
+    while not select.select([client.process.stdout], [], [], 0.05)[0]:  # until a successor is there to be asked
+        client.request("x/pid")
+    second = json.loads(client.line())["result"]
+    call = client.call("wait", {"id": "p", "gate": str(gate)})
+    until(lambda: stage.effects("p") == 1, "the effect")
+    ended.touch()
+    until(lambda: not Path(f"/proc/{first}").exists(), "the end of the first server")
+    client.barrier()
+    gate.touch()
+
+    assert second != first
+    assert text(client.answer(call)["result"]) == "rcpt_1"
+
+
 def test_a_server_that_is_started_again_is_greeted_as_the_client_greeted_it(stage):
     client = stage.client()
     greeting = b'{"jsonrpc":"2.0","id":"hello","method":"initialize","params":{"protocolVersion":"2025-11-25"}}\n'
@@ -436,6 +499,31 @@ def test_a_client_that_is_killed_loses_nothing(stage):
     assert stage.effects() == 1
 
 
+@pytest.mark.parametrize("downstream", ["none", "key"])
+def test_a_server_that_never_answers_does_not_keep_a_proxy_without_a_client(stage, downstream):
+    (reading, writing), (heard, saying) = os.pipe(), os.pipe()
+    guard = Guard("memory://")
+    contracts = Contracts(tools={"wait": {"downstream": downstream}})
+    proxy = Proxy(guard, contracts, stage.command, client=ClientPipes(reading, saying), linger_s=0.0)
+    call = {"name": "wait", "arguments": {"id": "p", "gate": str(stage.folder / "never")}}
+
+    def client():
+        os.write(writing, json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode() + b"\n")
+        until(lambda: stage.effects("p") == 1, "the effect")
+        os.close(writing)
+
+    with ThreadPoolExecutor(1) as threads:
+        left = threads.submit(client)
+        asyncio.run(proxy.run())
+        left.result()
+    for end in (reading, heard, saying):
+        os.close(end)
+
+    (record,) = guard.store.apply(Search(limit=10))
+    assert stage.effects("p") == 1
+    assert record.state is State.IN_DOUBT if downstream == "none" else in_the_air(record)
+
+
 def test_a_proxy_that_is_asked_to_end_waits_for_what_was_sent(stage):
     client, gate = stage.client(), stage.folder / "gate"
     client.call("wait", {"gate": str(gate)})
@@ -491,16 +579,20 @@ def test_without_the_store_no_write_is_sent_and_reads_pass(stage):
     assert [message["params"]["name"] for message in stage.heard()] == ["look"]
 
 
-def test_a_person_may_settle_a_doubt_and_the_next_call_is_told(stage):
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [("receipt 7, says the bank",) * 2, ({"receipt": 7}, '{"receipt":7}'), ({"content": "x"}, '{"content":"x"}')],
+)
+def test_a_person_may_settle_a_doubt_and_the_next_call_is_told(stage, result, told):
     client = stage.client()
     client.result("pay_and_die")
     guard = Guard(f"sqlite:///{stage.folder / 'effects.db'}", spool=stage.folder / "spool")
     (record,) = guard.in_doubt()
 
-    guard.confirm(record.request.key, result="receipt 7, says the bank", by="ada", reason="seen in the ledger")
+    guard.confirm(record.request.key, result=result, by="ada", reason="seen in the ledger")
     guard.close()
 
-    assert text(client.result("pay_and_die")) == "receipt 7, says the bank"
+    assert text(client.result("pay_and_die")) == told
     assert (record.request.terms.tool, stage.effects()) == ("mcp/pay_and_die", 1)
 
 
@@ -570,6 +662,17 @@ def test_the_contract_file_is_above_what_the_server_says(stage):
     assert len(stage.heard()) == 1
 
 
+@pytest.mark.parametrize("name", ["contracts.toml", "contracts.json"])
+def test_a_contract_file_that_is_no_text_is_refused_in_a_sentence(tmp_path, name):
+    (tmp_path / name).write_bytes(b"\xff\xfe{")
+    command = proxied([sys.executable, "-c", ""], "--contracts", str(tmp_path / name))
+
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(tmp_path), check=False)
+
+    assert "cannot be read" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("contracts", "words"),
     [
@@ -578,6 +681,7 @@ def test_the_contract_file_is_above_what_the_server_says(stage):
         ({"tols": {}}, "tols"),
         ({"tools": {"pay": {"identity": ["a"], "volatile": ["a"]}}}, "both identity and volatile"),
         ({"defaults": {"lease_s": 0}}, "more than 0"),
+        ({"tools": {"pay": {"window_s": -1}}}, "must be positive"),
     ],
 )
 def test_a_contract_file_that_cannot_be_used_is_refused_before_anything_starts(tmp_path, contracts, words):

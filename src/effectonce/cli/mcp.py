@@ -147,7 +147,7 @@ def init(
       effectonce mcp init bank --client claude-code --client vscode -- python bank_server.py
       effectonce mcp init bank --client codex --dry-run -- npx -y @example/mcp-server
     """
-    from effectonce.mcp._hosts import HOSTS, entered, starting, write
+    from effectonce.mcp._hosts import HOSTS, entered, read_text, starting, write
     from effectonce.mcp._listing import tools_of
     from effectonce.mcp._pipes import NotStarted
 
@@ -160,8 +160,7 @@ def init(
     proxied = [_ourselves(), "mcp", "--name", name, "--contracts", str(file), *store, "--", *command]
     for client in clients:
         path = HOSTS[client].file(Path.cwd(), Path.home(), os.environ)
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        planned[path] = entered(HOSTS[client], text, path, name, proxied, force=force)
+        planned[path] = entered(HOSTS[client], read_text(path), path, name, proxied, force=force)
     for path, text in planned.items():
         if dry_run:
             click.echo(f"# {path}\n{text}")

@@ -20,7 +20,7 @@ from typing import Any, TypedDict
 
 from msgspec import Struct
 
-from effectonce._boundary import Delivered, Within, named
+from effectonce._boundary import Delivered, Within, at_ordinal, named
 from effectonce._core.canonical import NotCanonical, canonical, fingerprint
 from effectonce._core.classify import Rules, as_rules
 from effectonce._core.codec import encode_or_excuse
@@ -126,17 +126,28 @@ class Leg:
 
     def run(self) -> Any:
         try:
-            self.own = self._proceed()
+            own = self._proceed()
         except self._passing as error:
             raise Passed(error) from error
-        return self._plain(self.own)
+        return self._written(own)
 
     async def arun(self) -> Any:
         try:
-            self.own = await self._proceed()
+            own = await self._proceed()
         except self._passing as error:
             raise Passed(error) from error
-        return self._plain(self.own)
+        return self._written(own)
+
+    def _written(self, own: Any) -> Any:
+        """It is the result, unless it says that it is none. What cannot be written down was done all the same."""
+        try:
+            plain = self._plain(own)
+        except Said:
+            raise
+        except Exception:  # noqa: BLE001  # whatever a serialiser raises: the engine says on the record why there is no result
+            plain = own
+        self.own = own
+        return plain
 
 
 def _run(leg: Leg) -> Any:
@@ -198,8 +209,20 @@ class Toolbox:
 
     def within(self, guarded: GuardedTool, call: Call) -> Within:
         """The place of a call of a tool that is guarded already. Calls of one message run side by side, so there is no latch."""
-        shown = [Delivered(guarded.contract.name, d.arguments) for d in call.shown if d.tool == call.tool]
-        return self.guard.step(call.scope, tenant=call.tenant, delivered=shown, latch=False)
+        signature = guarded.signature
+        uncounted = set(signature.names) - set(signature.identity)
+
+        def intent(arguments: Mapping[str, Any]) -> bytes:
+            """As the model wrote it: what the framework makes of it, or adds to it, is not in the history."""
+            known = with_defaults(call.schema, arguments)
+            return canonical({name: value for name, value in known.items() if name not in uncounted})
+
+        try:
+            asked = intent(call.arguments)
+            ordinal = sum(intent(d.arguments) == asked for d in call.shown if d.tool == call.tool)
+        except NotCanonical as error:
+            raise ContractViolation(f"{call.tool}: {error}. Nothing was sent.") from None
+        return at_ordinal(self.guard.step(call.scope, tenant=call.tenant, latch=False), guarded.contract.name, ordinal)
 
     def run(self, call: Call, leg: Leg) -> Answer:
         """Run it once, or answer with what is known. Raises our errors, the tool's own if it failed for certain, and `Said`."""
@@ -282,6 +305,11 @@ def with_defaults(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> di
 def said(error: EffectOnceError) -> str:
     """An error as the model reads it."""
     return json.dumps(error.as_model_error())
+
+
+def text_of(result: Any) -> str:
+    """A result that came without the framework, as text for the model: what a probe found, or a person said."""
+    return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
 
 
 def is_told(text: Any) -> bool:

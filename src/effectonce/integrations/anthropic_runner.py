@@ -27,7 +27,7 @@ from effectonce._boundary import Delivered
 from effectonce._tool import GuardedTool
 from effectonce.errors import EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._tools import Call, Leg, Said, Toolbox, ToolOptions, said
+from effectonce.integrations._tools import Answer, Call, Leg, Said, Toolbox, ToolOptions, said, text_of
 
 
 def tool_runner(
@@ -76,7 +76,7 @@ class _Once:
                 if guarded is not None:
                     with self._box.within(guarded, asked):
                         return tool.call(given)
-                return self._box.run(asked, Leg(lambda: _run(tool, given), _same)).recorded
+                return _shown(self._box.run(asked, Leg(lambda: _run(tool, given), _same)))
             except Said as error:
                 raise error.result from None
             except EffectOnceError as error:
@@ -91,7 +91,7 @@ class _Once:
                 if guarded is not None:
                     async with self._box.within(guarded, asked):
                         return await tool.call(given)
-                return (await self._box.arun(asked, Leg(lambda: _arun(tool, given), _same))).recorded
+                return _shown(await self._box.arun(asked, Leg(lambda: _arun(tool, given), _same)))
             except Said as error:
                 raise error.result from None
             except EffectOnceError as error:
@@ -137,6 +137,13 @@ def _unfit(tool: Any, error: ValueError) -> bool:
 
 def _same(result: Any) -> Any:
     return result
+
+
+def _shown(answer: Answer) -> Any:
+    """What goes into a message. The API takes text and blocks; what a probe found or a person said may be anything."""
+    recorded = answer.recorded
+    blocks = isinstance(recorded, list) and all(isinstance(block, Mapping) and "type" in block for block in recorded)
+    return recorded if answer.fresh or blocks else text_of(recorded)
 
 
 def _told(error: EffectOnceError) -> ToolError:

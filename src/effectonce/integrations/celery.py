@@ -5,12 +5,15 @@
 Theory of operation. A task is a step of its message: the same message has the same effect, however often it is delivered. A message is
 known by its task id, which a retry and a redelivery keep. Whoever sends it again by hand keeps it too, `task_id=...`, or names it in a
 header, `headers={"effectonce": {"scope": ...}}`. A task that is sent by a task has its place in that task for a scope: if the sender is
-run again, it sends the same one again, whatever id Celery gives it.
+run again, it sends the same one again, whatever id Celery gives it. The tasks of a group, a chain or a chord have ids that Celery makes up
+before it sends them: those count as none, and what comes after a task, the rest of a chain or the body of a chord, is named with it.
 """
 
 from __future__ import annotations
 
+import copy
 import random
+import uuid
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
@@ -21,12 +24,13 @@ from effectonce._core.backoff import full_jitter
 from effectonce.integrations._places import Places, asked_for
 
 try:
-    from celery import Task  # type: ignore[import-untyped]
+    from celery import Task, current_task  # type: ignore[import-untyped]
 except ImportError as missing:
     raise ImportError("effectonce.integrations.celery needs celery: pip install 'effectonce[celery]'") from missing
 
 HEADER = "effectonce"
 BASE_S, CAP_S = 1.0, 300.0  # between two tries of a task, where nobody says how long
+MADE_UP = 4  # the version of the UUIDs that Celery makes
 _inside: ContextVar[tuple[str, Places] | None] = ContextVar("effectonce_celery", default=None)
 
 
@@ -63,7 +67,10 @@ def once(guard: Guard, *, base: type[Task] = Task) -> type[Task]:
             self, args: Any = None, kwargs: Any = None, task_id: str | None = None, *rest: Any, **options: Any
         ) -> Any:
             headers = options.pop("headers", None) or {}
-            named = _named(self.name, task_id, args or (), kwargs or {})
+            named = _named(self.name, task_id, args or (), kwargs or {}, frozen="reply_to" in options)
+            if _inside.get() is not None and not _is_own(task_id):
+                options["link"] = copy.deepcopy(options.get("link"))  # it may be sent after another task as well
+                _name_what_follows([options.get("chain"), options.get("chord"), options["link"]])
             if named and HEADER not in headers:
                 headers = {**headers, HEADER: named}
             return super().apply_async(args, kwargs, task_id, *rest, headers=headers or None, **options)
@@ -71,14 +78,43 @@ def once(guard: Guard, *, base: type[Task] = Task) -> type[Task]:
     return Once
 
 
-def _named(task: str, task_id: str | None, args: Any, kwargs: Mapping[str, Any]) -> dict[str, str]:
-    """Who the new task is, as far as its id does not say it."""
+def _named(task: str, task_id: str | None, args: Any, kwargs: Mapping[str, Any], *, frozen: bool) -> dict[str, str]:
+    """Who the new task is, as far as its id does not say it. *frozen*: Celery may have given it the id."""
     sender, boundary = _inside.get(), here.get()
     named = {} if boundary is None else {"tenant": boundary.tenant}
-    if sender is not None and task_id is None:
+    if sender is not None and (task_id is None or (frozen and _is_made_up(task_id))):
         scope, places = sender
         named["scope"] = f"{scope}/{task}#{places.take(task, asked_for(args, kwargs))}"
     return named
+
+
+def _is_made_up(task_id: str) -> bool:
+    """Is it one that Celery makes?"""
+    try:
+        return uuid.UUID(task_id).version == MADE_UP and not _is_own(task_id)
+    except ValueError:
+        return False
+
+
+def _is_own(task_id: str | None) -> bool:
+    """Is it that of the task itself, which is retried? Then its message says already who follows it."""
+    return bool(current_task) and task_id == current_task.request.id
+
+
+def _name_what_follows(after: Any) -> None:
+    """Celery sends it when nobody is inside the sender any more: so its message says now who it is."""
+    if isinstance(after, list | tuple):
+        for each in after:
+            _name_what_follows(each)
+    elif isinstance(after, Mapping):
+        given, options = after["kwargs"] or {}, after["options"]
+        headers = options.get("headers") or {}
+        parts = [given[part] for part in ("tasks", "header", "body") if part in given and after.get("subtask_type")]
+        if parts:  # of a group or a chain, and of a chord
+            _name_what_follows(parts)
+        elif HEADER not in headers:  # the body of a chord is with each task of its header, and is named once
+            named = _named(after["task"], options.get("task_id"), after["args"] or (), given, frozen=True)
+            options["headers"] = {**headers, HEADER: named}
 
 
 def _delay_s(error: EffectOnceError, retries: int) -> float:

@@ -12,7 +12,6 @@ under the id of the call that asks now. Interrupts and the other ways in which a
 from __future__ import annotations
 
 import functools
-import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -41,7 +40,7 @@ from effectonce._signature import is_async
 from effectonce._tool import GuardedTool
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._tools import Answer, Call, Leg, Said, Toolbox, ToolOptions, said
+from effectonce.integrations._tools import Answer, Call, Leg, Said, Toolbox, ToolOptions, said, text_of
 from effectonce.policy import Retry
 from effectonce.retrying import advise
 
@@ -69,6 +68,7 @@ class OnceMiddleware(AgentMiddleware[Any, Any, Any]):
         super().__init__()
         self._box = Toolbox(guard, contracts, default, _content)
         self._scope, self._tenant = _thread if scope is None else scope, tenant
+        self._messages_key = "messages"
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
         guarded = self._guarded(request)
@@ -79,7 +79,8 @@ class OnceMiddleware(AgentMiddleware[Any, Any, Any]):
             if guarded is not None:
                 with self._box.within(guarded, call):
                     return handler(request)
-            leg = Leg(lambda: handler(request), functools.partial(_plain, request), (GraphBubbleUp,))
+            followed = _followed(request)
+            leg = Leg(lambda: handler(followed), functools.partial(_plain, followed), (GraphBubbleUp,))
             return _shown(self._box.run(call, leg), request)
         except Said as error:
             return error.result
@@ -95,7 +96,8 @@ class OnceMiddleware(AgentMiddleware[Any, Any, Any]):
             if guarded is not None:
                 async with self._box.within(guarded, call):
                     return await handler(request)
-            leg = Leg(lambda: handler(request), functools.partial(_plain, request), (GraphBubbleUp,))
+            followed = _followed(request)
+            leg = Leg(lambda: handler(followed), functools.partial(_plain, followed), (GraphBubbleUp,))
             return _shown(await self._box.arun(call, leg), request)
         except Said as error:
             return error.result
@@ -113,7 +115,7 @@ class OnceMiddleware(AgentMiddleware[Any, Any, Any]):
             arguments=request.tool_call["args"],
             scope=self._scope(request),
             tenant=None if self._tenant is None else self._tenant(request),
-            shown=tuple(delivered(_messages(request.state))),
+            shown=tuple(delivered(_messages(request.state, self._messages_key))),
             schema=_schema(request.tool),
         )
 
@@ -130,6 +132,7 @@ def tool_node(
 ) -> ToolNode:
     """A `ToolNode` whose tools land once: for graphs that are built by hand. *options* are its own."""
     once = OnceMiddleware(guard, contracts=contracts, default=default, scope=scope, tenant=tenant)
+    once._messages_key = options.get("messages_key", "messages")  # noqa: SLF001  # only a graph that is built by hand has another
     return ToolNode(tools, wrap_tool_call=once.wrap_tool_call, awrap_tool_call=once.awrap_tool_call, **options)
 
 
@@ -235,10 +238,10 @@ def delivered(messages: Iterable[AnyMessage]) -> Iterator[Delivered]:
             yield Delivered(*asked[message.tool_call_id])
 
 
-def _messages(state: Any) -> Sequence[AnyMessage]:
+def _messages(state: Any, key: str) -> Sequence[AnyMessage]:
     if isinstance(state, Mapping):
-        return state.get("messages") or ()
-    return state if isinstance(state, list) else getattr(state, "messages", ())
+        return state.get(key) or ()
+    return state if isinstance(state, list) else getattr(state, key, ())
 
 
 DURABILITY = "__pregel_durability"  # what LangGraph hands on to the graphs inside a graph
@@ -266,6 +269,20 @@ def _schema(tool: BaseTool | None) -> Mapping[str, Any]:
     return schema.model_json_schema() if issubclass(schema, BaseModel) else {}
 
 
+class _Followed(ToolCallRequest):
+    """A request that knows whether somebody further in asks for something else: then its arguments tell nothing about the tool."""
+
+    changed = False
+
+    def override(self, **overrides: Any) -> ToolCallRequest:
+        object.__setattr__(self, "changed", True)  # the framework warns of any other way
+        return super().override(**overrides)
+
+
+def _followed(request: ToolCallRequest) -> _Followed:
+    return _Followed(request.tool_call, request.tool, request.state, request.runtime)
+
+
 def _fits(request: ToolCallRequest) -> bool:
     """Would the tool be run with these arguments?"""
     if request.tool is None:
@@ -283,11 +300,12 @@ def _fits(request: ToolCallRequest) -> bool:
 # ---------------------------------------------------------------- results, in both directions
 
 
-def _plain(request: ToolCallRequest, result: Any) -> Any:
+def _plain(request: _Followed, result: Any) -> Any:
     """A result as it is recorded. An error that the framework made a message of is raised again, to be judged."""
     if isinstance(result, ToolMessage):
         if result.status == "error":
-            raise Said(result, f"the tool reports an error: {result.text[:200]}", ran=_fits(request))
+            ran = request.changed or _fits(request)
+            raise Said(result, f"the tool reports an error: {result.text[:200]}", ran=ran)
         return {"content": result.content, "artifact": result.artifact}
     kind, data = _serde.dumps_typed(result)
     return {"serialised": kind, "data": data}
@@ -295,16 +313,15 @@ def _plain(request: ToolCallRequest, result: Any) -> Any:
 
 def _content(result: Any) -> dict[str, Any]:
     """The same for a result that came without the framework, which shows the model text."""
-    return {
-        "content": result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str),
-        "artifact": None,
-    }
+    return {"content": text_of(result), "artifact": None}
 
 
 def _shown(answer: Answer, request: ToolCallRequest) -> Any:
     if answer.fresh:
         return answer.own
     recorded, call = answer.recorded, request.tool_call
+    if not isinstance(recorded, dict) or recorded.keys() not in ({"content", "artifact"}, {"serialised", "data"}):
+        recorded = _content(recorded)  # a person settled it, in other words
     if "serialised" in recorded:
         return _rebound(_serde.loads_typed((recorded["serialised"], recorded["data"])), call["id"])
     return ToolMessage(

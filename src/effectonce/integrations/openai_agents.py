@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import inspect
 import json
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -72,6 +74,8 @@ class _Once:
             try:
                 async with limit:
                     return await bare.on_invoke_tool(context, given)
+            except ModelBehaviorError as error:
+                raise (_Unfit(str(error)) if _unfit(tool, context, error) else error) from error.__cause__
             except TimeoutError:
                 if not limit.expired():
                     raise
@@ -83,7 +87,7 @@ class _Once:
                 if guarded is not None:
                     async with self._box.within(guarded, call):
                         return await proceed(context, given, InDoubt)
-                leg = Leg(lambda: proceed(context, given), _same, (ModelBehaviorError,))
+                leg = Leg(lambda: proceed(context, given), _same, (_Unfit,))
                 return (await self._box.arun(call, leg)).recorded
             except EffectOnceError as error:
                 return said(error)
@@ -114,6 +118,17 @@ class _Once:
             shown=tuple(delivered(self._sent(context))),
             schema=tool.params_json_schema,
         )
+
+
+class _Unfit(ModelBehaviorError):
+    """The SDK refused the arguments, and the tool was not run."""
+
+
+def _unfit(tool: FunctionTool, context: ToolContext[Any], error: ModelBehaviorError) -> bool:
+    """The same error may come from inside the tool, of another model that it asked: then nobody knows what the tool did before."""
+    function = inspect.unwrap(getattr(tool, "__wrapped__", None) or _same)
+    ran = any(frame.f_code is getattr(function, "__code__", None) for frame, _ in traceback.walk_tb(error.__traceback__))
+    return not ran and str(error).startswith(f"Invalid JSON input for tool {context.tool_name}")
 
 
 async def _formatted(tool: FunctionTool, context: ToolContext[Any], error: Exception, told: Mapping[str, Any]) -> Any:
@@ -183,4 +198,9 @@ def delivered(items: Iterable[Any]) -> Iterator[Delivered]:
             asked[item["call_id"]] = (item["name"], item["arguments"])
         elif item.get("type") == "function_call_output" and item["call_id"] in asked and not is_told(item["output"]):
             tool, arguments = asked[item["call_id"]]
-            yield Delivered(tool, json.loads(arguments or "{}"))
+            try:
+                known = json.loads(arguments or "{}")
+            except ValueError:  # what came of it was no result, in whatever words the model was told
+                continue
+            if isinstance(known, dict):
+                yield Delivered(tool, known)

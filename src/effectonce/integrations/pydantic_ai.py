@@ -27,7 +27,14 @@ try:
         ToolFailedError,
         ToolRetryError,
     )
-    from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
+    from pydantic_ai.messages import (
+        ModelMessage,
+        ModelRequest,
+        ModelResponse,
+        ToolCallPart,
+        ToolReturnPart,
+        tool_return_content_ta,
+    )
     from pydantic_ai.tools import ToolDefinition
     from pydantic_core import to_jsonable_python
 except ImportError as missing:
@@ -43,7 +50,7 @@ from effectonce.guard import Guard
 from effectonce.integrations._tools import Call, Leg, Said, Toolbox, ToolOptions, said
 
 Of = Callable[[RunContext[Any]], str]
-STEERING = (ApprovalRequired, CallDeferred, SkipToolExecution, ToolFailed, ToolFailedError)
+STEERING = (ApprovalRequired, CallDeferred, SkipToolExecution)
 _tool_return: TypeAdapter[ToolReturn[Any]] = TypeAdapter(ToolReturn)
 
 
@@ -105,11 +112,11 @@ class Once(AbstractCapability[Any]):
 
 
 async def _proceed(handler: Callable[[dict[str, Any]], Any], args: dict[str, Any]) -> Any:
-    """A wish for another try is believed if the tool has no other reason than its own."""
+    """A wish for another try, or a failure, is believed if the tool has no other reason than its own."""
     try:
         return await handler(args)
-    except ToolRetryError as error:
-        wish = error.__cause__
+    except (ToolRetryError, ToolFailedError, ToolFailed) as error:
+        wish = error if isinstance(error, ToolFailed) else error.__cause__
         under = None if wish is None else wish.__cause__ or wish.__context__
         ran = under is not None and not isinstance(under, Rejected | NotSent)
         raise Said(error, f"{type(under).__name__}: {wish}" if ran else str(error), ran=ran) from error
@@ -122,8 +129,15 @@ def _plain(result: Any) -> Any:
     return {"value": to_jsonable_python(result)}
 
 
-def _again(recorded: Mapping[str, Any]) -> Any:
-    return _tool_return.validate_json(recorded["tool_return"]) if "tool_return" in recorded else recorded["value"]
+def _again(recorded: Any) -> Any:
+    """The same to the model, pictures and files included. What a person settled is told as it was said."""
+    match recorded:
+        case {"tool_return": bytes() as data, **more} if not more:
+            return _tool_return.validate_json(data)
+        case {"value": value, **more} if not more:
+            return tool_return_content_ta.validate_python(value)
+        case _:
+            return recorded
 
 
 def delivered(messages: Iterable[ModelMessage]) -> Iterator[Delivered]:

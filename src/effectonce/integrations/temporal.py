@@ -285,11 +285,11 @@ class _Doubts:
     """What a workflow waits for. Bound to its query and its signal."""
 
     def __init__(self) -> None:
-        self.open: dict[str, dict[str, Any]] = {}
+        self.open: list[dict[str, Any]] = []  # one for each that waits: two may wait for the same effect
         self.settled: set[str] = set()
 
     def query(self) -> list[dict[str, Any]]:
-        return list(self.open.values())
+        return list({doubt["operation"]: doubt for doubt in self.open}.values())
 
     async def signal(self, operation: str) -> None:
         self.settled.add(operation)
@@ -312,13 +312,13 @@ async def until_settled(start: Callable[[], Awaitable[T]], *, ask_every: timedel
             if doubt is None:
                 raise
         operation = doubt["operation"]
-        doubts.open[operation] = doubt
+        doubts.open.append(doubt)
         try:
             await workflow.wait_condition(lambda: operation in doubts.settled, timeout=ask_every)  # noqa: B023  # awaited here
         except TimeoutError:
             continue
         finally:
-            del doubts.open[operation]
+            doubts.open.remove(doubt)
             doubts.settled.discard(operation)
 
 

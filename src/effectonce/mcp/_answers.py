@@ -14,6 +14,7 @@ from effectonce.mcp._places import KEY
 
 REPLAYED, OPERATION, ERROR = "dev.effectonce/replayed", "dev.effectonce/operation", "dev.effectonce/error"
 MODERN = "io.modelcontextprotocol/protocolVersion"  # in the `_meta` of every request since 2026-07-28
+_OTHER_RESULTS = frozenset({"resultType", "structuredContent", "task", "toolResult"})  # what has no content may have
 INTERNAL_ERROR = -32603
 # A server that says one of these did not call the tool: parse error, invalid request, no such method or tool, invalid parameters,
 # a header or a version or a capability that does not fit, a page that the user has to visit first.
@@ -23,11 +24,12 @@ NOT_CALLED = frozenset({-32700, -32600, -32601, -32602, -32020, -32021, -32022, 
 def replayed(result: Any, effect: EffectRef, again: str) -> dict[str, Any]:
     """A recorded result, and the words that it is one: in the content, because not every host shows `_meta` to the model.
 
-    *again* says how another effect is asked for. What a person settled need not be the result of a tool: then it is a text.
+    *again* says how another effect is asked for. What a person settled need not be the result of a tool: it is told as text, and as data.
     """
-    if not isinstance(result, dict):
+    if not isinstance(result, dict) or not (isinstance(result.get("content"), list) or _OTHER_RESULTS & result.keys()):
         text = result if isinstance(result, str) else msgspec.json.encode(result, enc_hook=str).decode()
-        result = {"content": [{"type": "text", "text": text}]}
+        structured = {"structuredContent": result} if isinstance(result, dict) else {}
+        result = {"content": [{"type": "text", "text": text}], **structured}
     note = f"This is the recorded result of {effect.reference}: the same call was made before, and nothing was done again now."
     return _noted(result, f"{note} {again}".rstrip()) | {"_meta": _meta(result) | {REPLAYED: True, OPERATION: effect.reference}}
 

@@ -89,7 +89,7 @@ class Contracts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
 
     def __post_init__(self) -> None:
         for name in ("", *self.tools):
-            self.of(name, {})
+            self.of(name, {}).contract(name or "all tools", hosted=False)  # a mistake in it is told now
 
     def of(self, tool: str, listed: Mapping[str, Any]) -> ToolContract:
         """The contract of *tool*, of which the server said *listed*."""
@@ -98,6 +98,13 @@ class Contracts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
             return msgspec.convert({**self.defaults, **said, **self.tools.get(tool, {})}, ToolContract)
         except msgspec.ValidationError as error:
             raise ContractViolation(f"the contract of {tool or 'all tools'} cannot be used: {error}") from None
+
+    def key_argument(self, tool: str, listed: Mapping[str, Any]) -> str:
+        """The argument that the model must not see. What a server says and cannot be used does not count: such a tool is refused."""
+        try:
+            return self.of(tool, listed).key_argument
+        except ContractViolation:
+            return self.of(tool, {}).key_argument
 
 
 def _said(listed: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,7 +142,7 @@ def hidden_in(line: bytes, contracts: Contracts, listed: dict[str, Any]) -> byte
         return None
     named = {tool["name"]: tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)}
     listed.update(named)
-    shown = {name: _hidden(tool, contracts.of(name, tool).key_argument) for name, tool in named.items()}
+    shown = {name: _hidden(tool, contracts.key_argument(name, tool)) for name, tool in named.items()}
     if shown == named:
         return None
     kept = [shown.get(tool.get("name"), tool) if isinstance(tool, dict) else tool for tool in tools]
@@ -147,8 +154,9 @@ def _hidden(tool: dict[str, Any], argument: str) -> dict[str, Any]:
     schema = tool.get("inputSchema")
     if not argument or not isinstance(schema, dict):
         return tool
-    properties = {name: about for name, about in (schema.get("properties") or {}).items() if name != argument}
-    made = schema | {"properties": properties}
-    if "required" in schema:
-        made["required"] = [name for name in schema["required"] if name != argument]
+    made, properties, required = dict(schema), schema.get("properties"), schema.get("required")
+    if isinstance(properties, dict):
+        made["properties"] = {name: about for name, about in properties.items() if name != argument}
+    if isinstance(required, list):
+        made["required"] = [name for name in required if name != argument]
     return tool | {"inputSchema": made}

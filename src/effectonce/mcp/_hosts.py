@@ -60,6 +60,14 @@ def _desktop(home: Path, environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "Claude"
 
 
+def read_text(path: Path) -> str:
+    """What is in a host's file; nothing if there is none."""
+    try:
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ContractViolation(f"{path} cannot be read ({error}), and was left alone. Add the entry yourself.") from None
+
+
 def entered(host: Host, text: str, where: Path, name: str, command: Sequence[str], *, force: bool) -> str:
     """What the file of *host* says with the server *name* in it. Where it says so already, it stays as it is."""
     entry = {**dict(host.more), "command": command[0], "args": list(command[1:])}

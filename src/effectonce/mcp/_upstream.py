@@ -29,6 +29,7 @@ OURS = frozenset(
         b"upgrade",
     }
 )
+NOT_HANDLED = frozenset({307, 308})  # redirects that ask for the same request elsewhere
 # What is handed on is whole and plain, whatever it was on the way here.
 ITS_OWN = OURS | {b"content-encoding"}
 
@@ -38,6 +39,13 @@ class Event(Struct, frozen=True):
 
     raw: bytes
     message: bytes = b""
+
+    def saying(self, message: bytes) -> bytes:
+        """The same piece with another message in it."""
+        if self.raw == self.message:
+            return message
+        lines = self.raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").strip(b"\n").split(b"\n")
+        return b"\n".join([*(line for line in lines if not line.startswith(b"data:")), b"data: " + message, b"", b""])
 
     def answers(self, request: str) -> bool:
         found = outside(self.message) if self.message else None
@@ -61,14 +69,16 @@ class Reply(Struct, frozen=True):
             body = b"".join([piece async for piece in self.pieces()])
             yield Event(body, body)
             return
-        held = b""
+        held, looked = bytearray(), 0
         async for piece in self.pieces():
             held += piece
-            while (end := _end(held)) > 0:
-                yield Event(held[:end], _data(held[:end]))
-                held = held[end:]
+            while (end := _end(held, max(0, looked - MARK_MAX))) > 0:
+                raw, looked = bytes(held[:end]), 0
+                del held[:end]
+                yield Event(raw, _data(raw))
+            looked = len(held)  # a large event comes in many pieces: each is looked at once
         if held:
-            yield Event(held, _data(held))
+            yield Event(bytes(held), _data(bytes(held)))
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """As it comes, unread."""
@@ -100,15 +110,22 @@ class Upstream:
             raise Unanswered(f"the server was not reached: {error}", sent=False) from None
         except httpx.HTTPError as error:
             raise Unanswered(f"the server did not answer: {error!r}", sent=True) from None
+        if response.is_redirect:  # a client that follows it would go past us from then on
+            await response.aclose()
+            moved = f"the server is at {response.next_request.url if response.next_request else 'another place'} now"
+            raise Unanswered(f"{moved}: give that URL to the proxy", sent=response.status_code not in NOT_HANDLED)
         return Reply(response.status_code, [pair for pair in response.headers.raw if pair[0].lower() not in ITS_OWN], response)
 
     async def close(self) -> None:
         await self._client.aclose()
 
 
-def _end(held: bytes) -> int:
+MARK_MAX = 3  # so much of the mark below may have come with the piece before
+
+
+def _end(held: bytearray, since: int) -> int:
     """Where the first event in it ends; 0: it has not ended."""
-    ends = [at + len(mark) for mark in (b"\n\n", b"\r\n\r\n", b"\r\r") if (at := held.find(mark)) >= 0]
+    ends = [at + len(mark) for mark in (b"\n\n", b"\r\n\r\n", b"\r\r") if (at := held.find(mark, since)) >= 0]
     return min(ends, default=0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from msgspec import Struct
 
 from effectonce._core.exact_json import read_exactly
 
+UNREADABLE = "This call cannot be protected: not everybody reads it alike. Nothing was sent."
 _write = msgspec.json.Encoder(decimal_format="number").encode
 
 
@@ -42,7 +44,10 @@ class Envelope(Struct, frozen=True):
         """The request that its sender does not want to hear of any more; "" if it says no such thing."""
         if self.method != "notifications/cancelled" or not isinstance(self.params, msgspec.Raw):
             return ""
-        params = msgspec.json.decode(self.params)
+        try:
+            params = msgspec.json.decode(self.params)
+        except (msgspec.DecodeError, RecursionError):  # a number, or a depth, that nobody names a request with
+            return ""
         return name_of(params["requestId"]) if isinstance(params, dict) and "requestId" in params else ""
 
 
@@ -55,11 +60,21 @@ def name_of(request_id: Any) -> str:
 
 
 def outside(line: bytes) -> Envelope | None:
-    """None: it is none of our business, whatever it is."""
+    """None: it is no message, or not one that everybody reads alike."""
     try:
         return _envelope(line)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
+
+
+def calls_in(line: bytes) -> list[Any]:
+    """The ids of the calls of tools in what is no message to us. Others read NaN, broken encodings and batches."""
+    try:
+        found = json.loads(line.decode(json.detect_encoding(line), "replace"))
+    except (ValueError, RecursionError):
+        return [None] if b"tools/call" in line else []
+    messages = found if isinstance(found, list) else [found]
+    return [each.get("id") for each in messages if isinstance(each, dict) and each.get("method") == "tools/call"]
 
 
 def each(line: bytes) -> list[bytes]:
@@ -68,7 +83,7 @@ def each(line: bytes) -> list[bytes]:
         return [line]
     try:
         return [bytes(part) + b"\n" for part in msgspec.json.decode(line, type=list[msgspec.Raw])]
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return [line]
 
 

@@ -27,7 +27,7 @@ from effectonce.mcp._answers import MODERN, answer, doubtful, failure, refused, 
 from effectonce.mcp._calls import Call, Said, Unanswered, judged, result_of
 from effectonce.mcp._contracts import Contracts, hidden_in
 from effectonce.mcp._effects import Effects, Entry
-from effectonce.mcp._wire import Envelope, Unreadable, name_of, outside, tool_called, written
+from effectonce.mcp._wire import UNREADABLE, Envelope, Unreadable, calls_in, name_of, outside, tool_called, written
 from effectonce.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Session = tuple[str, str]
 BODY_MAX = 64 << 20
+NO_ANSWER = frozenset({408, 499})  # somebody between us and the server has waited too long: it may have gone on
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 JSON = [(b"content-type", b"application/json")]
 
@@ -47,14 +49,16 @@ class Client:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope, self._receive, self._send = scope, receive, send
-        self._begun = False
+        self._begun = self._lost = False
         self._leaving: asyncio.Task[None] | None = None
 
     async def body(self) -> bytes:
+        """What it asks; if it went before all of it was here, it is gone."""
         pieces, size, more = [], 0, True
         while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
+                self._lost = True
                 break
             pieces.append(message.get("body", b""))
             size, more = size + len(pieces[-1]), message.get("more_body", False) and size <= BODY_MAX
@@ -70,15 +74,21 @@ class Client:
 
     @property
     def gone(self) -> bool:
-        return self._leaving is not None and self._leaving.done()
+        return self._lost or (self._leaving is not None and self._leaving.done())
+
+    async def _say(self, message: Message) -> None:
+        try:
+            await self._send(message)
+        except OSError:  # a server may tell us so that it is gone, which changes nothing: rule 1
+            self._lost = True
 
     async def begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         if not self._begun:
             self._begun = True
-            await self._send({"type": "http.response.start", "status": status, "headers": headers})
+            await self._say({"type": "http.response.start", "status": status, "headers": headers})
 
     async def piece(self, body: bytes, *, more: bool) -> None:
-        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        await self._say({"type": "http.response.body", "body": body, "more_body": more})
 
     async def say(self, status: int, message: dict[str, Any]) -> None:
         """A whole answer; in a stream that has begun, its last event."""
@@ -94,10 +104,10 @@ class Client:
         await self.piece(b"", more=False)
 
     @property
-    def session(self) -> str:
-        """The session of the transport, where there is one: what the client gives up is named within it."""
+    def session(self) -> Session:
+        """Who it is, and the session of the transport, where there is one: what the client gives up is named within it."""
         named = [value for name, value in self.scope["headers"] if name == b"mcp-session-id"]
-        return named[0].decode("latin-1") if named else ""
+        return _whose(self.scope), named[0].decode("latin-1") if named else ""
 
     def close(self) -> None:
         if self._leaving is not None:
@@ -122,7 +132,8 @@ class Asking:
                 self.last = event
             elif self.reply.status >= 400:
                 self.last = event
-                certainty = Certainty.NOT_SENT if self.reply.status < 500 else Certainty.AMBIGUOUS
+                refused = self.reply.status < 500 and self.reply.status not in NO_ANSWER
+                certainty = Certainty.NOT_SENT if refused else Certainty.AMBIGUOUS
                 raise Said(f"the server answered {self.reply.status}", event.raw, certainty)
             else:
                 await self.hand_on(event)
@@ -157,8 +168,8 @@ class McpHttpProxy:
         self._upstream = Upstream(url)
         self._effects = Effects(guard, contracts, _run, server=contracts.name or url, sees_client=False)
         self._listed: dict[str, Any] = {}
-        self._under_way: dict[str, dict[str, Call]] = {}  # calls that are effects, by session
-        self._to_end: dict[str, Client] = {}  # sessions that wait for theirs
+        self._under_way: dict[Session, list[Call]] = {}  # calls that are effects. Without a session, many may have one id
+        self._to_end: dict[Session, Client] = {}  # sessions that wait for theirs
         self._ending: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -170,6 +181,8 @@ class McpHttpProxy:
         if not self._is_ours(scope):
             return await client.say(403, {"error": "requests from this origin are refused"})
         body = await client.body() if scope["method"] == "POST" else None
+        if client.gone:
+            return None
         if body is not None and len(body) > BODY_MAX:
             return await client.say(413, {"error": f"at most {BODY_MAX} bytes are allowed"})
         try:
@@ -188,16 +201,20 @@ class McpHttpProxy:
     def _is_ours(self, scope: Scope) -> bool:
         """Rule 4. Whoever is not a browser sends no origin."""
         named = [value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"]
-        return all(origin in self._origins or urlsplit(origin).hostname in LOCAL for origin in named)
+        return all(origin in self._origins or _host(origin) in LOCAL for origin in named)
 
     async def _serve(self, client: Client, body: bytes | None) -> None:
-        calls = self._under_way.get(client.session, {})
+        calls = self._under_way.get(client.session, [])
         if client.scope["method"] == "DELETE" and calls:
             self._to_end[client.session] = client  # rule 1: nobody has to wait for it
             return await client.done(200)
         message = None if body is None else outside(body)
-        if message is not None and (given_up := calls.get(message.given_up)) is not None:
-            given_up.given_up = True
+        if body is not None and message is None and (hidden := calls_in(body)):
+            return await client.say(400, failure(hidden[0], UNREADABLE))
+        given_up = [call for call in calls if message is not None and name_of(call.id) == message.given_up]
+        for call in given_up:
+            call.given_up = True
+        if given_up:
             return await client.done(202)
         if body is None or message is None or not message.is_request or message.method not in ("tools/call", "tools/list"):
             return await self._pass(client, body)
@@ -229,7 +246,7 @@ class McpHttpProxy:
 
     def _learned(self, event: Event) -> bytes:
         shown = hidden_in(event.message, self._contracts, self._listed) if event.message else None
-        return event.raw if shown is None else event.raw.replace(event.message, shown.rstrip())
+        return event.raw if shown is None else event.saying(shown.rstrip())
 
     # ------------------------------------------------------------ an effect
 
@@ -245,7 +262,7 @@ class McpHttpProxy:
         call = Call(message=whole, name=name, contract=contract, modern=isinstance(meta, dict) and MODERN in meta)
         client.watch()
         asking = Asking(self, call, client)
-        self._under_way.setdefault(client.session, {})[message.name] = call
+        self._under_way.setdefault(client.session, []).append(call)
         try:
             entry = await self._effects.enter(name, call.arguments, contract, call.meta, tenant=_whose(client.scope))
             outcome = await entry.run(asking)
@@ -255,12 +272,12 @@ class McpHttpProxy:
         except EffectOnceError as error:
             return await asking.say(answer(call.id, refused(error, contract, modern=call.modern)))
         finally:
-            self._forget(client.session, message.name)
+            self._forget(client.session, call)
         return await self._tell(client, call, asking, entry, outcome)
 
-    def _forget(self, session: str, name: str) -> None:
+    def _forget(self, session: Session, call: Call) -> None:
         calls = self._under_way[session]
-        calls.pop(name, None)
+        calls.remove(call)
         if calls:
             return
         del self._under_way[session]
@@ -307,6 +324,13 @@ async def _until(client: Client, pieces: Any) -> Any:
         if piece is None:
             return
         yield piece
+
+
+def _host(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).hostname
+    except ValueError:
+        return None
 
 
 def _whose(scope: Scope) -> str:

@@ -10,7 +10,7 @@ replayed by the same engine and in the same store as any other.
  2. A server that dies leaves doubts, not repeats: calls without an answer are in doubt, unless the server honours our key. It is started
     again when it is needed, and greeted as the client greeted it.
  3. A server that asks for more input has not given a result. The claim is kept until somebody brings it.
- 4. A client that is gone changes nothing: what was sent is waited for, and recorded.
+ 4. A client that is gone changes nothing: what was sent is waited for, and recorded. What has no answer after an hour is in doubt.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from effectonce.errors import ContractViolation, EffectOnceError, StoreUnavailab
 from effectonce.guard import Guard
 from effectonce.mcp._answers import MODERN, answer, doubtful, failure, refused, replayed
 from effectonce.mcp._calls import Call, Exchange, Said, Unanswered, run
-from effectonce.mcp._contracts import Contracts, hidden_in
+from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
 from effectonce.mcp._effects import Effects, Entry
 from effectonce.mcp._pipes import ClientPipes, NotStarted, ServerProcess
-from effectonce.mcp._wire import Envelope, Unreadable, each, name_of, outside, tool_called, written
+from effectonce.mcp._wire import UNREADABLE, Envelope, Unreadable, calls_in, each, name_of, outside, tool_called, written
 from effectonce.outcome import Outcome
 
 LOG = logging.getLogger("effectonce")
@@ -48,18 +48,20 @@ class Proxy:
         *,
         conversation: str = "",
         client: ClientPipes | None = None,
+        linger_s: float = CALLS_S,
     ) -> None:
+        """*linger_s* is how long calls are waited for when the client is gone: what has no answer then is in doubt."""
         self._contracts, self._command = contracts, command
         self._client = ClientPipes() if client is None else client
-        self._conversation = conversation
+        self._conversation, self._linger_s = conversation, linger_s
         self._effects = Effects(guard, contracts, run, server=contracts.name or shlex.join(command), sees_client=True)
         self._listed: dict[str, Any] = {}  # what the server says about its tools
         self._calls: dict[str, Call] = {}  # of the client, that are effects and have no answer yet
-        self._sent: dict[str, asyncio.Future[bytes]] = {}  # of them, those that the server has
-        self._passed: dict[str, tuple[Any, str]] = {}  # other requests of the client, at the server
+        self._sent: dict[str, tuple[ServerProcess, asyncio.Future[bytes]]] = {}  # of them, those that a server has
+        self._passed: dict[str, tuple[ServerProcess, Any, str]] = {}  # other requests of the client, at a server
         self._open: dict[str, Exchange] = {}  # effects whose server waits for input
         self._unproven: dict[str, Call] = {}  # answered; it is not known yet whether anybody heard it
-        self._asked: set[str] = set()  # requests of the server, at the client
+        self._asked: dict[str, ServerProcess] = {}  # requests of a server, at the client
         self._stale: set[str] = set()  # of them, those of a server that is dead
         self._greeting: list[bytes] = []  # how the client greeted: initialize, initialized
         self._greeted: asyncio.Future[bytes] | None = None
@@ -86,13 +88,16 @@ class Proxy:
         for exchange in list(self._open.values()):
             exchange.abandon()
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait(self._tasks, timeout=self._linger_s)
         if self._ended.done():
             return self._ended.result()
         assert self._server is not None
         assert self._hearing is not None
+        self._ended.set_result(0)  # no other server is started from here on
         code = await self._server.stop()
         await self._hearing
+        if self._tasks:  # they know now that there will be no answer
+            await asyncio.wait(self._tasks)
         return code
 
     # ------------------------------------------------------------ from the client
@@ -100,32 +105,33 @@ class Proxy:
     async def _listen(self) -> None:
         async for line, arrived in self._client.lines():
             batch = each(line)
-            effects = len(batch) > 1 and any((message := outside(one)) and message.method == "tools/call" for one in batch)
+            effects = batch != [line] and any((message := outside(one)) and message.method == "tools/call" for one in batch)
             for one in batch if effects else [line]:
                 await self._from_client(one, arrived)
 
     async def _from_client(self, line: bytes, arrived: float) -> None:
         message = outside(line)
+        if message is None and (hidden := calls_in(line)):
+            return await self._tell(failure(hidden[0], UNREADABLE))
         if message is None:
             return await self._to_server(line)
         given_up = message.given_up
+        self._passed.pop(given_up, None)
         await self._prove(given_up, arrived)
         if given_up in self._calls:
             self._calls[given_up].given_up = True  # rule 1
             return None
         if message.is_request and message.method == "tools/call":
             return await self._call(message, line, arrived)
-        if message.is_request:
-            self._passed[message.name] = (message.id, message.method)
         if message.is_response and message.name in self._stale:
             return self._stale.discard(message.name)
         if message.is_response:
-            self._asked.discard(message.name)
+            self._asked.pop(message.name, None)
         if message.method == "initialize":
             self._greeting = [line]
         elif message.method == "notifications/initialized":
             self._greeting.append(line)
-        return await self._to_server(line)
+        return await self._to_server(line, message)
 
     async def _prove(self, given_up: str, arrived: float) -> None:
         """The client lives: what it was answered before it said this, it has; unless it says that it gave up waiting."""
@@ -144,8 +150,7 @@ class Proxy:
         except (Unreadable, ContractViolation) as error:  # what cannot be read alike by everybody cannot be recognised
             return await self._tell(failure(message.id, f"This call cannot be protected: {error}. Nothing was sent."))
         if contract.passes:
-            self._passed[message.name] = (message.id, "tools/call")
-            return await self._to_server(line)
+            return await self._to_server(line, message)
         meta = whole["params"].get("_meta")
         modern = isinstance(meta, Mapping) and MODERN in meta
         call = Call(message=whole, name=name, contract=contract, modern=modern, asked_at=arrived)
@@ -197,10 +202,10 @@ class Proxy:
         """Send a call on, under *key*, and wait for the answer."""
         if not await self._at_server():
             raise Unanswered("the server cannot be started", sent=False)
+        assert self._server is not None
         name, answered = name_of(call.id), asyncio.get_running_loop().create_future()
-        self._sent[name] = answered
+        self._sent[name] = (self._server, answered)
         try:
-            assert self._server is not None
             if not await self._server.send(written(call.with_key(key))):
                 raise Unanswered("the server ended before it was asked", sent=False)
             return bytes(await answered)
@@ -221,30 +226,32 @@ class Proxy:
 
     # ------------------------------------------------------------ from the server
 
-    async def _from_server(self, line: bytes) -> None:
+    async def _from_server(self, server: ServerProcess, line: bytes) -> None:
         message = outside(line)
         if message is not None and message.is_response:
-            waiting = self._sent.get(message.name)
-            if waiting is not None:
+            asked, waiting = self._sent.get(message.name, (None, None))
+            if waiting is not None and asked is server:
                 if not waiting.done():
                     waiting.set_result(line)
                 return
-            if self._greeted is not None and not self._greeted.done():
+            if server is self._server and self._greeted is not None and not self._greeted.done():
                 self._greeted.set_result(line)
                 return
-            _, method = self._passed.pop(message.name, (None, ""))
+            _, _, method = self._passed.pop(message.name, (None, None, ""))
             if method == "tools/list":
                 line = hidden_in(line, self._contracts, self._listed) or line
         elif message is not None and message.is_request:
-            self._asked.add(message.name)
+            self._asked[message.name] = server
         await self._client.send(line)
 
     # ------------------------------------------------------------ the server's life
 
-    async def _to_server(self, line: bytes) -> None:
+    async def _to_server(self, line: bytes, message: Envelope | None = None) -> None:
         if not await self._at_server():
             return
         assert self._server is not None
+        if message is not None and message.is_request:
+            self._passed[message.name] = (self._server, message.id, message.method)
         await self._server.send(line)
 
     async def _at_server(self) -> bool:
@@ -280,20 +287,22 @@ class Proxy:
     async def _hear(self, server: ServerProcess) -> None:
         async for line in server.lines():
             self._starts, self._heard = 1, True
-            await self._from_server(line)
-        code = await server.wait()
-        if self._greeted is not None and not self._greeted.done():
+            await self._from_server(server, line)
+        code = await server.wait()  # by now it may have a successor, which has calls of its own
+        if server is self._server and self._greeted is not None and not self._greeted.done():
             self._greeted.set_result(b"")
-        lost_calls = [waiting for waiting in self._sent.values() if not waiting.done()]
+        lost_calls = [waiting for asked, waiting in self._sent.values() if asked is server and not waiting.done()]
         for waiting in lost_calls:
             waiting.set_exception(Unanswered(f"the server ended (exit code {code}) before it answered", sent=True))
-        lost, self._passed = self._passed, {}
-        self._stale |= self._asked
-        self._asked.clear()
+        lost = {name: (request, method) for name, (asked, request, method) in self._passed.items() if asked is server}
+        unanswered = {name for name, asked in self._asked.items() if asked is server}
+        self._stale |= unanswered
+        self._passed = {name: passed for name, passed in self._passed.items() if name not in lost}
+        self._asked = {name: asked for name, asked in self._asked.items() if name not in unanswered}
         for request_id, method in lost.values():
             await self._tell(failure(request_id, f"The server ended before it answered {method}."))
         hopeless = not server.spoke and not lost_calls and (self._starts >= STARTS_MAX or not self._heard)
-        if hopeless and not self._ended.done():
+        if server is self._server and hopeless and not self._ended.done():
             self._ended.set_result(code)
 
     async def _tell(self, message: Mapping[str, Any]) -> None:

@@ -6,17 +6,22 @@ What is killed and resumed is in tests/integrations/engines/langgraph_rows.py.
 import asyncio
 import json
 import threading
+from datetime import date
+from typing import Annotated, TypedDict
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langchain_core.tools import tool
+from langchain_core.tools import ToolException, tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph.message import add_messages
+from langgraph.prebuilt import ToolRuntime
 from langgraph.types import Command, interrupt
 
-from effectonce import ContractViolation, InDoubt, Rejected, StoreUnavailable
+from effectonce import ContractViolation, Found, InDoubt, Rejected, StoreUnavailable
 from effectonce.integrations.langchain import OnceMiddleware, check_durability, durable, once_node, retry_policy, tool_node
 from tests.integrations.agents.langchain_models import Scripted, asks
 
@@ -352,3 +357,84 @@ def test_a_durable_graph_saves_each_step_before_the_next_one_begins():
 
     durable(graph).invoke(says(), THREAD)
     assert when_saved == [False]
+
+
+def test_an_error_that_the_probe_refutes_is_told_as_the_result(guard, bank, invoke):
+    @tool
+    def refund(payment_id: str) -> str:
+        """Refund a payment."""
+        bank.pay(payment_id, 100)
+        raise ToolException("the bank's answer was lost")
+
+    refund.handle_tool_error = True
+    contract = {"kind": "write", "downstream": "probe", "probe": lambda payment_id: Found(bank.find(payment_id)["receipt"])}
+    agent, _ = agent_of(guard, refund, asks("a", payment_id="pay_7"), DONE, contracts={"refund": contract})
+
+    (message,) = tool_messages(invoke(agent, says()))
+
+    assert (message.content, message.status) == ("rcpt_1", "success")
+
+
+def test_arguments_that_another_middleware_corrected_do_not_hide_that_the_tool_ran(guard, bank):
+    class Correcting(AgentMiddleware):
+        def wrap_tool_call(self, request, handler):
+            call = {**request.tool_call, "args": {"payment_id": "pay_7"}}
+            return handler(request.override(tool_call=call))
+
+    @tool
+    def refund(payment_id: str) -> str:
+        """Refund a payment."""
+        bank.pay(payment_id, 100)
+        raise ToolException("the bank's answer was lost")
+
+    refund.handle_tool_error = True
+    lines = [asks("a", payment="pay_7"), asks("b", payment="pay_7"), DONE]
+    middleware = [OnceMiddleware(guard, contracts=CONTRACTS), Correcting()]
+    agent = create_agent(Scripted(lines=lines), [refund], middleware=middleware, checkpointer=InMemorySaver())
+    result = agent.invoke(says(), THREAD)
+
+    assert [json.loads(message.content)["code"] for message in tool_messages(result)] == [InDoubt.code, InDoubt.code]
+    assert len(bank.ledger()) == 1
+
+
+def test_a_tool_node_looks_for_the_messages_where_its_graph_has_them(guard, bank, invoke):
+    class State(TypedDict):
+        chat: Annotated[list, add_messages]
+
+    lines = [asks("a", payment_id="pay_7"), asks("b", payment_id="pay_7"), DONE]
+    graph = StateGraph(State)
+    graph.add_node("model", lambda state: {"chat": [lines.pop(0)]})
+    graph.add_node("tools", tool_node([refund_of(bank)], guard, contracts=CONTRACTS, messages_key="chat"))
+    graph.add_edge(START, "model")
+    graph.add_conditional_edges("model", lambda state: "tools" if state["chat"][-1].tool_calls else END)
+    graph.add_edge("tools", "model")
+
+    result = invoke(graph.compile(checkpointer=InMemorySaver()), {"chat": [HumanMessage("twice")]})
+
+    assert [message.content for message in result["chat"] if isinstance(message, ToolMessage)] == ["rcpt_1", "rcpt_2"]
+
+
+def test_a_guarded_tool_counts_what_was_shown_as_the_model_wrote_it(guard, bank, invoke):
+    @tool
+    @guard.tool(kind="write")
+    def refund(payment_id: str, due: date) -> str:
+        """Refund a payment."""
+        return bank.pay(payment_id, 100)["receipt"]
+
+    lines = [asks(name, payment_id="pay_7", due="2026-01-31") for name in "ab"]
+    agent, _ = agent_of(guard, refund, *lines, DONE)
+
+    assert [message.content for message in tool_messages(invoke(agent, says()))] == ["rcpt_1", "rcpt_2"]
+
+
+def test_a_guarded_tool_may_take_what_the_framework_gives_it(guard, bank, invoke):
+    @tool
+    @guard.tool(kind="write", volatile=["runtime"])
+    def refund(payment_id: str, runtime: ToolRuntime) -> str:
+        """Refund a payment."""
+        return bank.pay(payment_id, 100)["receipt"]
+
+    lines = [asks(name, payment_id="pay_7") for name in "ab"]
+    agent, _ = agent_of(guard, refund, *lines, DONE)
+
+    assert [message.content for message in tool_messages(invoke(agent, says()))] == ["rcpt_1", "rcpt_2"]

@@ -183,3 +183,35 @@ def test_the_hooks_of_the_agent_are_told_as_before(guard, bank):
     run(guard, refund_of(bank), one("a"), DONE, hooks=Own())
 
     assert heard == ["llm", "rcpt_1", "llm"]
+
+
+def test_a_model_that_misbehaves_inside_the_tool_says_nothing_about_what_the_tool_did(guard, bank):
+    @function_tool
+    async def refund(payment_id: str, reason: str) -> str:
+        """Refund a payment, and let another agent write the letter."""
+        bank.pay(payment_id, 100)
+        writer = Agent(name="writer", model=Scripted([]), tools=[refund_of(bank)])
+        writer.model.lines = [
+            [ResponseFunctionToolCall(type="function_call", call_id="x", name="no_such_tool", arguments="{}")],
+        ]
+        return (await Runner.run(writer, "write", run_config=RunConfig(tracing_disabled=True))).final_output
+
+    result, _ = run(guard, refund, one("a"), one("b"), DONE)
+
+    assert [json.loads(output)["code"] for _, output in outputs(result)] == [InDoubt.code, InDoubt.code]
+    assert len(bank.ledger()) == 1
+
+
+def test_a_call_that_was_no_json_does_not_stop_the_calls_after_it(guard, bank):
+    @function_tool
+    async def balance(payment_id: str) -> str:
+        """A read."""
+        return "100"
+
+    broken = [ResponseFunctionToolCall(type="function_call", call_id="x", name="balance", arguments='{"payment_id": "pa')]
+    model = Scripted(broken, one("a"), DONE)
+    agent = Agent(name="desk", model=model, tools=[refund_of(bank), balance])
+    protected = protect(agent, guard, contracts=CONTRACTS | {"balance": {"kind": "read"}})
+    result = asyncio.run(Runner.run(protected, "go", run_config=RunConfig(group_id="chat-42", tracing_disabled=True)))
+
+    assert outputs(result)[-1] == ("a", "rcpt_1")

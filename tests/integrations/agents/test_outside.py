@@ -199,3 +199,14 @@ def test_async_code_of_a_tool_that_sync_code_runs_is_refused_before_anything_is_
 
     assert "CONTRACT_VIOLATION" in told
     assert bank.ledger() == []
+
+
+def test_what_a_person_settled_is_told_to_the_model(ask, guard, bank):
+    ask(guard, lambda payment_id: bank.pay(payment_id, 1, fault="lose-answer"), {"kind": "write"})
+    (doubt,) = guard.in_doubt()
+    guard.confirm(doubt.request.key, result={"receipt": "rcpt_1"}, by="ann", reason="it is in the ledger")
+
+    told = ask(guard, lambda payment_id: bank.pay(payment_id, 1), {"kind": "write"})
+
+    assert "rcpt_1" in str(told)
+    assert len(bank.ledger()) == 1

@@ -1,11 +1,12 @@
 """Agents of Pydantic AI, with a scripted model."""
 
 import asyncio
+import contextlib
 import json
 
 import pytest
-from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ModelRetry, ToolReturn
-from pydantic_ai.exceptions import ApprovalRequired
+from pydantic_ai import Agent, BinaryContent, DeferredToolRequests, DeferredToolResults, ModelRetry, ToolReturn
+from pydantic_ai.exceptions import ApprovalRequired, ToolFailed
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 
@@ -208,3 +209,52 @@ def test_a_conversation_that_the_framework_made_up_is_none(guard, bank):
 
     again = run(guard, refund_of(bank), one("b"), DONE, conversation=None, message_history=result.all_messages())
     assert returns(again)[-1] == ("b", "success", "rcpt_1")
+
+
+def test_a_failure_that_hides_a_lost_answer_is_a_doubt(guard, bank):
+    async def refund(payment_id: str) -> str:
+        """Refund a payment."""
+        try:
+            return bank.pay(payment_id, 100, fault="lose-answer")["receipt"]
+        except ConnectionError as error:
+            raise ToolFailed("the bank did not answer") from error
+
+    result = run(guard, refund, one("a"), one("b"), DONE)
+
+    assert codes(result) == [InDoubt.code, InDoubt.code]
+    assert len(bank.ledger()) == 1
+
+
+def test_a_picture_is_replayed_as_a_picture(guard, bank):
+    async def refund(payment_id: str) -> BinaryContent:
+        """Refund a payment, and give the receipt as a picture."""
+        bank.pay(payment_id, 100)
+        return BinaryContent(b"\x89PNG\xff", media_type="image/png")
+
+    with pytest.raises(RuntimeError):
+        run(guard, refund, one("a"), RuntimeError("crashed before the next turn"))
+    result = run(guard, refund, one("b"), DONE)
+
+    ((_, outcome, picture),) = returns(result)
+    assert (outcome, picture.data, picture.media_type) == ("success", b"\x89PNG\xff", "image/png")
+    assert len(bank.ledger()) == 1
+
+
+def test_a_result_that_cannot_be_written_down_was_given_all_the_same(guard, bank):
+    class Receipt:
+        def __init__(self):
+            bank.pay("pay_7", 100)
+
+        def __getattr__(self, name):
+            raise RuntimeError("nobody may look at this")
+
+    async def refund(payment_id: str):
+        """Refund a payment."""
+        return Receipt()
+
+    for _ in range(2):
+        with contextlib.suppress(Exception):  # the framework's own trouble with it
+            run(guard, refund, one("a"), DONE)
+
+    assert len(bank.ledger()) == 1
+    assert guard.in_doubt() == ()

@@ -1,7 +1,10 @@
 """What Celery makes of our errors, and what a message carries."""
 
+import uuid
+
 import pytest
-from celery import Celery, Task
+from celery import Celery, Task, chain, chord, group
+from celery.exceptions import Retry
 from celery.signals import before_task_publish
 
 from effectonce import Guard, InDoubt
@@ -111,6 +114,73 @@ def test_a_task_that_is_sent_by_a_task_is_known_by_its_place(app, pay, published
 
     scopes = [header.get("scope") for header in published]
     assert scopes == ["message-1/pay#0", "message-1/pay#1", "message-1/pay#0", None] * 2
+
+
+def canvases(pay):
+    return {
+        "group": group(pay.s("p"), pay.s("p"), pay.s("q")),
+        "chain": chain(pay.s("p"), pay.si("q"), group(pay.si("r"), pay.si("s"))),
+        "chord": chord([pay.s("p"), pay.s("q")], pay.si("body")),
+        "link": group(pay.s("p").set(link=pay.si("q"))),
+    }
+
+
+@pytest.mark.parametrize("kind", ["group", "chain", "chord", "link"])
+def test_what_a_task_sends_as_one_is_known_by_its_place_although_celery_has_named_it(app, pay, kind):
+    @app.task(name="parent")
+    def parent():
+        canvases(pay)[kind].apply_async()
+
+    sent = [identities(app, lambda: parent.apply(task_id="message-1")) for _ in range(2)]
+
+    assert sent[0] == sent[1]
+    assert all(scope.startswith("message-1/pay#") for scope, _ in sent[0])
+    assert len(sent[0]) == {"group": 3, "chain": 4, "chord": 3, "link": 2}[kind]
+
+
+def test_what_is_named_by_hand_or_sent_from_outside_keeps_its_name(app, pay, published):
+    @app.task(name="parent", bind=True)
+    def parent(self):
+        group(pay.s("p").set(task_id="named")).apply_async()
+        raise self.retry(countdown=0)
+
+    parent.apply_async(task_id="message-1")
+    group(pay.s("p")).apply_async()
+    request = {"id": str(uuid.uuid4()), "called_directly": False, "is_eager": False, "retries": 0, "delivery_info": {}}
+    after = pay.si("q").set(task_id=str(uuid.uuid4()))
+    parent.push_request(**request, args=[], kwargs={}, headers=None, chain=[after])
+    with pytest.raises(Retry):
+        parent()
+
+    assert published == [None, None, {"tenant": "main"}, {"tenant": "main"}]
+    assert "headers" not in after.options
+
+
+def identities(app, send):
+    """Who is who in all messages that leave, what follows a task included."""
+    scopes = []
+
+    def keep(headers=None, body=None, **_):
+        args, _, embedded = body
+        scopes.append((headers["effectonce"]["scope"], *args))
+        scopes.extend(following((embedded["chain"], embedded["chord"], embedded["callbacks"])))
+
+    before_task_publish.connect(keep)
+    try:
+        send()
+    finally:
+        before_task_publish.disconnect(keep)
+    return sorted(set(scopes))
+
+
+def following(after):
+    if isinstance(after, list | tuple):
+        return [scope for each in after for scope in following(each)]
+    if after is None:
+        return []
+    if after["kwargs"].get("tasks"):
+        return following(after["kwargs"]["tasks"])
+    return [(after["options"]["headers"]["effectonce"]["scope"], *after["args"])]
 
 
 def test_a_task_that_calls_itself_as_a_function_stays_in_its_step(app, pay, published):

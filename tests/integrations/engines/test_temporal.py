@@ -68,7 +68,7 @@ def awaited(test):
 class Shop:
     """A guard, an activity of it, and how often its tool ran."""
 
-    def __init__(self, *failures, downstream="none"):
+    def __init__(self, *failures, downstream="none", by_key=False):
         self.guard, self.failures, self.ran, self.activities = Guard("memory://"), list(failures), [], 0
 
         @self.guard.tool(kind="write", downstream=downstream)
@@ -81,7 +81,9 @@ class Shop:
         @activity.defn(name="pay")
         def pay(payment_id: str) -> str:
             self.activities += 1
-            return charge(payment_id)
+            return (
+                self.guard.call(charge, {"payment_id": payment_id}, key=payment_id).unwrap() if by_key else charge(payment_id)
+            )
 
         self.activity = pay
 
@@ -304,6 +306,19 @@ async def test_a_person_settles_a_doubt_and_the_workflow_goes_on(server):
     assert receipts == "found pay#0,found pay#0"
     assert sorted(shop.ran) == ["p", "q"]
     assert shop.activities == 4
+
+
+@awaited
+async def test_two_may_wait_for_one_doubt(server):
+    shop = Shop(TimeoutError("no answer"), by_key=True)
+    async with shop.open(server, "both") as client:
+        handle = await client.start_workflow(Waits.run, args=["p", "p", 0.2], id="both", task_queue="both")
+        await asyncio.to_thread(until, lambda: shop.activities >= 6, "both have looked again")
+        (doubt,) = shop.guard.in_doubt()
+        shop.guard.confirm(doubt.request.key, result="found", by="ada", reason="it is in the ledger")
+
+        assert await handle.result() == "found,found"
+    assert shop.ran == ["p"]
 
 
 @awaited

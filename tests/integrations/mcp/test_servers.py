@@ -197,6 +197,21 @@ def test_a_lost_answer_is_a_doubt_that_tells_the_model_what_to_do(play, bank):
     assert "Do not call again" in results[1].content[0].text
 
 
+def test_what_a_person_settled_is_a_result_as_the_tool_would_give_it(play, bank, guard):
+    async def story(client, _):
+        await client.list_tools()  # from now on it knows what the tool should give
+        await call(client, "lost")
+        (doubt,) = guard.in_doubt()
+        guard.confirm(doubt.request.key, result={"receipt": "rcpt_1"}, by="ada", reason="it is in the ledger")
+        return await call(client, "lost")
+
+    result = play(story)
+
+    assert (result.is_error, result.structured_content) == (False, {"receipt": "rcpt_1"})
+    assert result.content[0].text == '{"receipt":"rcpt_1"}'
+    assert effects(bank) == 1
+
+
 def test_an_error_that_means_that_nothing_was_done_may_be_repeated(play, bank):
     async def story(client, _):
         return [await call(client, "refused") for _ in range(2)]
