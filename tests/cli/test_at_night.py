@@ -123,6 +123,17 @@ deliver("order_7")
 """
 
 
+def test_whoever_leaves_a_question_unanswered_has_changed_nothing(long_names):
+    [lost, _] = long_names.json("indoubt", "list")["effects"]
+
+    # The end of the input; without a session of its own a terminal makes no signal of Ctrl-C, which click takes for the same.
+    code, screen = long_names.terminal("indoubt", "refute", lost["reference"], dialogue=[("Reason: ", "\x04")])
+
+    assert code == 130
+    assert screen.endswith("\nInterrupted.\n")
+    assert len(long_names.json("indoubt", "list")["effects"]) == 2
+
+
 def test_doubts_beyond_the_limit_are_not_left_out_in_silence(long_names):
     assert long_names.run("indoubt", "list", "--limit", "1").stderr == "There are more: give a higher --limit.\n"
     assert long_names.run("indoubt", "list", "--limit", "2").stderr == ""

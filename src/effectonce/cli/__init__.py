@@ -84,10 +84,12 @@ class CommandLine(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            click.echo("Interrupted.", err=True)
+        except (KeyboardInterrupt, click.Abort) as ended:
+            click.echo(
+                "\nInterrupted." if isinstance(ended, click.Abort) else "Interrupted.", err=True
+            )  # in the line of a question
             ctx.exit(INTERRUPTED)
-        except (click.Abort, click.exceptions.Exit):
+        except click.exceptions.Exit:
             raise
         except click.ClickException as error:
             raise fitted(error) from None
