@@ -21,7 +21,7 @@ test: check $(VENV)/.servers  ## Everything: lint, types, the whole suite with c
 test-mcp: $(VENV)/.dev  ## The official conformance suite and inspector of MCP (npm), directly and through the proxy: equal results
 	$(BIN)/python -m tests.mcp_proxy.conformance --tools $(VENV)/mcp-tools
 
-test-frameworks: | $(VENV)/bin/python  ## The second tier of agent frameworks, each in an environment of its own: NAMES="google_adk" for some
+test-frameworks: | $(VENV)/bin/python  ## Frameworks that do not install beside each other, each in an environment of its own: NAMES="google_adk" for some
 	$(BIN)/python tests/frameworks/run.py $(NAMES)
 
 check: $(VENV)/.dev  ## Seconds: lint, formatting, types, architecture, public names

@@ -36,7 +36,7 @@ def refund_order(payment_id: str) -> str:
     return refund(payment_id, 1_400_000)
 
 
-with Bank("bank.ledger", honours_keys=True) as bank:
+with Bank("dbos.ledger", honours_keys=True) as bank:
     DBOS(
         config={
             "name": "refunds",

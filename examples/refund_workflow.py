@@ -5,7 +5,7 @@
     python examples/refund_workflow.py --refuse
 
 The last one is another order, whose mail is refused for good: the refund is clawed back, once. The bank is a process of its own;
-bank.ledger has one line for each payment that really happened.
+workflow.ledger has one line for each payment that really happened.
 """
 
 import os
@@ -60,7 +60,7 @@ def refund_order(run: Run, order_id: str) -> str:
     return receipt
 
 
-with Bank("bank.ledger", honours_keys=True) as bank:
+with Bank("workflow.ledger", honours_keys=True) as bank:
     try:
         print("refunded:", refund_order("order_8" if "--refuse" in sys.argv else "order_7"))
     except StepFailed as failed:

@@ -23,7 +23,7 @@ with workflow.unsafe.imports_passed_through():
     from effectonce.testing.bank import Bank
 
 guard = Guard("sqlite:///effects.db")
-bank = Bank("bank.ledger", honours_keys=True)
+bank = Bank("temporal.ledger", honours_keys=True)
 
 
 @guard.tool(kind="irreversible", downstream="key")

@@ -156,6 +156,19 @@ def test_every_parameter_of_the_breaker_is_on_its_page_with_its_default():
     } == set()
 
 
+def test_the_readme_counts_what_there_is():
+    from effectonce._core.tables import TABLES
+    from effectonce.testing.mutants import MUTANTS
+    from tests.conformance import test_wire_mutants as wire
+    from tests.crash.test_flow_mutants import MUTANTS as FLOWS
+
+    said = (ROOT / "README.md").read_text()
+
+    assert f" {sum(len(table.rows) for table in TABLES)} rows for " in said
+    statements = len(wire.SQLITE) + len(wire.POSTGRES) + len(wire.REDIS)
+    assert f" {len(MUTANTS)} broken stores, {len(FLOWS)} broken flows, and {statements} broken statements " in said
+
+
 def test_code_comes_before_line_31_of_the_readme():
     lines = (ROOT / "README.md").read_text().splitlines()
     assert lines.index("```python") < 30

@@ -15,6 +15,7 @@ from effectonce.policy import Contract
 from effectonce.stores.base import Capabilities, ExaminableStore, Finding, Store
 
 SAMPLES = 5
+NOT_MADE_YET = "The first call makes it; there is nothing to look at yet."
 
 
 class Health(Struct, frozen=True, kw_only=True):
@@ -44,7 +45,9 @@ def examine(store: Store, contracts: Sequence[Contract] = ()) -> Health:
         latency_s = sorted(_read_s(store) for _ in range(SAMPLES))[SAMPLES // 2]
         counts, capabilities = store.apply(Tally()), store.capabilities
     except StoreUnavailable as error:
-        sick = Finding("store", str(error), "Until this is put right, nothing is sent.", bad=True)
+        new = isinstance(error.__cause__, FileNotFoundError)
+        advice = NOT_MADE_YET if new else "Until this is put right, nothing is sent."
+        sick = Finding("store", str(error), advice, bad=True)
         return Health(reachable=False, findings=(sick, *notes), error=str(error))
     return Health(
         reachable=True,

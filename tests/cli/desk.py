@@ -49,11 +49,11 @@ class Desk:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    def terminal(self, *arguments, dialogue=(), between=None, **environ):
-        """On a terminal of 100 columns: wait for each text, then type the answer. Returns the exit code and the screen."""
+    def terminal(self, *arguments, dialogue=(), between=None, width=100, **environ):
+        """On a terminal: wait for each text, then type the answer. Returns the exit code and the screen."""
         environ = {name: value for name, value in environment(**{**self.here(), **environ}).items() if name != "COLUMNS"}
         master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
         command = [sys.executable, "-m", "effectonce.cli", *arguments]
         with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environ, cwd=self.folder) as process:
             os.close(slave)

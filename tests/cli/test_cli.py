@@ -63,7 +63,7 @@ def test_help_does_not_import_what_only_commands_need():
     ("error", "exit_code", "action"),
     [
         ("InDoubt", 1, "Do not call again"),
-        ("StoreUnavailable", 7, "repeat the same call later"),
+        ("StoreUnavailable", 7, "may you use it?"),
     ],
 )
 def test_an_error_says_what_happened_and_what_to_do(error, exit_code, action):

@@ -56,7 +56,7 @@ def test_scripts_get_json(url):
 def test_a_url_that_is_none_is_explained():
     said = effectonce("doctor", "mysql://db")
 
-    assert said.returncode == 1
+    assert said.returncode == 2
     assert "is not the URL of a store" in said.stderr
 
 

@@ -65,6 +65,13 @@ def test_a_store_that_cannot_be_reached_is_told_and_not_raised(path):
     assert "there is no file" in health.unfit_for(Kind.WRITE, Capability.KEY)
 
 
+def test_a_file_that_may_not_be_looked_at_is_told_and_not_raised(path):
+    health = Guard(f"sqlite:///{path.with_name('x' * 300)}").health()  # what a closed folder is to all but root
+
+    assert not health.reachable
+    assert "File name too long" in health.findings[0].found
+
+
 def test_looking_at_a_store_does_not_make_it(path):
     assert not Guard(f"sqlite:///{path}").health().ok
     assert not path.exists()

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from effectonce import __version__
-from effectonce.cli._exits import FAILED, INTERRUPTED, STORE_UNREACHABLE
+from effectonce.cli._exits import FAILED, INTERRUPTED, STORE_UNREACHABLE, Stop, fitted
 from effectonce.cli._options import takes
 
 # The name, where its command lives, and its line in --help: the module is not imported to list it.
@@ -42,6 +42,8 @@ EPILOG = (
     "Exit codes: 0 done, 1 failed or declined, 2 wrong usage, 3 a person is needed (--check), 4 not allowed, 5 not found, "
     "6 changed meanwhile, 7 store unreachable, 130 interrupted."
 )
+EXTRA = "pip install 'effectonce["  # in what we say where an optional package is missing
+UNREACHABLE = "Is the URL right, is the store running, and may you use it?"
 
 
 class CommandLine(click.Group):
@@ -82,18 +84,25 @@ class CommandLine(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            click.echo("Interrupted.", err=True)
+        except (KeyboardInterrupt, click.Abort) as ended:
+            click.echo(
+                "\nInterrupted." if isinstance(ended, click.Abort) else "Interrupted.", err=True
+            )  # in the line of a question
             ctx.exit(INTERRUPTED)
-        except (click.ClickException, click.Abort, click.exceptions.Exit):
+        except click.exceptions.Exit:
             raise
+        except click.ClickException as error:
+            raise fitted(error) from None
         except Exception as error:  # only ours are told; asking which they are imports the engine, and only now
             from effectonce import EffectOnceError, StoreUnavailable
 
-            if not isinstance(error, EffectOnceError):
-                raise
-            click.echo(f"Error: {error}\n{error.corrective_action}", err=True)
-            ctx.exit(STORE_UNREACHABLE if isinstance(error, StoreUnavailable) else FAILED)
+            if isinstance(error, StoreUnavailable):
+                raise fitted(Stop(str(error), STORE_UNREACHABLE, UNREACHABLE)) from None
+            if isinstance(error, EffectOnceError):
+                raise fitted(Stop(str(error), FAILED, error.corrective_action)) from None
+            if isinstance(error, ImportError) and EXTRA in str(error):
+                raise fitted(Stop(str(error), FAILED)) from None
+            raise
 
 
 def _readable(command: click.Command) -> click.Command:
@@ -101,6 +110,7 @@ def _readable(command: click.Command) -> click.Command:
     command.help = (command.help or "").replace("\\b\n", "\b\n")
     for inner in getattr(command, "commands", {}).values():
         _readable(inner)
+        inner.short_help = inner.help.partition("\n")[0]  # the whole sentence, where click would cut it
     return command
 
 

@@ -37,14 +37,34 @@ def guard_here(*, create: bool = False) -> Iterator[Guard]:
     """The guard in force. A file that is not there is not made by looking, unless *create*."""
     guard = the_guard()
     path = getattr(guard.store, "path", None) or getattr(getattr(guard.store, "_store", None), "path", None)
-    if not create and isinstance(path, Path) and not path.exists():
-        raise Stop(
-            f"there is no file {path}.", STORE_UNREACHABLE, "The first guarded call makes it; there is nothing to look at yet."
-        )
+    if not create and isinstance(path, Path):
+        _refuse_missing(path)
     try:
         yield guard
     finally:
         guard.close()
+
+
+def _refuse_missing(path: Path) -> None:
+    try:
+        there = path.exists()
+    except OSError as error:  # a folder that may not be entered
+        raise Stop(f"{path} cannot be looked at: {error.strerror}.", STORE_UNREACHABLE) from None
+    if not there:
+        raise Stop(
+            f"there is no file {path}.", STORE_UNREACHABLE, "The first guarded call makes it; there is nothing to look at yet."
+        )
+
+
+@contextlib.contextmanager
+def opening() -> Iterator[None]:
+    """A URL, or keys, that nothing can be opened with were given wrongly."""
+    from effectonce import ContractViolation
+
+    try:
+        yield
+    except ContractViolation as error:
+        raise click.UsageError(str(error)) from None
 
 
 def the_guard() -> Guard:
@@ -103,11 +123,12 @@ def _guard_of_store(url: str) -> Guard:
         raise click.UsageError("A memory store lives in its own process: there is nothing to see from here.")
     if setting("keys_file"):
         os.environ["EFFECTONCE_KEYS"] = ",".join(_read(setting("keys_file"), "keys_file").split())
-    if os.environ.get("EFFECTONCE_KEYS"):
-        # No key is derived here, so any secret will do.
-        guard = Guard(open_store(url), keyring=Keyring.from_env(), secret=os.urandom(16))
-    else:
-        guard = Guard(open_store(url))
+    with opening():
+        if os.environ.get("EFFECTONCE_KEYS"):
+            # No key is derived here, so any secret will do.
+            guard = Guard(open_store(url), keyring=Keyring.from_env(), secret=os.urandom(16))
+        else:
+            guard = Guard(open_store(url))
     _MADE_HERE.add(guard)
     return guard
 

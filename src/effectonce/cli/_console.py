@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 F = TypeVar("F", bound=Callable[..., Any])
-WIDTH_MAX = 100  # longer lines are hard to read
+WIDTH_MAX = 100  # longer lines are hard to read; a table takes what there is
 SLOW_S = 1.0  # what takes longer says so
 
 
@@ -39,7 +39,7 @@ def wants_color(choice: str, environ: Mapping[str, str], *, is_tty: bool) -> boo
     return is_tty and environ.get("TERM") != "dumb"
 
 
-def console(stream: TextIO | None = None) -> Console:
+def console(stream: TextIO | None = None, *, width_max: int = WIDTH_MAX) -> Console:
     """Where commands print for people."""
     from rich.console import Console
 
@@ -49,7 +49,7 @@ def console(stream: TextIO | None = None) -> Console:
     colored = wants_color(setting("color"), os.environ, is_tty=stream.isatty())
     # Without a colour system rich writes no escape codes at all, not even for bold.
     made = Console(file=stream, color_system="standard" if colored else None, no_color=not colored, highlight=False)
-    made.width = min(made.width, WIDTH_MAX)
+    made.width = min(made.width, width_max)
     return made
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+
 import click
 
 DONE, FAILED, USAGE, NEEDS_YOU, NOT_ALLOWED, NOT_FOUND, CHANGED, STORE_UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 7, 130
@@ -25,3 +28,14 @@ class Stop(click.ClickException):
     def __init__(self, message: str, code: int, advice: str = "") -> None:
         super().__init__(f"{message}\n{advice}" if advice else message)
         self.exit_code = code  # type: ignore[misc]  # click declares it for classes, and reads it from the error
+
+
+def fitted(error: click.ClickException) -> click.ClickException:
+    """The same, in lines that end with a word: a terminal breaks them anywhere, and a pipe wants them as they are."""
+    if not sys.stderr.isatty():
+        return error
+    width = shutil.get_terminal_size().columns
+    before = f"Error: {error.format_message()}".removesuffix(error.message)
+    wrapped = "\n".join(click.wrap_text(line, width) for line in f"{before}{error.message}".split("\n"))
+    error.message = wrapped[len(before) :]  # type: ignore[misc]  # click calls it final, and reads it when it shows the error
+    return error

@@ -18,7 +18,7 @@ from effectonce.cli._settings import setting
 
 Shape = Literal["table", "plain", "json", "jsonl"]
 Item = Mapping[str, Any]
-GAP, NARROWEST = 2, 8
+GAP, NARROWEST, LAST = 2, 8, 20
 
 
 class Column(NamedTuple):
@@ -122,7 +122,7 @@ def _table(items: Sequence[Item], columns: Sequence[Column]) -> None:
     from rich.cells import cell_len
     from rich.text import Text
 
-    screen = console()
+    screen = console(width_max=sys.maxsize)
     cells = [[" ".join(column.cell(item).split()) for column in columns] for item in items]
     lines = [[column.title for column in columns], *cells]
     widths = [max(cell_len(line[n]) for line in lines) for n in range(len(columns))]
@@ -146,7 +146,10 @@ def print_pairs(rows: Sequence[Sequence[str]], *, style: str = "", last: str = "
     screen = console()
     rows = [[" ".join(part.split()) for part in row] for row in rows]
     widths = [max(cell_len(row[n]) for row in rows) for n in range(len(rows[0]) - 1)] if rows else []
-    room = max(NARROWEST, screen.width - sum(widths) - GAP * len(widths))
+    fixed = screen.width - GAP * len(widths)
+    while fixed - sum(widths) < LAST < max(widths, default=0):  # a long name must not leave a column of single syllables
+        widths[widths.index(max(widths))] -= 1
+    room = max(NARROWEST, fixed - sum(widths))
     for row in rows:
         first = "".join(_fitted(part, width, right=False) + " " * GAP for part, width in zip(row, widths, strict=False))
         for number, line in enumerate(Text(row[-1]).wrap(screen, room) or [Text("")]):

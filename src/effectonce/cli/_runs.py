@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 from effectonce._core.ops import Search
@@ -116,6 +117,11 @@ def _error(record: Record) -> str:
     return f"{attempts[-1].error}: {attempts[-1].message}".strip(": ") if attempts else record.reason
 
 
+def _why(item: dict[str, Any]) -> str:
+    """Whoever stops says what stopped it. One that waits and says nothing has lost its owner."""
+    return item["error"] or ("its owner is gone" if item["state"] == "waiting" else "")
+
+
 RUNS = [
     Column("RUN", lambda item: item["reference"], whole=True),
     Column("WORKFLOW", lambda item: item["workflow"]),
@@ -124,7 +130,7 @@ RUNS = [
     Column("AGE", lambda item: span(item["_age_s"]), plain=lambda item: item["began_at"], right=True, whole=True),
     Column(
         "WHY",
-        lambda item: "cancelled" if item["cancelled"] is not None else item["error"] or "",
+        lambda item: "cancelled" if item["cancelled"] is not None else _why(item),
         plain=lambda item: item["error"],
     ),
 ]
@@ -149,6 +155,7 @@ def tell(record: Record, steps: list[Record], now: float, *, reveal: bool) -> No
     facts = [
         ("begun", f"{record.epoch} time{'s' * (record.epoch != 1)}, first {moment(record.created_at)}{ended}"),
         ("stopped by" if state == "waiting" else "error", data["error"] or ""),
+        ("stopped", "" if data["error"] or data["cancelled"] else _why(data)),
         ("arguments", arguments.text or json.dumps(arguments.value, ensure_ascii=False, default=str)),
         ("key", record.request.key if reveal else ""),
     ]
@@ -168,7 +175,7 @@ def tell(record: Record, steps: list[Record], now: float, *, reveal: bool) -> No
 def _tell_steps(steps: list[Record]) -> None:
     from rich.text import Text
 
-    screen = console()
+    screen = console(width_max=sys.maxsize)
     rows = [(f"{position(s)[1]}", position(s)[2], str(s.state).replace("_", " "), reference(s), _error(s)) for s in steps]
     widths = [max(len(row[n]) for row in rows) for n in range(4)]
     for row, step in zip(rows, steps, strict=True):

@@ -17,6 +17,7 @@ from effectonce.cli._console import color_option, console
 from effectonce.cli._output import for_machines
 
 NAMED = re.compile(r"([A-Za-z_][\w.]*)(?:: (.*))?")
+OTHERS = "A tool may have sent other requests before this answer came. One that sends no other says so: one_request=True."
 UNSURE = (Certainty.AMBIGUOUS, Certainty.ACTED)
 
 
@@ -157,6 +158,8 @@ def _tell(verdict: Verdict) -> None:
     screen.print(lines)
     screen.print("\n[dim]What to do:[/]")
     screen.print(calls)
+    if verdict.certainty not in UNSURE:
+        screen.print(f"\n[dim]{OTHERS}[/]")
 
 
 def _rows(verdict: Verdict) -> list[tuple[str, Row]]:

@@ -8,7 +8,7 @@ import click
 from msgspec.structs import replace
 
 from effectonce import Capability, Finding, Guard, Health, Kind
-from effectonce.cli._app import health_of, made_here, the_guard
+from effectonce.cli._app import health_of, made_here, opening, the_guard
 from effectonce.cli._console import console
 from effectonce.cli._engines import engines
 from effectonce.cli._exits import FAILED, STORE_UNREACHABLE
@@ -42,7 +42,8 @@ def doctor(*, store_url: str | None) -> None:
         raise click.UsageError(f"Give the URL of a store or --{named[0]}, not both.")
     if store_url is None and not (given["store"].value or given["store_file"].value or given["app"].value):
         raise click.UsageError("Give the URL of a store, or --app MODULE:GUARD.")
-    guard = Guard(store_url) if store_url is not None else the_guard()
+    with opening():
+        guard = Guard(store_url) if store_url is not None else the_guard()
     try:
         health = health_of(guard)
         if store_url is None and not made_here(guard):
@@ -107,4 +108,5 @@ def _tell_what_it_may_hold(health: Health) -> None:
     reasons = Table.grid(padding=(0, 1))
     for reason in sorted({health.unfit_for(kind, d) for kind in RECORDED for d in Capability} - {""}):
         reasons.add_row(BAD, f"[dim]{reason}.[/]")
-    screen.print(reasons)
+    if reasons.row_count:
+        screen.print(reasons)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,14 +56,14 @@ def list_doubts(*, tool: str | None) -> None:
 
     with guard_here() as guard:
         now, limit = now_of(guard), setting("limit")
-        records = []
-        for record in doubts(guard, tool):
-            records.append(record)
-            if len(records) == limit:
-                break
+        records = list(itertools.islice(doubts(guard, tool), limit + 1))
+    more = len(records) > limit
+    records = records[:limit]
     items = [{**as_data(record, now), "_for_s": now - record.decided_at} for record in records]
     empty = "Nothing is in doubt." if tool is None else f"Nothing of {tool} is in doubt."
     print_rows(items, _columns(), schema="effect", empty=empty)
+    if more and not for_machines():
+        say("There are more: give a higher --limit.")
 
 
 def _columns() -> list[Column]:

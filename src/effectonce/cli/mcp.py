@@ -184,11 +184,12 @@ def _given(name: str | None, *, trust: bool) -> dict[str, Any]:
 def _guard() -> Guard:
     """The user's own, or one for the store that was named, or one for a file of this user's."""
     from effectonce import Guard
-    from effectonce.cli._app import load_app
+    from effectonce.cli._app import load_app, opening
 
     if setting("app"):
         return load_app(setting("app"))
-    return Guard(setting("store") or _store_file() or _own_file())
+    with opening():
+        return Guard(setting("store") or _store_file() or _own_file())
 
 
 def _store_file() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -149,4 +150,4 @@ def _show(record: Record, now: float) -> None:
         return
     where, tool = escape(place_of(record)), escape(request.terms.tool)
     line = f"[dim]{moment(at)}[/]  {reference(record)}  [{STYLES[record.state]}]{state:<10}[/]  {tool}  [dim]{where}[/]"
-    console().print(line, no_wrap=True, overflow="ellipsis", crop=True)
+    console(width_max=sys.maxsize).print(line, no_wrap=True, overflow="ellipsis", crop=True)

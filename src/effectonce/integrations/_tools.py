@@ -13,6 +13,7 @@ its name, or the safe one: a write of which nobody knows whether it happened, un
 
 from __future__ import annotations
 
+import difflib
 import json
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -195,7 +196,9 @@ class Toolbox:
     def declared(self, name: str) -> Declared:
         """What is declared about the tool *name*."""
         if name not in self._contracts:
-            self._contracts[name] = _declared(name, **self._options.get(name, self._default))
+            options = self._options.get(name, self._default)
+            _refuse_unknown(name, options)
+            self._contracts[name] = _declared(name, **options)
         return self._contracts[name]
 
     def passes(self, name: str) -> bool:
@@ -300,6 +303,15 @@ def with_defaults(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> di
         name: known["default"] for name, known in properties.items() if isinstance(known, Mapping) and "default" in known
     }
     return defaults | dict(arguments)
+
+
+def _refuse_unknown(name: str, options: ToolOptions) -> None:
+    known = ToolOptions.__annotations__
+    for option in options:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, 1)
+            guess = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            raise ContractViolation(f"{name}: a contract has no {option!r}; {guess}")
 
 
 def said(error: EffectOnceError) -> str:

@@ -143,10 +143,10 @@ class SqliteStore:
 
     def examine(self) -> tuple[Finding, ...]:
         """How this file is set up. A file that is not there is not made by looking."""
-        if not self.path.exists():
-            raise StoreUnavailable(f"there is no file {self.path}. The first call makes it; there is nothing to look at yet.")
         with self._lock:
             try:
+                if not self.path.exists():
+                    raise StoreUnavailable(f"there is no file {self.path}.") from FileNotFoundError()
                 return self._connect().examine(self._clock())
             except (sqlite3.Error, OSError) as error:
                 raise self._unavailable(error) from error
