@@ -78,6 +78,19 @@ def a_lost_answer_is_told_as_a_doubt_and_nothing_is_sent_again(desk, guard, bank
     assert guard.in_doubt()[0].request.key not in str(ran.told)
 
 
+def what_a_person_settled_is_told_to_the_model(desk, guard, bank):
+    tool = desk.tool(refund_of(bank, "lose-answer", "lose-answer"))
+    desk.run(tool, one("a"), DONE)
+    desk.run(tool, one("b", "pay_8"), DONE)
+    for result, doubt in zip(({"receipt": "rcpt_1"}, "rcpt_2"), guard.in_doubt(), strict=True):
+        guard.confirm(doubt.request.key, result=result, by="ada", reason="seen in the ledger")
+
+    ran = desk.run(tool, one("c"), one("d", "pay_8"), DONE, forget=True)
+
+    assert ran.told == [("c", {"receipt": "rcpt_1"}), ("d", "rcpt_2")]
+    assert len(bank.ledger()) == 2
+
+
 def a_model_that_decides_again_gets_the_first_result_under_its_new_id(desk, guard, bank):
     with pytest.raises(RuntimeError):
         desk.run(desk.tool(refund_of(bank)), one("a"), RuntimeError("crashed before the next turn"))
@@ -170,6 +183,7 @@ def a_read_is_run_by_the_framework_as_it_likes(desk, guard, bank):
 
 FACTS = [
     a_lost_answer_is_told_as_a_doubt_and_nothing_is_sent_again,
+    what_a_person_settled_is_told_to_the_model,
     a_model_that_decides_again_gets_the_first_result_under_its_new_id,
     a_model_that_saw_the_result_and_asks_again_means_it,
     an_id_that_comes_again_is_no_sign,

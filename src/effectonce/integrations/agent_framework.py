@@ -159,8 +159,15 @@ def _plain(result: Any) -> Any:
     return {"value": to_jsonable_python(result, fallback=str)}
 
 
-def _again(recorded: Mapping[str, Any]) -> Any:
-    return recorded["value"] if "value" in recorded else [Content.from_dict(item) for item in recorded["contents"]]
+def _again(recorded: Any) -> Any:
+    """The same to the model. What a person settled is told as it was said."""
+    match recorded:
+        case {"value": value, **more} if not more:
+            return value
+        case {"contents": list() as contents, **more} if not more:
+            return [Content.from_dict(item) for item in contents]
+        case _:
+            return recorded
 
 
 # ---------------------------------------------------------------- what the model was shown

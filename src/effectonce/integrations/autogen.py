@@ -38,7 +38,7 @@ except ImportError as missing:
 from effectonce._boundary import Delivered, named
 from effectonce.errors import EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._tools import Again, Call, Leg, Said, Toolbox, ToolOptions, said
+from effectonce.integrations._tools import Again, Call, Leg, Said, Toolbox, ToolOptions, said, text_of
 
 
 def protect(
@@ -103,7 +103,7 @@ class _Once:
                         return await _proceed(tool, args, token, call_id, events)
                 leg = Leg(lambda: _proceed(tool, args, token, call_id, events), tool.return_value_as_string)
                 answer = await self.box.arun(call, leg)
-                return answer.own if answer.fresh else Again(answer.recorded)
+                return answer.own if answer.fresh else Again(text_of(answer.recorded))
             except EffectOnceError as error:
                 raise Told(said(error)) from error
 
@@ -174,7 +174,7 @@ class _Bench(Workbench):
         try:
             call = await self._once.call(name, arguments or {}, schema, name)
             answer = await self._once.box.arun(call, Leg(proceed, _plain))
-            return answer.own if answer.fresh else ToolResult.model_validate_json(answer.recorded)
+            return answer.own if answer.fresh else _again(name, answer.recorded)
         except EffectOnceError as error:
             return ToolResult(name=name, result=[TextResultContent(content=said(error))], is_error=True)
 
@@ -194,10 +194,19 @@ class _Bench(Workbench):
         await self._bench.load_state(state)
 
 
-def _plain(result: ToolResult) -> str:
+def _plain(result: ToolResult) -> Any:
     if result.is_error:
         raise Said(result, f"the tool reports an error: {result.to_text('[image]')[:200]}", ran=True)
-    return result.model_dump_json()
+    return {"tool_result": result.model_dump_json().encode()}
+
+
+def _again(name: str, recorded: Any) -> ToolResult:
+    """The same result. What a person settled is told as it was said."""
+    match recorded:
+        case {"tool_result": bytes() as result, **more} if not more:
+            return ToolResult.model_validate_json(result)
+        case _:
+            return ToolResult(name=name, result=[TextResultContent(content=text_of(recorded))])
 
 
 def _parameters(schema: ToolSchema) -> Mapping[str, Any]:

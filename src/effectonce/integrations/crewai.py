@@ -40,7 +40,7 @@ from effectonce._boundary import Delivered
 from effectonce._tool import GuardedTool
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._tools import FAILED, Again, Call, Leg, Said, Shown, Toolbox, ToolOptions, is_error, said
+from effectonce.integrations._tools import FAILED, Again, Call, Leg, Said, Shown, Toolbox, ToolOptions, is_error, said, text_of
 
 Of = Callable[[ToolCallHookContext], str]
 _calling: ContextVar[ToolCallHookContext | None] = ContextVar("effectonce_crewai_calling", default=None)
@@ -116,7 +116,7 @@ class _Once:
             with self._box.within(guarded, call):
                 return proceed()
         answer = self._box.run(call, Leg(proceed, lambda result: _plain(tool, result)))
-        return answer.own if answer.fresh else Again(answer.recorded)
+        return answer.own if answer.fresh else Again(text_of(answer.recorded))
 
     async def _arun(self, tool: BaseTool, guarded: GuardedTool | None, arguments: Mapping[str, Any]) -> Any:
         call = self._call(tool, arguments)
@@ -125,7 +125,7 @@ class _Once:
                 return await tool._arun(**arguments)  # noqa: SLF001
         leg = Leg(lambda: tool._arun(**arguments), lambda result: _plain(tool, result))  # noqa: SLF001
         answer = await self._box.arun(call, leg)
-        return answer.own if answer.fresh else Again(answer.recorded)
+        return answer.own if answer.fresh else Again(text_of(answer.recorded))
 
     def _call(self, tool: BaseTool, arguments: Mapping[str, Any]) -> Call:
         calling, name = _calling.get(), sanitize_tool_name(tool.name)

@@ -233,7 +233,10 @@ def _read(value: Any) -> Any:
 
 
 def _again(answer: Answer, context: ToolContext) -> Any:
+    """The same result, and the same done to the agent. What a person settled is told as it was said."""
     recorded = answer.recorded
+    if not isinstance(recorded, Mapping) or recorded.keys() != {"result", "state", "actions"}:
+        return recorded
     context.state.update(recorded["state"])
     for name, value in recorded["actions"].items():
         setattr(context.actions, name, {**getattr(context.actions, name), **value} if isinstance(value, Mapping) else value)

@@ -79,7 +79,7 @@ class OncePlugin(Plugin):
                 async with self._box.within(guarded, call):
                     return await run()
             answer = await self._box.arun(call, Leg(run, _plain, (InterruptException, _Interrupted)))
-            return answer.own if answer.fresh else _result(context, **answer.recorded)
+            return answer.own if answer.fresh else _result(context, **_again(answer.recorded))
         except _Interrupted as error:
             return error.event
         except Said as error:
@@ -164,6 +164,13 @@ async def _told_meanwhile(work: Callable[[Tell], Awaitable[Any]]) -> AsyncGenera
 def _plain(event: ToolResultEvent) -> Any:
     """A result as it is recorded: without the id of the call that it was made for."""
     return {name: value for name, value in event.tool_result.items() if name != "toolUseId"}
+
+
+def _again(recorded: Any) -> Mapping[str, Any]:
+    """The same result. What a person settled is told as it was said."""
+    if isinstance(recorded, Mapping) and {"status", "content"} <= recorded.keys():
+        return recorded
+    return {"status": "success", "content": [{"text": recorded} if isinstance(recorded, str) else {"json": recorded}]}
 
 
 def _result(context: ExecuteToolContext, *, exception: Exception | None = None, **result: Any) -> ToolResultEvent:
