@@ -123,11 +123,13 @@ def read_line(line: bytes) -> tuple[Carried, str]:
         raise BadLine("it was changed after it was written: its digest does not fit")
     try:
         carried = msgspec.json.decode(letter, type=Carried)
-        carried.request(0.0)
+        request = carried.request(0.0)
     except msgspec.ValidationError as error:
         raise BadLine(f"it is not a dead letter ({error})") from None
     if carried.state not in (State.CLAIMED, State.DISPATCHED, State.IN_DOUBT):
         raise BadLine(f"it is {carried.state}: that is an outcome, not a dead letter")
+    if request.terms.steps:
+        raise BadLine("it is a run of a workflow: what its steps have done is known in its own store alone; resume it there")
     return carried, read.digest
 
 

@@ -170,6 +170,11 @@ def is_dead(record: Record, now: float, grace_s: float) -> bool:
     return now - record.lease_until >= grace_s or any(_gave_up(entry) for entry in _entries(record))
 
 
+def may_leave(record: Record) -> bool:
+    """May another store go on with it? Not with a run of a workflow: there its steps would be new."""
+    return record.state in OPEN and not record.request.terms.steps
+
+
 def effect_of(record: Record) -> EffectRef:
     """Which effect a record is about."""
     request = record.request
