@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from effectonce._core.codec import NotReadable, encode, encode_error
+from effectonce._core.codec import NotReadable, NotStorable, encode, encode_error
 from effectonce._core.ops import Applied, Browse, Confirm, Find, Flow, Op, ReadCell, Rearm, Refused, Refute, WriteReply
 from effectonce._core.records import Record, State
 from effectonce._tool import GuardedTool
@@ -107,7 +107,11 @@ class Desk:
     # ------------------------------------------------------------ by a person
 
     def confirm(self, key: str, result: Any, by: str, reason: str) -> None:
-        self._settle(Confirm(key, encode(result), *who(by, reason)))
+        try:
+            outcome = encode(result)
+        except NotStorable as error:
+            raise ContractViolation(f"this result cannot be what later calls get: {error}. Nothing was settled.") from None
+        self._settle(Confirm(key, outcome, *who(by, reason)))
 
     def refute(self, key: str, by: str, reason: str) -> None:
         by, reason = who(by, reason)

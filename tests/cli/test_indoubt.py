@@ -170,6 +170,24 @@ def test_a_result_is_one_piece_of_json(desk, lost, options, tmp_path):
     assert desk.run("indoubt", "confirm", lost, *options, *SAID).returncode == 2
 
 
+@pytest.mark.parametrize(
+    "result", ["NaN", '"\\ud800"', '{"receipt": 1, "receipt": 2}', "[" * 5000 + "]" * 5000], ids=lambda text: text[:12]
+)
+def test_a_result_that_readers_could_disagree_about_is_refused(desk, lost, result):
+    refused = desk.run("indoubt", "confirm", lost, "--result", result, *SAID)
+
+    assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
+    assert desk.json("effect", "show", lost)["state"] == "in_doubt"
+
+
+def test_a_file_that_is_no_text_is_refused(desk, lost, tmp_path):
+    (tmp_path / "result.json").write_bytes(b"\xff\xfe")
+
+    refused = desk.run("indoubt", "confirm", lost, "--result-file", "result.json", *SAID)
+
+    assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
+
+
 # ---------------------------------------------------------------- on a terminal
 
 

@@ -113,6 +113,15 @@ def test_every_decision_needs_a_name_and_a_reason(guard, nameless):
     assert guard.find(key).state is State.IN_DOUBT
 
 
+def test_a_result_that_cannot_be_stored_settles_nothing(guard):
+    doubt(guard)
+    key = guard.in_doubt()[0].request.key
+
+    with pytest.raises(ContractViolation, match="cannot be what later calls get"):
+        guard.confirm(key, result=object(), **BY)
+    assert guard.find(key).state is State.IN_DOUBT
+
+
 def test_a_decision_leaves_its_name_its_reason_and_what_was_known(guard):
     doubt(guard, count=2)
     confirmed, refuted = (record.request.key for record in guard.in_doubt())
