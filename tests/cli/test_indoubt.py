@@ -191,6 +191,29 @@ def test_a_file_that_is_no_text_is_refused(desk, lost, tmp_path):
 # ---------------------------------------------------------------- on a terminal
 
 
+def test_what_a_downstream_said_does_not_command_the_terminal(empty):
+    guard = Guard(empty.url)
+
+    @guard.tool(kind="write", downstream="none", name="pay")
+    def pay():
+        raise TimeoutError("lost \x1b]0;settled\x07\x1b[2J\x9b1A")
+
+    with guard.step("chat\x1b[31m", "pay\x1b[32m"):
+        ref = guard.call(pay, {}).effect.reference
+    guard.close()
+
+    dialogue = (("[y/N]:", "n"),)
+    screens = [
+        empty.terminal("indoubt", "list", NO_COLOR="1")[1],
+        empty.terminal("effect", "show", ref, NO_COLOR="1")[1],
+        empty.terminal("indoubt", "refute", ref, "--reason", "seen", dialogue=dialogue, NO_COLOR="1")[1],
+        empty.run("indoubt", "list").stdout,
+    ]
+    for screen in screens:
+        assert "\N{REPLACEMENT CHARACTER}" in screen
+        assert not {"\x1b", "\x07", "\x9b"} & set(screen)
+
+
 def test_a_person_is_shown_the_effect_and_asked(desk, lost):
     dialogue = (("Reason:", "seen in the portal"), ("[y/N]:", "y"))
     code, screen = desk.terminal("indoubt", "refute", lost, dialogue=dialogue)

@@ -7,6 +7,7 @@ What was confidential in a sealed store is in the clear here: the file is for it
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
@@ -142,6 +143,8 @@ def write_file(file: str | os.PathLike[str] | IO[bytes], lines: Iterable[bytes])
     if not isinstance(file, str | os.PathLike):
         return _write(file, lines)
     part = f"{os.fspath(file)}.part"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(part)  # noqa: PTH108  # left behind by somebody, with whatever rights
     with open(part, "wb", opener=_only_ours) as opened:
         written = _write(opened, lines)
         opened.flush()
@@ -170,4 +173,4 @@ def read_file(file: str | os.PathLike[str] | IO[bytes]) -> Iterator[tuple[int, b
 
 
 def _only_ours(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    return os.open(path, flags | os.O_EXCL, 0o600)
