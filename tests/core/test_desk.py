@@ -100,7 +100,7 @@ def test_async_tools_are_reconciled_in_their_colour(guard, clock):
     assert asyncio.run(main()) == (Reconciled(1, 0, 0), Reconciled(20, 0, 0), Reconciled(109, 0, 0))
 
 
-@pytest.mark.parametrize("nameless", [{"by": " ", "reason": "x"}, {"by": "ada", "reason": ""}])
+@pytest.mark.parametrize("nameless", [{"by": " ", "reason": "x"}, {"by": "ada", "reason": ""}, {"by": None, "reason": "x"}])
 def test_every_decision_needs_a_name_and_a_reason(guard, nameless):
     doubt(guard)
     key = guard.in_doubt()[0].request.key
@@ -110,6 +110,18 @@ def test_every_decision_needs_a_name_and_a_reason(guard, nameless):
             decide()
     with pytest.raises(ContractViolation, match="needs a name"):
         guard.retry(key, **nameless)
+    assert guard.find(key).state is State.IN_DOUBT
+
+
+@pytest.mark.parametrize(
+    "said", [{"by": "ad\udce4", "reason": "x"}, {"by": "ada", "reason": "caf\udce9"}], ids=["by", "reason"]
+)
+def test_what_a_person_says_has_to_be_text(guard, said):
+    doubt(guard)
+    key = guard.in_doubt()[0].request.key
+
+    with pytest.raises(ContractViolation, match="is no Unicode text"):
+        guard.refute(key, **said)
     assert guard.find(key).state is State.IN_DOUBT
 
 
