@@ -6,8 +6,8 @@ import gc
 
 import pytest
 
-from effectonce import ContractViolation, GaveUp, Guard, Rejected, Retry, StoreUnavailable
-from effectonce._core.ops import Complete, Renew, Search, Together
+from effectonce import Bucket, Certainty, ContractViolation, GaveUp, Guard, Rejected, Retry, StoreUnavailable, Verdict
+from effectonce._core.ops import Claim, Complete, Find, Renew, Search, Tally, Together
 from effectonce._core.records import State
 from effectonce.errors import Cancelled, StepFailed
 from effectonce.stores.memory import MemoryStore
@@ -111,6 +111,111 @@ def test_a_step_that_was_cancelled_in_the_middle_stops_the_run_even_if_the_workf
         asyncio.run(order(1))
     assert ledger.done == ["pay"]
     assert guard.counts() == {State.CLAIMED: 1, State.IN_DOUBT: 1}
+
+
+# ---------------------------------------------------------------- an error that is no end
+
+
+def ending_on_anything(guard, store, ledger, colour, away_at):
+    """Pays and ships; the store does not answer the claims of one of its steps, the first time."""
+    away = [away_at]
+
+    def begins(name):
+        store.kinds = (Claim,) if away == [name] and away.pop() else ()
+
+    async def undo(what: str) -> None:
+        ledger.do(what)
+
+    def order(run: Run, n: int) -> str:
+        run.step("pay", ledger.do, "paid")
+        run.compensate("undo", ledger.do if colour == "def" else undo, "paid back")
+        begins(run._count == 1 and "ship")
+        run.step("ship", ledger.do, "shipped")
+        if away_at == "undo":
+            begins("undo")
+            raise KeyError("sold out")
+        return "done"
+
+    async def aorder(run: Run, n: int) -> str:
+        return order(run, n)
+
+    aorder.__name__ = "order"
+    made = guard.workflow(ends_on=[Exception])(order if colour == "def" else aorder)
+    return lambda: made(1) if colour == "def" else asyncio.run(made(1))
+
+
+@pytest.mark.parametrize("colour", ["def", "async def"])
+def test_a_store_that_is_away_is_no_end_even_if_any_error_is(clock, ledger, colour):
+    store = Deaf(clock)
+    order = ending_on_anything(Guard(store, cache=0), store, ledger, colour, "ship")
+
+    with pytest.raises(StoreUnavailable):
+        order()
+    store.kinds = ()
+    assert store.apply(Tally()) == {State.CLAIMED: 1, State.COMPLETED: 1}
+
+    assert order() == "done"
+    assert ledger.done == ["paid", "shipped"]
+
+
+@pytest.mark.parametrize("colour", ["def", "async def"])
+def test_a_run_has_not_failed_before_it_is_compensated(clock, ledger, colour):
+    store = Deaf(clock)
+    order = ending_on_anything(Guard(store, cache=0), store, ledger, colour, "undo")
+
+    with pytest.raises(StoreUnavailable):
+        order()
+    store.kinds = ()
+    assert store.apply(Tally()) == {State.CLAIMED: 1, State.COMPLETED: 2}
+
+    with pytest.raises(KeyError, match="sold out"):
+        order()
+    assert ledger.done == ["paid", "shipped", "paid back"]
+    assert store.apply(Tally()) == {State.FAILED: 1, State.COMPLETED: 3}
+
+
+def test_a_run_that_did_everything_is_not_undone_because_the_store_is_away(clock, ledger):
+    store, stop = Deaf(clock), [KeyboardInterrupt()]
+    guard = Guard(store, cache=0)
+
+    @guard.workflow(ends_on=[Exception])
+    def order(run: Run, n: int) -> str:
+        run.compensate("undo", ledger.do, "paid back")
+        run.step("pay", ledger.do, "paid")
+        if stop:
+            raise stop.pop()
+        store.kinds = (Find,) * (ledger.done == ["paid"])  # whether there was more to it
+        ledger.do("all done")
+        return "done"
+
+    with pytest.raises(KeyboardInterrupt):
+        order(1)
+    with pytest.raises(StoreUnavailable):
+        order(1)
+
+    store.kinds = ()
+    assert order(1) == "done"
+    assert ledger.done == ["paid", "all done", "all done"]
+
+
+def test_an_error_that_would_be_a_refusal_elsewhere_ends_no_run_that_does_not_say_so(guard, ledger):
+    class Forbidden(Exception):
+        effectonce_verdict = Verdict(Bucket.UNKNOWN, Certainty.REJECTED, "refused")
+
+    stop = [Forbidden()]
+
+    @guard.workflow
+    def order(run: Run, n: int) -> str:
+        run.step("pay", ledger.do, "paid")
+        run.compensate("undo", ledger.do, "paid back")
+        if stop:
+            raise stop.pop()  # outside a step
+        return "done"
+
+    with pytest.raises(Forbidden):
+        order(1)
+    assert order(1) == "done"
+    assert ledger.done == ["paid"]
 
 
 # ---------------------------------------------------------------- waiting for steps

@@ -29,13 +29,14 @@ from effectonce._core.ops import (
     Keep,
     Mismatch,
     Op,
+    Raised,
     Renew,
     Sleep,
     Together,
     Unavailable,
 )
 from effectonce._core.records import Record, State
-from effectonce._core.steps import Cancellation, cancellation, label
+from effectonce._core.steps import Cancellation, Parked, cancellation, label
 from effectonce._core.terms import Capability
 from effectonce._drive import AsyncPerforming, Prepared, adrive, drive
 from effectonce.effect import EffectRef
@@ -74,6 +75,7 @@ class Run:
         self._lock = threading.Lock()
         self._count, self._undo = 0, list[Planned]()
         self._epoch = 0
+        self.ended = False  # for good, and compensated: only then is an error its end
         self._stopped: BaseException | None = None
         self._asked_for = set[str]()  # steps that nobody has awaited yet
         self._under_way = 0
@@ -305,6 +307,10 @@ class Run:
         lease_s = self._workflow.tool.contract.lease_s
         self._epoch, self._renewal = op.epoch, Renew(op.key, op.token, op.epoch, lease_s)
         self._look_at = self._env.now() + (lease_s / LOOKS_PER_LEASE if op.epoch == 1 else 0.0)
+
+    def judged(self, answer: Any) -> Any:
+        """What became of the workflow's function: an error is an end only if everything was done that an end takes."""
+        return Parked(answer.error) if isinstance(answer, Raised) and not self.ended else answer
 
     def _look(self) -> Together:
         assert self._renewal is not None

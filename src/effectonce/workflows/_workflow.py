@@ -68,9 +68,10 @@ class Workflow:
         perform = Performer(setup, msgspec.structs.replace(prepared, args=(run, *prepared.args)))
 
         def performing(op: Op[Any]) -> Any:
-            if type(op) is Invoke:
-                run.begin(op)
-            return perform(op)
+            if type(op) is not Invoke:
+                return perform(op)
+            run.begin(op)
+            return run.judged(perform(op))
 
         return performing
 
@@ -82,24 +83,22 @@ class Workflow:
         self._refuse_endless(run)
         try:
             value = self._function(run, *args, **kwargs)
-            last = run.last()
-            run.refuse_leftovers(None if last is None else self.tool.house.store.apply(last))
         except self._ends_on as error:
             failures = _Failures(run)
             for step in run.undoing():
                 with failures:
                     run.do(step)
+            run.ended = True
             failures.tell(error)
             raise
+        last = run.last()
+        run.refuse_leftovers(None if last is None else self.tool.house.store.apply(last))
         return value
 
     async def _abody(self, run: Run, *args: Any, **kwargs: Any) -> Any:
         self._refuse_endless(run)
         try:
             value = await self._function(run, *args, **kwargs)
-            await run.all_ended()
-            last = run.last()
-            run.refuse_leftovers(None if last is None else await self.tool.house.store.aapply(last))
         except self._ends_on as error:
             await run.all_ended()
             failures = _Failures(run)
@@ -108,8 +107,12 @@ class Workflow:
                     done = run.do(step)
                     if step.tool.is_async:
                         await done
+            run.ended = True
             failures.tell(error)
             raise
+        await run.all_ended()
+        last = run.last()
+        run.refuse_leftovers(None if last is None else await self.tool.house.store.aapply(last))
         return value
 
     def _refuse_endless(self, run: Run) -> None:
@@ -231,9 +234,11 @@ class _AsyncRun:
         return self._perform.cancelled
 
     def __call__(self, op: Op[Any], /) -> Awaitable[Any]:
-        if type(op) is Invoke:
-            self._run.begin(op)
-        return self._perform(op)
+        return self._invoke(op) if type(op) is Invoke else self._perform(op)
+
+    async def _invoke(self, op: Invoke) -> Any:
+        self._run.begin(op)
+        return self._run.judged(await self._perform(op))
 
 
 class _Failures:
