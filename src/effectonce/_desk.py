@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from effectonce._core.codec import NotReadable, encode, encode_error
+from effectonce._core.codec import NotReadable, NotStorable, encode, encode_error, printable
 from effectonce._core.ops import Applied, Browse, Confirm, Find, Flow, Op, ReadCell, Rearm, Refused, Refute, WriteReply
 from effectonce._core.records import Record, State
 from effectonce._tool import GuardedTool
@@ -107,7 +107,11 @@ class Desk:
     # ------------------------------------------------------------ by a person
 
     def confirm(self, key: str, result: Any, by: str, reason: str) -> None:
-        self._settle(Confirm(key, encode(result), *who(by, reason)))
+        try:
+            outcome = encode(result)
+        except NotStorable as error:
+            raise ContractViolation(f"this result cannot be what later calls get: {error}") from None
+        self._settle(Confirm(key, outcome, *who(by, reason)))
 
     def refute(self, key: str, by: str, reason: str) -> None:
         by, reason = who(by, reason)
@@ -169,9 +173,13 @@ class Desk:
 
 def who(by: str, reason: str) -> tuple[str, str]:
     """Whoever decides says who they are, and why."""
-    if not by.strip() or not reason.strip():
+    said = (by, reason)
+    if not all(isinstance(each, str) and each.strip() for each in said):  # type: ignore[redundant-expr]  # callers without a type checker
         raise ContractViolation("settling needs a name (by=) and a reason (reason=): somebody will ask")
-    return by, reason
+    for each in said:
+        if printable(each) != each:
+            raise ContractViolation(f"{each[:40]!r} cannot stay on the record: it is no Unicode text, or too long")
+    return said
 
 
 def count(answers: Iterable[Outcome[Any] | None]) -> Reconciled:

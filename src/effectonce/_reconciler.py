@@ -15,7 +15,7 @@ from typing import Any, Self
 from effectonce._core.records import Record
 from effectonce._desk import Desk, Doubts, Reconciled, atold, count
 from effectonce._rounds import Rounds
-from effectonce.errors import ContractViolation, StoreUnavailable
+from effectonce.errors import ContractViolation
 from effectonce.outcome import Outcome
 
 GROWTH = 2.0
@@ -46,7 +46,7 @@ class Reconciler:
         self.reconciled = Reconciled(0, 0, 0)  # since it was made
 
     @property
-    def failure(self) -> StoreUnavailable | None:
+    def failure(self) -> Exception | None:
         """Of the last round in the background; None: it went well."""
         return self._rounds.failure
 
@@ -114,8 +114,8 @@ class Reconciler:
             try:
                 await self.around()
                 self._rounds.failure = None
-            except StoreUnavailable as error:
-                self._rounds.failure = error
+            except Exception as error:  # noqa: BLE001  # as in the thread
+                self._rounds.failed(error)
             await asyncio.sleep(self._every_s)
 
     def __enter__(self) -> Self:

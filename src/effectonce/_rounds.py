@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 
 from effectonce.errors import StoreUnavailable
+
+LOG = logging.getLogger("effectonce")
 
 
 class Rounds:
@@ -15,7 +18,7 @@ class Rounds:
         self._name, self._go_round, self._every_s = name, go_round, every_s
         self._thread: threading.Thread | None = None
         self.stopped = threading.Event()
-        self.failure: StoreUnavailable | None = None  # of the last round, None: it went well
+        self.failure: Exception | None = None  # of the last round, None: it went well
 
     def start(self) -> None:
         """A forked child has to start its own."""
@@ -31,12 +34,18 @@ class Rounds:
             self._thread.join()
             self._thread = None
 
+    def failed(self, error: Exception) -> None:
+        """The next round may go better. What is not the weather is somebody's mistake, and is told."""
+        self.failure = error
+        if not isinstance(error, StoreUnavailable):
+            LOG.error("a round of %s failed; the next one comes all the same", self._name, exc_info=error)
+
     def _live(self) -> None:
         while True:
             try:
                 self._go_round()
                 self.failure = None
-            except StoreUnavailable as error:
-                self.failure = error
+            except Exception as error:  # noqa: BLE001  # a thread that died would be missed by nobody, and by all that it looked after
+                self.failed(error)
             if self.stopped.wait(self._every_s):
                 return

@@ -12,7 +12,6 @@ from typing import Self
 
 from effectonce._core.ops import Sweep, Swept
 from effectonce._rounds import Rounds
-from effectonce.errors import StoreUnavailable
 from effectonce.stores.base import Store
 
 
@@ -33,7 +32,7 @@ class Sweeper:
         self.swept = Swept(0, 0, 0)  # since it was made
 
     @property
-    def failure(self) -> StoreUnavailable | None:
+    def failure(self) -> Exception | None:
         """Of the last round in the background; None: it went well."""
         return self._rounds.failure
 

@@ -107,8 +107,8 @@ class House(Struct, frozen=True):
 
 
 def not_kept(op: Complete | Fail) -> None:
-    """Where no folder was named."""
-    LOG.warning("the store could not be told the outcome of %s, and this guard keeps no spool (Guard(spool=...))", op.key)
+    ended = EffectRef("", op.key).reference
+    LOG.warning("the store was not told how %s ended, and there is no spool (Guard(spool=...))", ended)
 
 
 class GuardedTool:

@@ -170,7 +170,48 @@ def test_a_result_is_one_piece_of_json(desk, lost, options, tmp_path):
     assert desk.run("indoubt", "confirm", lost, *options, *SAID).returncode == 2
 
 
+@pytest.mark.parametrize(
+    "result", ["NaN", '"\\ud800"', '{"receipt": 1, "receipt": 2}', "[" * 5000 + "]" * 5000], ids=lambda text: text[:12]
+)
+def test_a_result_that_readers_could_disagree_about_is_refused(desk, lost, result):
+    refused = desk.run("indoubt", "confirm", lost, "--result", result, *SAID)
+
+    assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
+    assert desk.json("effect", "show", lost)["state"] == "in_doubt"
+
+
+def test_a_file_that_is_no_text_is_refused(desk, lost, tmp_path):
+    (tmp_path / "result.json").write_bytes(b"\xff\xfe")
+
+    refused = desk.run("indoubt", "confirm", lost, "--result-file", "result.json", *SAID)
+
+    assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
+
+
 # ---------------------------------------------------------------- on a terminal
+
+
+def test_what_a_downstream_said_does_not_command_the_terminal(empty):
+    guard = Guard(empty.url)
+
+    @guard.tool(kind="write", downstream="none", name="pay")
+    def pay():
+        raise TimeoutError("lost \x1b]0;settled\x07\x1b[2J\x9b1A")
+
+    with guard.step("chat\x1b[31m", "pay\x1b[32m"):
+        ref = guard.call(pay, {}).effect.reference
+    guard.close()
+
+    dialogue = (("[y/N]:", "n"),)
+    screens = [
+        empty.terminal("indoubt", "list", NO_COLOR="1")[1],
+        empty.terminal("effect", "show", ref, NO_COLOR="1")[1],
+        empty.terminal("indoubt", "refute", ref, "--reason", "seen", dialogue=dialogue, NO_COLOR="1")[1],
+        empty.run("indoubt", "list").stdout,
+    ]
+    for screen in screens:
+        assert "\N{REPLACEMENT CHARACTER}" in screen
+        assert not {"\x1b", "\x07", "\x9b"} & set(screen)
 
 
 def test_a_person_is_shown_the_effect_and_asked(desk, lost):

@@ -100,7 +100,7 @@ def test_async_tools_are_reconciled_in_their_colour(guard, clock):
     assert asyncio.run(main()) == (Reconciled(1, 0, 0), Reconciled(20, 0, 0), Reconciled(109, 0, 0))
 
 
-@pytest.mark.parametrize("nameless", [{"by": " ", "reason": "x"}, {"by": "ada", "reason": ""}])
+@pytest.mark.parametrize("nameless", [{"by": " ", "reason": "x"}, {"by": "ada", "reason": ""}, {"by": None, "reason": "x"}])
 def test_every_decision_needs_a_name_and_a_reason(guard, nameless):
     doubt(guard)
     key = guard.in_doubt()[0].request.key
@@ -110,6 +110,27 @@ def test_every_decision_needs_a_name_and_a_reason(guard, nameless):
             decide()
     with pytest.raises(ContractViolation, match="needs a name"):
         guard.retry(key, **nameless)
+    assert guard.find(key).state is State.IN_DOUBT
+
+
+@pytest.mark.parametrize(
+    "said", [{"by": "ad\udce4", "reason": "x"}, {"by": "ada", "reason": "caf\udce9"}], ids=["by", "reason"]
+)
+def test_what_a_person_says_has_to_be_text(guard, said):
+    doubt(guard)
+    key = guard.in_doubt()[0].request.key
+
+    with pytest.raises(ContractViolation, match="is no Unicode text"):
+        guard.refute(key, **said)
+    assert guard.find(key).state is State.IN_DOUBT
+
+
+def test_a_result_that_cannot_be_stored_settles_nothing(guard):
+    doubt(guard)
+    key = guard.in_doubt()[0].request.key
+
+    with pytest.raises(ContractViolation, match="cannot be what later calls get"):
+        guard.confirm(key, result=object(), **BY)
     assert guard.find(key).state is State.IN_DOUBT
 
 
@@ -203,6 +224,46 @@ def test_a_reconciler_outlives_a_store_that_does_not_answer(clock):
     assert isinstance(background.failure, StoreUnavailable)
     with background:
         while guard.in_doubt():
+            pass
+    assert (background.reconciled, background.failure) == (Reconciled(1, 0, 0), None)
+
+
+def test_what_a_person_settles_while_its_probe_is_asked_stays_settled_and_the_others_are_asked(guard):
+    key = []
+
+    def asked(n: int):
+        if key:
+            guard.refute(key.pop(), **BY)
+        return Found("receipt")
+
+    doubt(guard, count=3).probe(asked)
+    key.append(guard.in_doubt()[0].request.key)
+    (refuted,) = key
+
+    assert guard.reconcile() == Reconciled(2, 1, 0)
+    assert guard.find(refuted).state is State.FAILED
+    assert [entry.note for entry in guard.find(refuted).evidence][-1] == "an owner that had lost its lease reports success"
+
+
+def test_a_reconciler_outlives_a_mistake_and_tells_it(clock, caplog):
+    class Mistaken(FlakyStore):
+        mistakes = 1
+
+        def apply(self, op, /):
+            if isinstance(op, ops.Browse) and self.mistakes:
+                self.mistakes -= 1
+                raise ValueError("a row that nobody can read")
+            return super().apply(op)
+
+    guard = Guard(Mistaken(clock=clock), cache=0)
+    doubt(guard).probe(lambda n: Found("receipt"))
+
+    with guard.reconciler(every_s=3600, per_s=1e9) as background:
+        pass
+    assert isinstance(background.failure, ValueError)
+    assert "a round of effectonce-reconciler failed" in caplog.text
+    with background:
+        while guard.counts() == {State.IN_DOUBT: 1}:
             pass
     assert (background.reconciled, background.failure) == (Reconciled(1, 0, 0), None)
 

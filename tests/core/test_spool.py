@@ -161,9 +161,10 @@ def test_a_folder_that_cannot_be_written_is_told(store, tmp_path, caplog):
 
 
 def test_without_a_folder_it_is_at_least_told(store, caplog):
-    unwritten(store, None)
+    _, _, outcome = unwritten(store, None)
 
-    assert "keeps no spool" in caplog.text
+    assert f"how {outcome.effect.reference} ended, and there is no spool" in caplog.text
+    assert outcome.effect.key not in caplog.text
 
 
 def test_only_this_user_can_look_into_it(store, spool):

@@ -369,7 +369,9 @@ def test_a_cancelled_run_undoes_what_was_done_and_goes_no_further(guard, ledger)
     heard = []
     guard.observe(heard.append)
     guard.workflows.cancel(key, by="ann", reason="the customer called")
+    guard.workflows.cancel(key, by="bob", reason="so did he")  # again changes nothing
     assert [(event.name, event.by, event.reason) for event in heard] == [("cancelled", "ann", "the customer called")]
+    assert guard.dead_letters.show(key).late_results == ()
 
     with pytest.raises(Cancelled, match="was cancelled by ann: the customer called"):
         book("t1")
@@ -377,7 +379,7 @@ def test_a_cancelled_run_undoes_what_was_done_and_goes_no_further(guard, ledger)
     summary = guard.workflows.summary(key)
     assert (summary.state, summary.cancelled.by) == ("failed", "ann")
     assert [(s.position, s.name, s.state) for s in summary.compensations] == [("undo 1", "cancel hotel", "completed")]
-    with pytest.raises(ContractViolation, match="has ended already"):
+    with pytest.raises(ContractViolation, match=r"book eff_\w+ has ended already"):
         guard.workflows.cancel(key, by="ann", reason="again")
     with pytest.raises(ContractViolation, match="needs a name"):
         guard.workflows.cancel(key, by=" ", reason="again")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from effectonce import Guard, Keyring, NotSent, State
 from effectonce._core import ops
 from effectonce.dead_letters import Imported, Problem
+from effectonce.dead_letters._file import write_line
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.redis import RedisStore
@@ -77,6 +78,7 @@ def test_letters_survive_the_way_into_another_store(shop, clock, backend, reques
 
 def test_a_file_is_complete_and_its_owners_alone(shop, tmp_path):
     shop.ask(shop.pay, "inv_1")
+    (tmp_path / "letters.jsonl.part").touch(0o644)  # somebody was killed, or waits for us to write here
     shop.letters.export(tmp_path / "letters.jsonl")
 
     assert stat.S_IMODE((tmp_path / "letters.jsonl").stat().st_mode) == 0o600
@@ -195,6 +197,36 @@ def test_redacted_arguments_are_carried_as_redacted(store):
 
 
 # ---------------------------------------------------------------- bad lines
+
+
+def test_a_run_of_a_workflow_stays_where_its_steps_are(guard):
+    effects, stop = [], [KeyError("a bug")]
+
+    def define(guard):
+        @guard.workflow
+        def order(run, n: int) -> str:
+            run.step("pay", effects.append, n)
+            if stop:
+                raise stop[0]
+            return "done"
+
+        return order
+
+    with pytest.raises(KeyError):
+        define(guard)(1)
+    (letter,) = guard.dead_letters.list()
+    other = Guard(MemoryStore(), cache=0)
+    define(other)
+
+    assert exported(guard.dead_letters) == b""
+    came_to = other.dead_letters.load(io.BytesIO(write_line(letter.record, letter.reference)))  # as an older release wrote it
+    stop.clear()
+    other.dead_letters.redrive_all(dry_run=False, per_s=None, **BY)
+    guard.dead_letters.redrive_all(dry_run=False, per_s=None, **BY)
+
+    assert (came_to.imported, [problem.line for problem in came_to.problems]) == (0, [1])
+    assert "a run of a workflow" in came_to.problems[0].why
+    assert effects == [1]
 
 
 def lines_of(count=3):

@@ -53,6 +53,17 @@ def written(store, entries=3, batches=2, secret=SECRET, **settings):
     return audit
 
 
+def test_an_entry_with_half_a_character_takes_no_other_along():
+    audit = Audit(MemoryStore(), flush_s=1000)
+    audit(happened(1))
+    audit(happened(2, reason="caf\udce9"))
+    audit(happened(3, dependency="é"))
+
+    assert audit.flush()
+    assert [(e.reason, e.dependency) for e in audit.entries(event="completed")] == [("", ""), ("caf?", ""), ("", "é")]
+    assert audit.verify().ok
+
+
 def cells(store, prefix=BATCHES):
     return dict(store.apply(ListCells(prefix, limit=1000)))
 

@@ -466,7 +466,7 @@ class GuardedCall:
     def reconcile(self) -> Flow[Ending]:
         """Settle an effect that is in doubt by its probe, without ever sending it again."""
         ending = yield from self._reconcile(Doubtful(0.0, ""), may_rerun=False)
-        return Doubtful(0.0, "its record changed meanwhile") if isinstance(ending, _Again) else ending
+        return Doubtful(0.0, "its record changed meanwhile") if isinstance(ending, _Again | Fenced) else ending
 
     def _reconcile(self, doubtful: Doubtful, *, may_rerun: bool = True) -> Generator[Op[Any], Any, Ending | _Again]:
         self.token = self.env.new_token()

@@ -29,6 +29,10 @@ from effectonce._core.verdicts import Verdict
 CANCEL = "its cancellation was asked for"
 
 
+class Parked(Raised, frozen=True):
+    """The run came to no end: it waits, whatever this error would mean elsewhere."""
+
+
 class WorkflowCall(GuardedCall):
     """One call of a workflow: it runs, goes on, waits for who is running it, or replays its end."""
 
@@ -39,7 +43,7 @@ class WorkflowCall(GuardedCall):
             return (yield from self._complete(answer.value))
         error = answer.error
         verdict = self.plan.retrying.classify(error)
-        if isinstance(answer, Raised) and verdict.final:
+        if isinstance(answer, Raised) and not isinstance(answer, Parked) and verdict.final:
             return (yield from self._over(error, verdict))
         reply = yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
         yield from self._leave(reply, self.patience.attempt, error, verdict, "the run waits until it is resumed")

@@ -16,7 +16,8 @@ from effectonce.cli._options import takes
 from effectonce.cli._settings import setting
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions
+    from rich.segment import Segment
 
 F = TypeVar("F", bound=Callable[..., Any])
 WIDTH_MAX = 100  # longer lines are hard to read; a table takes what there is
@@ -50,7 +51,33 @@ def console(stream: TextIO | None = None, *, width_max: int = WIDTH_MAX) -> Cons
     # Without a colour system rich writes no escape codes at all, not even for bold.
     made = Console(file=stream, color_system="standard" if colored else None, no_color=not colored, highlight=False)
     made.width = min(made.width, width_max)
+    made.push_render_hook(_Harmless())  # type: ignore[arg-type]  # by its shape: rich is imported late
     return made
+
+
+# Tabs and line ends are text. The others move the cursor, recolour or rename the terminal: an error message of a downstream may hold them.
+_CONTROLS = dict.fromkeys([*(n for n in range(0x20) if chr(n) not in "\t\n"), *range(0x7F, 0xA0)], "\N{REPLACEMENT CHARACTER}")
+
+
+def harmless(text: str) -> str:
+    """What others wrote, without what a terminal would obey."""
+    return text.translate(_CONTROLS)
+
+
+class _Harmless:
+    """Everything that is printed for people passes here, before it gets its colours."""
+
+    def process_renderables(self, renderables: list[Any]) -> list[Any]:
+        return [_Shown(each) for each in renderables]
+
+
+class _Shown:
+    def __init__(self, renderable: Any) -> None:
+        self._renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for segment in console.render(self._renderable, options):
+            yield segment if segment.control else segment._replace(text=harmless(segment.text))
 
 
 @contextlib.contextmanager
@@ -75,6 +102,7 @@ def busy(doing: str) -> Iterator[Callable[[str], None]]:
 
 def say(text: str) -> None:
     """Talk: to people, not to pipes."""
+    text = harmless(text)
     if sys.stderr.isatty():
         width = min(shutil.get_terminal_size().columns, WIDTH_MAX)
         text = "\n".join(click.wrap_text(line, width) for line in text.split("\n"))

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import click
 
-from effectonce.cli._console import console, say
+from effectonce.cli._console import console, harmless, say
 from effectonce.cli._settings import setting
 
 Shape = Literal["table", "plain", "json", "jsonl"]
@@ -114,7 +114,7 @@ def _exact(value: Any) -> Any:
 
 def _flat(column: Column, item: Item) -> str:
     value = (column.plain or column.cell)(item)
-    return "" if value is None else " ".join(str(value).split("\t")).replace("\n", " ")
+    return "" if value is None else harmless(" ".join(str(value).split("\t")).replace("\n", " "))
 
 
 def _table(items: Sequence[Item], columns: Sequence[Column]) -> None:

@@ -176,7 +176,8 @@ def _tell_steps(steps: list[Record]) -> None:
     from rich.text import Text
 
     screen = console(width_max=sys.maxsize)
-    rows = [(f"{position(s)[1]}", position(s)[2], str(s.state).replace("_", " "), reference(s), _error(s)) for s in steps]
+    told = [(f"{position(s)[1]}", position(s)[2], str(s.state).replace("_", " "), reference(s), _error(s)) for s in steps]
+    rows = [[" ".join(part.split()) for part in row] for row in told]
     widths = [max(len(row[n]) for row in rows) for n in range(4)]
     for row, step in zip(rows, steps, strict=True):
         parts = [row[0].rjust(widths[0] + 2), row[1].ljust(widths[1]), row[2].ljust(widths[2]), row[3], row[4]]

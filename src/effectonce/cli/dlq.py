@@ -289,7 +289,7 @@ def export_letters(*, file: Path, wanted: Wanted) -> None:
     r"""Write dead letters as JSON Lines, to FILE or standard output: to carry them to another store.
 
     Each line is whole: arguments, key, terms and evidence, with a digest. What a keyring seals in the store is in the clear in it, so FILE is
-    made for its owner alone. Definite failures are outcomes, and stay.
+    made for its owner alone. Definite failures are outcomes, and stay; so do runs of workflows, which only their own store can go on with.
 
     \b
     Examples:

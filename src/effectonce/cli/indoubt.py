@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -256,11 +255,15 @@ def retry(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> No
 def _result(given: str | None, file: Path | None) -> Any:
     if (given is None) is (file is None):
         raise click.UsageError("Give the result that later calls get: --result JSON or --result-file FILE (null is a result).")
-    text = given if given is not None else click.open_file(str(file), encoding="utf-8").read()
+    from effectonce._core.codec import encode
+    from effectonce._core.exact_json import read_exactly
+
     try:
-        return json.loads(text)
-    except ValueError as error:
+        value = read_exactly(given if given is not None else click.open_file(str(file), encoding="utf-8").read())
+        encode(value)  # before anybody is asked
+    except (ValueError, ArithmeticError, RecursionError) as error:
         raise click.BadParameter(f"{error}. A text needs quotes: '\"done\"'", param_hint="the result") from None
+    return value
 
 
 def _settle(

@@ -303,4 +303,4 @@ def cancel(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> N
         if state == "running"
         else f"Then: effectonce workflow resume {data['reference']} --app MODULE:GUARD"
     )
-    print_one(data, lambda: say(f"It is to end, says {by}. {then}"), schema="run")
+    print_one(data, lambda: say(f"It is to end, says {data['cancelled']['by']}. {then}"), schema="run")

@@ -7,6 +7,7 @@ What was confidential in a sealed store is in the clear here: the file is for it
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
@@ -123,11 +124,13 @@ def read_line(line: bytes) -> tuple[Carried, str]:
         raise BadLine("it was changed after it was written: its digest does not fit")
     try:
         carried = msgspec.json.decode(letter, type=Carried)
-        carried.request(0.0)
+        request = carried.request(0.0)
     except msgspec.ValidationError as error:
         raise BadLine(f"it is not a dead letter ({error})") from None
     if carried.state not in (State.CLAIMED, State.DISPATCHED, State.IN_DOUBT):
         raise BadLine(f"it is {carried.state}: that is an outcome, not a dead letter")
+    if request.terms.steps:
+        raise BadLine("it is a run of a workflow: what its steps have done is known in its own store alone; resume it there")
     return carried, read.digest
 
 
@@ -140,6 +143,8 @@ def write_file(file: str | os.PathLike[str] | IO[bytes], lines: Iterable[bytes])
     if not isinstance(file, str | os.PathLike):
         return _write(file, lines)
     part = f"{os.fspath(file)}.part"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(part)  # noqa: PTH108  # left behind by somebody, with whatever rights
     with open(part, "wb", opener=_only_ours) as opened:
         written = _write(opened, lines)
         opened.flush()
@@ -168,4 +173,4 @@ def read_file(file: str | os.PathLike[str] | IO[bytes]) -> Iterator[tuple[int, b
 
 
 def _only_ours(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    return os.open(path, flags | os.O_EXCL, 0o600)

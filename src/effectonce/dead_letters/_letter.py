@@ -14,6 +14,7 @@ from effectonce._core.attempts import Asked, FailedAttempt, read_entry, read_fai
 from effectonce._core.codec import NotReadable, Stored, decode
 from effectonce._core.ops import Browse, Find, Flow, ReadCell
 from effectonce._core.records import Evidence, Record, State
+from effectonce._core.steps import CANCEL
 from effectonce._core.verdicts import Bucket
 from effectonce._desk import BATCH, CLOCK, place
 from effectonce._tool import GuardedTool
@@ -170,6 +171,11 @@ def is_dead(record: Record, now: float, grace_s: float) -> bool:
     return now - record.lease_until >= grace_s or any(_gave_up(entry) for entry in _entries(record))
 
 
+def may_leave(record: Record) -> bool:
+    """May another store go on with it? Not with a run of a workflow: there its steps would be new."""
+    return record.state in OPEN and not record.request.terms.steps
+
+
 def effect_of(record: Record) -> EffectRef:
     """Which effect a record is about."""
     request = record.request
@@ -192,7 +198,7 @@ def letter_of(record: Record, tool: GuardedTool | None, now: float) -> Letter:
         unreadable=unreadable,
         attempts=attempts,
         asked=tuple(entry for entry in entries if isinstance(entry, Asked)),
-        late_results=tuple(entry for entry in record.evidence if entry.is_result),
+        late_results=tuple(entry for entry in record.evidence if entry.is_result and entry.note != CANCEL),
         reason=record.reason,
         gave_up=gave_up_at is not None,
         given_up_at=given_up_at,

@@ -21,7 +21,7 @@ from effectonce._tool import GuardedTool
 from effectonce._watch import Watch, told_of
 from effectonce.dead_letters._file import BadLine, Imported, Problem, read_file, read_line, write_file, write_line
 from effectonce.dead_letters._import import taken
-from effectonce.dead_letters._letter import OPEN, Letter, Page, Query, Wanted, effect_of, letter_of, looked_up, page
+from effectonce.dead_letters._letter import OPEN, Letter, Page, Query, Wanted, effect_of, letter_of, looked_up, may_leave, page
 from effectonce.dead_letters._redriving import Pace, Redriven, came_to, settled, skipped, unsendable, would
 from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation
@@ -285,9 +285,10 @@ class DeadLetters:
     def export(self, file: str | os.PathLike[str] | IO[bytes], **wanted: Unpack[Wanted]) -> int:
         """Write letters to a file of JSON lines, exactly; how many. Definite failures are outcomes, and stay.
 
+        So do runs of workflows: what their steps have done is known in this store alone, and would be done again elsewhere.
         Arguments and errors are in the clear in it, also where the store seals them.
         """
-        letters = (letter for letter in self._all(Query(**wanted)) if letter.record.state in OPEN)
+        letters = (letter for letter in self._all(Query(**wanted)) if may_leave(letter.record))
         return write_file(file, (write_line(letter.record, letter.reference) for letter in letters))
 
     def load(self, file: str | os.PathLike[str] | IO[bytes]) -> Imported:

@@ -24,6 +24,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from effectonce._core.codec import printable
 from effectonce.effect import INSIDE, EffectRef
 from effectonce.observe.events import Event
 
@@ -71,12 +72,17 @@ FINGERPRINT_LENGTH = 16
 def entry_of(event: Event) -> dict[str, Any]:
     """An event as it is written down; its number comes later."""
     data: dict[str, Any] = {"event": event.name, "at": event.at}
-    data |= {name: value for name in _SHARED if (value := getattr(event, name))}
+    data |= {name: _written(value) for name in _SHARED if (value := getattr(event, name))}
     if "fingerprint" in data:
         data["fingerprint"] = event.fingerprint[-FINGERPRINT_LENGTH:]
     if event.effect is not None and event.effect.key:
         data |= _place(event.effect)
     return data
+
+
+def _written(value: Any) -> Any:
+    """What can be written. One entry that cannot would take those that are written with it along."""
+    return printable(value) if isinstance(value, str) and not value.isascii() else value
 
 
 def _place(effect: EffectRef) -> dict[str, str]:

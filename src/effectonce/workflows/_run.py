@@ -29,17 +29,18 @@ from effectonce._core.ops import (
     Keep,
     Mismatch,
     Op,
+    Raised,
     Renew,
     Sleep,
     Together,
     Unavailable,
 )
 from effectonce._core.records import Record, State
-from effectonce._core.steps import Cancellation, cancellation, label
+from effectonce._core.steps import Cancellation, Parked, cancellation, label
 from effectonce._core.terms import Capability
 from effectonce._drive import AsyncPerforming, Prepared, adrive, drive
 from effectonce.effect import EffectRef
-from effectonce.errors import Cancelled, CodeChanged, ContractViolation, LeaseLost, StepFailed
+from effectonce.errors import Cancelled, CodeChanged, ContractViolation, GaveUp, LeaseLost, StepFailed, StoreUnavailable
 from effectonce.outcome import conclude
 
 if TYPE_CHECKING:
@@ -74,7 +75,11 @@ class Run:
         self._lock = threading.Lock()
         self._count, self._undo = 0, list[Planned]()
         self._epoch = 0
+        self.ended = False  # for good, and compensated: only then is an error its end
         self._stopped: BaseException | None = None
+        self._asked_for = set[str]()  # steps that nobody has awaited yet
+        self._under_way = 0
+        self._all_ended: asyncio.Future[None] | None = None
         self._cancelled: Cancellation | None = None
         self._renewal: Renew | None = None
         self._look_at = -inf
@@ -105,16 +110,28 @@ class Run:
 
     def compensate(self, name: str, function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> None:
         """If a later step fails for good, do this: once, as a step of its own, the last one first."""
-        self._undo.append(self._plan(f"{UNDO}{len(self._undo) + 1}", name, function, args, kwargs))
+        step = self._plan(f"{UNDO}{len(self._undo) + 1}", name, function, args, kwargs)
+        if step.tool.is_async and not self._workflow.tool.is_async:
+            raise self._other_colour(step)
+        self._undo.append(step)
 
     def parallel(self, *steps: Sequence[Any]) -> Any:
         """Do these at the same time: `(name, function, *arguments)` each. Their results in this order; awaitable in an async workflow."""
         planned = [self._plan(self._next(), step[0], step[1], tuple(step[2:]), {}) for step in steps]
+        for step in planned:
+            if step.tool.is_async is not self._workflow.tool.is_async:
+                raise self._other_colour(step)
         if self._workflow.tool.is_async:
             return self._aall(planned)
         with ThreadPoolExecutor(min(THREADS_MAX, max(1, len(planned))), "effectonce-steps") as threads:
             doing = [threads.submit(contextvars.copy_context().run, self.do, step) for step in planned]
         return _first_error_or_all([done.exception() or done for done in doing], lambda done: done.result())
+
+    def _other_colour(self, step: Planned) -> ContractViolation:
+        mine, its = ("async def", "def") if self._workflow.tool.is_async else ("def", "async def")
+        return ContractViolation(
+            f"{self._ref.tool} is {mine}, but {label(step.position, step.name)} is {its}: nobody would wait for it. Nothing was sent."
+        )
 
     async def _aall(self, planned: Sequence[Planned]) -> list[Any]:
         done = await asyncio.gather(*(self.do(step) for step in planned), return_exceptions=True)
@@ -145,46 +162,66 @@ class Run:
 
     def do(self, step: Planned) -> Any:
         """One step, in the colour of its function."""
-        return self._ado(step) if step.tool.is_async else self._done(step)
+        if not step.tool.is_async:
+            return self._done(step)
+        self._asked_for.add(label(step.position, step.name))
+        return self._ado(step)
 
     def _done(self, step: Planned) -> Any:
         self.refuse_when_stopped()
-        if self._env.now() >= self._look_at:
-            self._seen(self._store.apply(self._look()))
-        prepared = self._prepare(step)
-        if self._ends_at(step):
-            self._end_here(self._store.apply(Find(prepared.request.key)))
-        late = self._may_claim_late(step.tool)
+        prepared, late = self._prepare(step), self._may_claim_late(step.tool)
         perform = step.tool.performing(self._workflow.without_heart(step.tool) if late else step.tool.setup, prepared)
         if late:
             perform = ClaimingLate(perform, self._lost)
         try:
+            if self._env.now() >= self._look_at:
+                self._seen(self._store.apply(self._look()))
+            if self._ends_at(step):
+                self._end_here(step.tool.setup.store.apply(Find(prepared.request.key)))
             ending = drive(step.tool.flow(prepared), perform)
             found = self._store.apply(Find(prepared.request.key)) if isinstance(ending, Mismatch) else None
             return self._value(step, prepared, ending, found)
-        except Exception as error:  # noqa: BLE001  # whatever it is, this run is over unless it is a step's own end
-            raise self._stop(error)  # noqa: B904  # the very same error
+        except BaseException as error:  # noqa: BLE001  # whatever it is, this run is over unless it is a step's own end
+            raise self._stop(error, step)  # noqa: B904  # the very same error
 
     async def _ado(self, step: Planned) -> Any:
-        self.refuse_when_stopped()
-        if self._env.now() >= self._look_at:
-            self._seen(await self._store.aapply(self._look()))
-        prepared = self._prepare(step)
-        if self._ends_at(step):
-            self._end_here(await self._store.aapply(Find(prepared.request.key)))
+        self._begins(step)
+        try:
+            self.refuse_when_stopped()
+            return await self._adone(step, self._prepare(step))
+        finally:
+            self._ends()
+
+    async def _adone(self, step: Planned, prepared: Prepared) -> Any:
         perform = step.tool.aperforming(step.tool.setup, prepared)
         if self._may_claim_late(step.tool):
             perform = AsyncClaimingLate(perform, self._lost)
         try:
+            if self._env.now() >= self._look_at:
+                self._seen(await self._store.aapply(self._look()))
+            if self._ends_at(step):
+                self._end_here(await step.tool.setup.store.aapply(Find(prepared.request.key)))
             ending = await adrive(step.tool.flow(prepared), perform)
             found = await self._store.aapply(Find(prepared.request.key)) if isinstance(ending, Mismatch) else None
             return self._value(step, prepared, ending, found)
-        except Exception as error:  # noqa: BLE001  # as above
-            raise self._stop(error)  # noqa: B904
+        except BaseException as error:  # noqa: BLE001  # as above; a step that was cancelled may have happened
+            raise self._stop(error, step)  # noqa: B904
+
+    def _begins(self, step: Planned) -> None:
+        with self._lock:
+            self._asked_for.discard(label(step.position, step.name))
+            self._under_way += 1
+
+    def _ends(self) -> None:
+        with self._lock:
+            self._under_way -= 1
+        if self._under_way == 0 and self._all_ended is not None and not self._all_ended.done():
+            self._all_ended.set_result(None)
 
     def _may_claim_late(self, tool: GuardedTool) -> bool:
         terms = tool.terms
-        return self._epoch == 1 and terms.resend_s == inf and terms.downstream is not Capability.TRANSACTION and not terms.steps
+        at_once = not (tool.plan.separate_dispatch or terms.downstream is Capability.TRANSACTION or terms.steps)
+        return self._epoch == 1 and terms.resend_s == inf and at_once
 
     def _prepare(self, step: Planned) -> Prepared:
         """The step as an effect: keyed by its position, kept for as long as the run is."""
@@ -204,6 +241,8 @@ class Run:
 
     def _value(self, step: Planned, prepared: Prepared, ending: Ending, found: Record | None) -> Any:
         if isinstance(ending, Fresh):
+            if not ending.recorded and step.tool.terms.resend_s == inf:
+                raise self._unwritten(step)
             return ending.value
         if found is not None:
             raise self._changed(step, prepared, found)
@@ -215,6 +254,14 @@ class Run:
         said = getattr(error, "error_message", str(error))
         message = f"step {label(step.position, step.name)} of {self._ref} failed for good with {type_name}: {said}"
         raise StepFailed(message, step=step.name, error_type=type_name, error_message=said, effect=prepared.ref) from error
+
+    def _unwritten(self, step: Planned) -> StoreUnavailable:
+        """Whoever resumes the run does this step again, and may get another answer: so nothing is done with this one."""
+        return StoreUnavailable(
+            f"step {label(step.position, step.name)} of {self._ref} was done, but the store could not be told what came of it. The run "
+            f"waits; resumed, it does this step again, which may be repeated.",
+            effect=self._ref,
+        )
 
     def _changed(self, step: Planned, prepared: Prepared, found: Record) -> CodeChanged:
         now, then = label(step.position, step.name), found.request.step
@@ -234,10 +281,15 @@ class Run:
         if self._stopped is not None:
             raise self._stopped
 
-    def _stop(self, error: Exception) -> Exception:
-        if not isinstance(error, StepFailed):
-            self._stopped = error
+    def _stop(self, error: BaseException, step: Planned) -> BaseException:
+        if not isinstance(error, StepFailed) and self._stopped is None:
+            self._stopped = error if isinstance(error, Exception) else self._interrupted(error, step)
         return error
+
+    def _interrupted(self, error: BaseException, step: Planned) -> GaveUp:
+        """A cancellation is for who was waiting; the next step is told why there is none."""
+        what = f"step {label(step.position, step.name)} of {self._ref} was interrupted ({type(error).__name__})"
+        return GaveUp(f"{what} and may have happened. This run does nothing more until it is resumed.", effect=self._ref)
 
     def _ends_at(self, step: Planned) -> bool:
         return self._cancelled is not None and not step.position.startswith(UNDO)
@@ -256,6 +308,10 @@ class Run:
         self._epoch, self._renewal = op.epoch, Renew(op.key, op.token, op.epoch, lease_s)
         self._look_at = self._env.now() + (lease_s / LOOKS_PER_LEASE if op.epoch == 1 else 0.0)
 
+    def judged(self, answer: Any) -> Any:
+        """What became of the workflow's function: an error is an end only if everything was done that an end takes."""
+        return Parked(answer.error) if isinstance(answer, Raised) and not self.ended else answer
+
     def _look(self) -> Together:
         assert self._renewal is not None
         return Together((self._renewal, Find(self._ref.key)))
@@ -263,7 +319,7 @@ class Run:
     def _seen(self, replies: tuple[Any, ...]) -> None:
         renewed, record = replies
         if not isinstance(renewed, Applied):
-            raise self._stop(self._lost())
+            raise self._lost()
         self._cancelled = cancellation(record)
         self._look_at = self._env.now() + self._workflow.tool.contract.lease_s / LOOKS_PER_LEASE
 
@@ -275,6 +331,10 @@ class Run:
     def last(self) -> Find | None:
         """A run that was here before may have done more than the code of today knows of: where to look."""
         self.refuse_when_stopped()
+        if self._asked_for:
+            raise ContractViolation(
+                f"{self._ref} ends, but nobody awaited {', '.join(sorted(self._asked_for))}: it was not done. The run waits for a correction."
+            )
         after = str(self._count + 1)
         return Find(run_key(self._ref.key, after, self._workflow.tool.house.secret)) if self._epoch > 1 else None
 
@@ -285,13 +345,19 @@ class Run:
                 effect=self._ref,
             )
 
+    async def all_ended(self) -> None:
+        """Wait for steps that are still under way, such as those beside one that failed: what lands later, nobody would compensate."""
+        while self._under_way:
+            self._all_ended = asyncio.get_running_loop().create_future()
+            await self._all_ended
+
     def undoing(self) -> Iterator[Planned]:
         """What has to be compensated, the last one first."""
         while self._undo:
             yield self._undo.pop()
 
 
-_ANYWAY = frozenset({Invoke, Ask, Sleep, Keep})  # these are not the store's
+_ANYWAY = frozenset({Invoke, Ask, Sleep})  # these are not the store's
 
 
 class _Late:
@@ -303,13 +369,15 @@ class _Late:
         self.lost = lost
         self.claim: Claim | None = None
 
-    def instead(self, op: Op[Any]) -> Op[Any] | Held:
+    def instead(self, op: Op[Any]) -> Op[Any] | Held | None:
         """What to perform instead of *op*; or the reply, if there is nothing to perform yet."""
         if type(op) is Claim and self.claim is None:
             self.claim = op
             return Held(1, 1, dispatched=True)
         if self.claim is None or type(op) in _ANYWAY:
             return op
+        if type(op) is Keep:
+            return None  # an end without its claim is nothing that a store could ever be told: the step is repeated
         return Together((self.claim, op))
 
     def reply(self, done: Op[Any], replies: Any) -> Any:
@@ -334,7 +402,7 @@ class ClaimingLate:
 
     def __call__(self, op: Op[Any]) -> Any:
         instead = self._late.instead(op)
-        return instead if isinstance(instead, Held) else self._late.reply(instead, self._perform(instead))
+        return self._late.reply(instead, self._perform(instead)) if isinstance(instead, Op) else instead
 
 
 class AsyncClaimingLate:
@@ -351,7 +419,7 @@ class AsyncClaimingLate:
 
     async def __call__(self, op: Op[Any], /) -> Any:
         instead = self._late.instead(op)
-        return instead if isinstance(instead, Held) else self._late.reply(instead, await self._perform(instead))
+        return self._late.reply(instead, await self._perform(instead)) if isinstance(instead, Op) else instead
 
 
 def _first_error_or_all(done: Sequence[Any], value: Callable[[Any], Any]) -> list[Any]:

@@ -20,6 +20,7 @@ from effectonce._core.terms import DAY_S, Kind
 from effectonce._desk import who
 from effectonce._tool import GuardedTool, House, Tool, wrap
 from effectonce._watch import told_of
+from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation, InFlight, LeaseLost, Rejected, StepFailed
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry, seconds
@@ -229,11 +230,15 @@ class Workflows:
             return _stopped(error)
 
     def cancel(self, key: str, *, by: str, reason: str) -> None:
-        """Let this run end: whoever runs it, or resumes it, does no new step and compensates what was done."""
+        """Let this run end: whoever runs it, or resumes it, does no new step and compensates what was done. Again changes nothing."""
         by, reason = who(by, reason)
         record = self._run(key)
         if record.state is not State.CLAIMED:
-            raise ContractViolation(f"{key} has ended already: there is nothing to cancel.")
+            raise ContractViolation(
+                f"{record.request.terms.tool} {EffectRef('', key).reference} has ended already: there is nothing to cancel."
+            )
+        if cancellation(record) is not None:
+            return  # the first one counts, and a record does not grow by the others
         self._store.apply(Attest(key, CANCEL, Cancellation(by, reason).written()))
         told_of(self._house.watch, "cancelled", record, by=by, reason=reason)
 

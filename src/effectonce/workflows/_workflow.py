@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from math import inf
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -30,6 +31,7 @@ from effectonce.workflows._run import Run
 
 by_hand: ContextVar[bool] = ContextVar("effectonce_resumed_by_hand", default=False)
 PLAIN_MAX = 1024  # plain functions whose signature is remembered, by their code
+_SHAPE = ("__defaults__", "__kwdefaults__", "__wrapped__")  # what else a signature is made of: `lambda n=n: ...`, decorators
 
 
 class Workflow:
@@ -55,9 +57,9 @@ class Workflow:
         self.tool.terms = msgspec.structs.replace(self.tool.terms, steps=True)
         self.tool.calling = WorkflowCall
         self.tool.performing, self.tool.aperforming = self._performing, self._aperforming
-        self._plain: dict[Any, GuardedTool] = {}
-        self._terms: dict[int, tuple[GuardedTool, Terms]] = {}
-        self._setups: dict[int, tuple[Setup, Setup]] = {}
+        self._plain: dict[Any, tuple[tuple[Any, ...], GuardedTool]] = {}
+        self._terms: WeakKeyDictionary[GuardedTool, Terms] = WeakKeyDictionary()
+        self._setups: WeakKeyDictionary[GuardedTool, tuple[Setup, Setup]] = WeakKeyDictionary()
 
     # ------------------------------------------------------------ one run
 
@@ -66,9 +68,10 @@ class Workflow:
         perform = Performer(setup, msgspec.structs.replace(prepared, args=(run, *prepared.args)))
 
         def performing(op: Op[Any]) -> Any:
-            if type(op) is Invoke:
-                run.begin(op)
-            return perform(op)
+            if type(op) is not Invoke:
+                return perform(op)
+            run.begin(op)
+            return run.judged(perform(op))
 
         return performing
 
@@ -80,32 +83,36 @@ class Workflow:
         self._refuse_endless(run)
         try:
             value = self._function(run, *args, **kwargs)
-            last = run.last()
-            run.refuse_leftovers(None if last is None else self.tool.house.store.apply(last))
         except self._ends_on as error:
             failures = _Failures(run)
             for step in run.undoing():
                 with failures:
                     run.do(step)
+            run.ended = True
             failures.tell(error)
             raise
+        last = run.last()
+        run.refuse_leftovers(None if last is None else self.tool.house.store.apply(last))
         return value
 
     async def _abody(self, run: Run, *args: Any, **kwargs: Any) -> Any:
         self._refuse_endless(run)
         try:
             value = await self._function(run, *args, **kwargs)
-            last = run.last()
-            run.refuse_leftovers(None if last is None else await self.tool.house.store.aapply(last))
         except self._ends_on as error:
+            await run.all_ended()
             failures = _Failures(run)
             for step in run.undoing():
                 with failures:
                     done = run.do(step)
                     if step.tool.is_async:
                         await done
+            run.ended = True
             failures.tell(error)
             raise
+        await run.all_ended()
+        last = run.last()
+        run.refuse_leftovers(None if last is None else await self.tool.house.store.aapply(last))
         return value
 
     def _refuse_endless(self, run: Run) -> None:
@@ -158,29 +165,30 @@ class Workflow:
 
     def terms_of(self, tool: GuardedTool) -> Terms:
         """What a step's record pins: its tool's terms, for at least as long as the run is remembered."""
-        known = self._terms.get(id(tool))
-        if known is None or known[0] is not tool:
-            terms = msgspec.structs.replace(
+        known = self._terms.get(tool)
+        if known is None:
+            known = self._terms[tool] = msgspec.structs.replace(
                 tool.terms, window_s=max(tool.terms.window_s, self.keep_s), tombstone_s=inf, rerun=False
             )
-            known = self._terms[id(tool)] = (tool, terms)
-        return known[1]
+        return known
 
     def without_heart(self, tool: GuardedTool) -> Setup:
         """How a step is run that has no record while it runs: there is nothing to keep alive."""
-        known = self._setups.get(id(tool.setup))
+        known = self._setups.get(tool)
         if known is None or known[0] is not tool.setup:
-            known = self._setups[id(tool.setup)] = (tool.setup, msgspec.structs.replace(tool.setup, heart=_NoHeart()))
+            known = self._setups[tool] = (tool.setup, msgspec.structs.replace(tool.setup, heart=_NoHeart()))
         return known[1]
 
     def plain(self, name: str, function: Callable[..., Any], *, asks: bool) -> GuardedTool:
         """The tool of a function that is none. One for all functions of the same code: closures are made anew in every run."""
         code = (name, asks, getattr(function, "__code__", None))
-        tool = self._plain.get(code)
-        if tool is None:
-            tool = self._new(name, function, asks=asks)
-            if code[-1] is not None and len(self._plain) < PLAIN_MAX:
-                self._plain[code] = tool
+        shape = tuple(getattr(function, each, None) for each in _SHAPE)
+        known = self._plain.get(code)
+        if known is not None and all(its is now for its, now in zip(known[0], shape, strict=True)):
+            return known[1]
+        tool = self._new(name, function, asks=asks)
+        if code[-1] is not None and (known is not None or len(self._plain) < PLAIN_MAX):
+            self._plain[code] = (shape, tool)
         return tool
 
     def _new(self, name: str, function: Callable[..., Any], *, asks: bool) -> GuardedTool:
@@ -197,8 +205,14 @@ class Workflow:
             rejected=(Rejected,),
             accept_store_loss=True,
         )
-        call = _acall if is_async(function) else _call
-        return GuardedTool(self.tool.house, contract, _called_like(call, function), ())
+        try:
+            call = _called_like(_acall if is_async(function) else _call, function)
+        except ValueError:  # of a builtin such as `int`
+            raise ContractViolation(
+                f"step {name!r} of {self.tool.contract.name}: {function!r} does not tell its parameters. Nothing was sent. "
+                f"Call it in a function of your own."
+            ) from None
+        return GuardedTool(self.tool.house, contract, call, ())
 
 
 class _NoHeart:
@@ -220,9 +234,11 @@ class _AsyncRun:
         return self._perform.cancelled
 
     def __call__(self, op: Op[Any], /) -> Awaitable[Any]:
-        if type(op) is Invoke:
-            self._run.begin(op)
-        return self._perform(op)
+        return self._invoke(op) if type(op) is Invoke else self._perform(op)
+
+    async def _invoke(self, op: Invoke) -> Any:
+        self._run.begin(op)
+        return self._run.judged(await self._perform(op))
 
 
 class _Failures:
