@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from math import inf
+from typing import Any
 
 from msgspec import Struct
 
@@ -326,3 +327,19 @@ def kind_of(kind: str | Kind) -> Kind:
         return Kind(kind)
     except ValueError:
         raise ContractViolation(f"kind={kind!r}: choose one of {', '.join(Kind)}") from None
+
+
+def misspelt(tool: str, fields: Iterable[str], schema: Mapping[str, Any]) -> str:
+    """What is wrong with the fields that a contract names, beside the JSON schema of its tool; "" if nothing is.
+
+    A field that the tool does not have would make two effects of one wish, or one of two.
+    """
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping) or not properties or schema.get("additionalProperties"):
+        return ""
+    unknown = next((field for field in fields if field not in properties), None)
+    return (
+        ""
+        if unknown is None
+        else f"{tool} has no argument {unknown!r}, which its contract names; it has {', '.join(properties)}"
+    )

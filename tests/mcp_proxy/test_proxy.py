@@ -301,6 +301,16 @@ def test_identity_and_volatile_arguments_are_what_the_contract_says(stage):
     assert told(changed)["code"] == "KEY_CONFLICT"
 
 
+def test_a_field_that_the_tool_does_not_have_is_told_once_the_server_has_said_which_it_has(stage):
+    client = stage.client({"tools": {"pay": {"identity": ["payment"]}}})
+    client.answer(client.request("tools/list"))
+
+    error = client.answer(client.call("pay", {"id": "p"}))["error"]
+
+    assert "pay has no argument 'payment', which its contract names; it has id. Nothing was sent." in error["message"]
+    assert stage.bank.ledger() == []
+
+
 def test_two_servers_of_different_names_do_not_share_effects(stage):
     receipts = [text(stage.client(None, "--name", name).result("pay", {"id": "p"})) for name in ("one", "two", "one")]
 

@@ -36,7 +36,7 @@ from effectonce.errors import ContractViolation, EffectOnceError, Rejected
 from effectonce.guard import Guard
 from effectonce.integrations._outside import Outside, equip
 from effectonce.outcome import Outcome
-from effectonce.policy import Contract, Downstream, Retry, kind_of, window_of
+from effectonce.policy import Contract, Downstream, Retry, kind_of, misspelt, window_of
 
 Plain = Callable[[Any], Any]
 
@@ -262,6 +262,11 @@ class Toolbox:
         tenant = self._house.tenant if call.tenant is None else named(call.tenant, "tenant")
         scope = named(call.scope, "scope")
         arguments = with_defaults(call.schema, call.arguments)
+        fields = (*(declared.identity or ()), *declared.volatile)
+        # A default is for many tools, not all of which have all of its fields.
+        wrong = misspelt(call.tool, fields, call.schema) if call.tool in self._options else ""
+        if wrong:
+            raise ContractViolation(f"{wrong}. Nothing was sent.")
         try:
             intent, matched = declared.intent(arguments), declared.matched(arguments)
             shown = (with_defaults(call.schema, d.arguments) for d in call.shown if d.tool == call.tool)

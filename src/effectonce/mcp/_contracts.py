@@ -16,7 +16,7 @@ from effectonce._core.terms import DAY_S, Kind
 from effectonce._documents import document
 from effectonce.errors import ContractViolation
 from effectonce.mcp._wire import Unreadable, read, written
-from effectonce.policy import Contract, Downstream, Retry, kind_of, window_of
+from effectonce.policy import Contract, Downstream, Retry, kind_of, misspelt, window_of
 
 CONTRACT = "dev.effectonce/contract"  # in the `_meta` of a tool: what its server says about it, in the words of a contract file
 CALLS_S = 3600.0  # one call may take this long, its record included
@@ -95,9 +95,15 @@ class Contracts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
         """The contract of *tool*, of which the server said *listed*."""
         said = _said(listed) if self.trust_annotations else {}
         try:
-            return msgspec.convert({**self.defaults, **said, **self.tools.get(tool, {})}, ToolContract)
+            contract = msgspec.convert({**self.defaults, **said, **self.tools.get(tool, {})}, ToolContract)
         except msgspec.ValidationError as error:
             raise ContractViolation(f"the contract of {tool or 'all tools'} cannot be used: {error}") from None
+        schema = listed.get("inputSchema")
+        if tool in self.tools and isinstance(schema, Mapping):  # defaults are for many tools
+            wrong = misspelt(tool, (*(contract.identity or ()), *contract.volatile), schema)
+            if wrong:
+                raise ContractViolation(wrong)
+        return contract
 
     def key_argument(self, tool: str, listed: Mapping[str, Any]) -> str:
         """The argument that the model must not see. What a server says and cannot be used does not count: such a tool is refused."""

@@ -1,9 +1,9 @@
-"""A contract that is declared by name and misspelt is told when it is declared."""
+"""A contract that is declared by name and misspelt is told: what there is not when it is declared, a field when its tool is called."""
 
 import pytest
 
 from effectonce import ContractViolation, Guard
-from effectonce.integrations._tools import Toolbox
+from effectonce.integrations._tools import Call, Leg, Toolbox
 
 
 @pytest.mark.parametrize(
@@ -13,3 +13,31 @@ from effectonce.integrations._tools import Toolbox
 def test_an_option_that_there_is_not_is_told_with_what_there_is(option, guess):
     with pytest.raises(ContractViolation, match=f"refund: a contract has no '{option}'; {guess}"):
         Toolbox(Guard("memory://"), {"refund": {option: ["reason"]}}, None)
+
+
+SCHEMA = {"properties": {"payment_id": {}, "reason": {}}}
+
+
+def run(contract, schema=SCHEMA, default=None):
+    ran = []
+    call = Call(tool="refund", arguments={"payment_id": "pay_7", "reason": "late"}, scope="chat-42", schema=schema)
+    box = Toolbox(Guard("memory://"), contract and {"refund": contract}, default)
+    try:
+        box.run(call, Leg(lambda: ran.append("refund"), str))
+    finally:
+        box.guard.close()
+    return ran
+
+
+@pytest.mark.parametrize("contract", [{"volatile": ["resaon"]}, {"identity": ["payment_id", "resaon"]}])
+def test_a_field_that_the_tool_does_not_have_is_told_and_nothing_is_sent(contract):
+    with pytest.raises(
+        ContractViolation, match="refund has no argument 'resaon', which its contract names; it has payment_id, reason"
+    ):
+        run(contract)
+
+
+def test_fields_of_a_default_of_an_open_schema_and_of_no_schema_are_taken_as_they_are():
+    assert run(None, default={"volatile": ["note"]}) == ["refund"]
+    assert run({"volatile": ["note"]}, schema=SCHEMA | {"additionalProperties": True}) == ["refund"]
+    assert run({"volatile": ["note"]}, schema={}) == ["refund"]

@@ -172,7 +172,7 @@ def test_a_read_runs_as_often_as_it_is_asked(guard, bank, invoke):
 
 def test_an_interrupt_passes_through_and_leaves_nothing_in_doubt(guard, bank, invoke):
     @tool
-    def refund(payment_id: str) -> str:
+    def refund(payment_id: str, reason: str = "") -> str:
         """Refund a payment."""
         if interrupt("really?") != "yes":
             return "not refunded"
@@ -212,7 +212,7 @@ def test_a_refusal_is_the_tools_own_error_and_then_known(guard, bank, invoke):
 
 def test_a_command_is_replayed_under_the_new_id(guard, bank, invoke):
     @tool
-    def refund(payment_id: str) -> Command:
+    def refund(payment_id: str, reason: str = "") -> Command:
         """Refund a payment."""
         receipt = bank.pay(payment_id, 1)["receipt"]
         return Command(update={"messages": [ToolMessage(receipt, tool_call_id="a")]})
@@ -382,7 +382,7 @@ def test_arguments_that_another_middleware_corrected_do_not_hide_that_the_tool_r
             return handler(request.override(tool_call=call))
 
     @tool
-    def refund(payment_id: str) -> str:
+    def refund(payment_id: str, reason: str = "") -> str:
         """Refund a payment."""
         bank.pay(payment_id, 100)
         raise ToolException("the bank's answer was lost")

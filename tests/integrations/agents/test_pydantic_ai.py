@@ -105,7 +105,7 @@ def test_the_model_sees_the_schema_that_it_saw_before(guard, bank):
 
 
 def test_a_time_out_of_the_framework_is_a_doubt_and_not_a_wish_for_another_try(guard, bank):
-    async def refund(payment_id: str) -> str:
+    async def refund(payment_id: str, reason: str = "") -> str:
         """Refund a payment."""
         bank.pay(payment_id, 100)
         await asyncio.Event().wait()
@@ -121,7 +121,7 @@ def test_a_time_out_of_the_framework_is_a_doubt_and_not_a_wish_for_another_try(g
 def test_a_tools_own_wish_for_another_try_is_handed_on(guard, bank):
     wishes = [ModelRetry("which payment?")]
 
-    async def refund(payment_id: str) -> str:
+    async def refund(payment_id: str, reason: str = "") -> str:
         """Refund a payment."""
         if wishes:
             raise wishes.pop()
@@ -134,7 +134,7 @@ def test_a_tools_own_wish_for_another_try_is_handed_on(guard, bank):
 
 
 def test_a_wish_that_hides_a_lost_answer_is_a_doubt(guard, bank):
-    async def refund(payment_id: str) -> str:
+    async def refund(payment_id: str, reason: str = "") -> str:
         """Refund a payment."""
         try:
             return bank.pay(payment_id, 100, fault="lose-answer")["receipt"]
@@ -150,7 +150,7 @@ def test_a_wish_that_hides_a_lost_answer_is_a_doubt(guard, bank):
 def test_an_approval_passes_through_and_leaves_nothing_in_doubt(guard, bank):
     from pydantic_ai import RunContext
 
-    async def refund(ctx: RunContext, payment_id: str) -> str:
+    async def refund(ctx: RunContext, payment_id: str, reason: str = "") -> str:
         """Refund a payment."""
         if not ctx.tool_call_approved:
             raise ApprovalRequired
@@ -177,7 +177,7 @@ def test_a_refusal_is_the_tools_own_error_and_then_known(guard, bank):
 
 
 def test_a_tool_return_is_replayed_whole(guard, bank):
-    async def refund(payment_id: str) -> ToolReturn:
+    async def refund(payment_id: str, reason: str = "") -> ToolReturn:
         """Refund a payment."""
         return ToolReturn(bank.pay(payment_id, 100)["receipt"], content="a note", metadata={"seen": 1})
 
@@ -212,7 +212,7 @@ def test_a_conversation_that_the_framework_made_up_is_none(guard, bank):
 
 
 def test_a_failure_that_hides_a_lost_answer_is_a_doubt(guard, bank):
-    async def refund(payment_id: str) -> str:
+    async def refund(payment_id: str, reason: str = "") -> str:
         """Refund a payment."""
         try:
             return bank.pay(payment_id, 100, fault="lose-answer")["receipt"]
@@ -226,7 +226,7 @@ def test_a_failure_that_hides_a_lost_answer_is_a_doubt(guard, bank):
 
 
 def test_a_picture_is_replayed_as_a_picture(guard, bank):
-    async def refund(payment_id: str) -> BinaryContent:
+    async def refund(payment_id: str, reason: str = "") -> BinaryContent:
         """Refund a payment, and give the receipt as a picture."""
         bank.pay(payment_id, 100)
         return BinaryContent(b"\x89PNG\xff", media_type="image/png")
@@ -248,7 +248,7 @@ def test_a_result_that_cannot_be_written_down_was_given_all_the_same(guard, bank
         def __getattr__(self, name):
             raise RuntimeError("nobody may look at this")
 
-    async def refund(payment_id: str):
+    async def refund(payment_id: str, reason: str = ""):
         """Refund a payment."""
         return Receipt()
 
