@@ -1,6 +1,7 @@
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 
 import pytest
@@ -10,6 +11,9 @@ pytest.register_assert_rewrite("effectonce.testing.conformance")
 # What a store could not be told is kept among the user's state; not among this user's.
 os.environ["EFFECTONCE_SPOOL"] = tempfile.mkdtemp(prefix="effectonce-test-spool-")
 atexit.register(shutil.rmtree, os.environ["EFFECTONCE_SPOOL"], ignore_errors=True)
+
+# A shell starts what runs in its background deaf to Ctrl-C, and so would be every process that a test starts and interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -82,9 +83,9 @@ def test_the_last_ones_are_shown_oldest_first(desk):
 def test_new_effects_and_changes_of_open_ones_are_followed(desk, guard):
     command = [sys.executable, "-m", "effectonce.cli", "tail", "--json", "--interval", "0.02", "--lines", "1"]
     environ = environment(EFFECTONCE_STORE=desk.url)
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ, cwd=desk.folder
-    ) as following:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes, env=environ, cwd=desk.folder) as following, ExitStack() as at_the_end:
+        at_the_end.callback(following.kill)  # it would follow for ever
 
         def line():
             effect = json.loads(following.stdout.readline())
