@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import anyio
 import httpx
@@ -21,7 +22,7 @@ from mcp.server.mcpserver import MCPServer
 from effectonce import Guard
 from effectonce._core.records import State
 from effectonce.mcp._contracts import Contracts
-from effectonce.mcp._upstream import Reply
+from effectonce.mcp._upstream import Reply, Upstream
 from effectonce.mcp.http import McpHttpProxy
 from tests.mcp_proxy.conftest import environment
 from tests.servers._process import until
@@ -455,3 +456,27 @@ def test_the_command_serves_what_the_class_serves(stage, odd):
 
     assert answers[1]["result"]["_meta"]["dev.effectonce/replayed"] is True
     assert odd.effects("p") == 1
+
+
+def test_space_around_the_value_of_a_header_is_not_sent_on():
+    """Some servers hand it to their app, and no client may send it."""
+    heard = []
+
+    class Server(BaseHTTPRequestHandler):
+        def do_POST(self):
+            heard.append(self.headers["mcp-name"])
+            self.send_response(202)
+            self.end_headers()
+
+    with HTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.handle_request).start()
+        upstream = Upstream(f"http://127.0.0.1:{server.server_port}/mcp")
+
+        async def ask():
+            reply = await upstream.ask("POST", [(b"mcp-name", b"\t pay  ")], b"{}")
+            await reply.response.aclose()
+            await upstream.close()
+            return reply.status
+
+        assert anyio.run(ask) == 202
+    assert heard == ["pay"]

@@ -224,7 +224,7 @@ def _transport(verify: ssl.SSLContext | bool, connections: int, *, kept: int) ->
 
 def end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:
     """The headers that are meant for more than the next hop."""
-    lines = [(name.lower(), value) for name, value in headers]
+    lines = [(name.lower(), value.strip(b" \t")) for name, value in headers]  # space around a value is no part of it
     named = {word.strip().lower() for name, value in lines if name == b"connection" for word in value.split(b",")}
     return [(name, value) for name, value in lines if name not in HOP_BY_HOP and name not in named]
 

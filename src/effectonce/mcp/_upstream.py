@@ -101,7 +101,9 @@ class Upstream:
 
     async def ask(self, method: str, headers: Iterable[tuple[bytes, bytes]], body: bytes | None, query: bytes = b"") -> Reply:
         """Send a request on."""
-        kept = [pair for pair in headers if pair[0].lower() not in OURS and pair[0].lower() != b"accept-encoding"]
+        dropped = {*OURS, b"accept-encoding"}
+        # Space around a value is no part of it. Some servers hand it on all the same, and it may not be sent again.
+        kept = [(name, value.strip(b" \t")) for name, value in headers if name.lower() not in dropped]
         url = httpx.URL(self.url, query=query) if query else httpx.URL(self.url)
         request = self._client.build_request(method, url, headers=kept, content=body)
         try:
