@@ -171,7 +171,9 @@ def main():
     listening = socket.create_server(("127.0.0.1", 0))
     print(listening.getsockname()[1], flush=True)
     with contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(uvicorn.Config(server.streamable_http_app(), log_level="error")).run([listening])
+        # h11 takes the space around the value of a header away; httptools, which uvicorn prefers, does not, and the server fails for it.
+        config = uvicorn.Config(server.streamable_http_app(), http="h11", log_level="error")
+        uvicorn.Server(config).run([listening])
 
 
 if __name__ == "__main__":
