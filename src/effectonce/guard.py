@@ -189,11 +189,25 @@ class Guard:
             return lambda decorated: self.workflows.define(decorated, **options)
         return self.workflows.define(function, **options)
 
-    def _host(self, contract: Contract, function: Callable[..., Any]) -> GuardedTool:
-        """The door for rooms above that make requests of their own, such as HTTP: what *function* does is an effect like any other."""
+    def _host(
+        self,
+        contract: Contract,
+        function: Callable[..., Any],
+        *,
+        identity: Sequence[str] = (),
+        breaker: Circuit | None = None,
+        budget: RetryBudget | None = None,
+        other: Callable[..., Any] | None = None,
+    ) -> GuardedTool:
+        """The door for rooms above that make requests of their own, such as HTTP: what *function* does is an effect like any other.
+
+        *other* is the same in the other colour: the guard knows both by one name, which is that of the first.
+        """
         self._check_store(contract)
-        tool = GuardedTool(self._house, contract, function, ())
-        self._register(tool)
+        tool = GuardedTool(self._house, contract, function, identity, breaker, budget)
+        known = self._tools.get(contract.name)
+        if known is None or known.function is not other:
+            self._register(tool)
         return tool
 
     def _check_store(self, contract: Contract) -> None:

@@ -98,7 +98,10 @@ def once_llm(
         dedup=TimeWindow(seconds=seconds(window)),
     )
     once, at = _one_request_each(create)
-    tool = _hosted(guard, contract, _aask if is_async(_inmost(create)) else _ask, breaker, budget)
+    function, other = (_aask, _ask) if is_async(_inmost(create)) else (_ask, _aask)
+    tool = guard._host(  # noqa: SLF001  # it stands above the guard
+        contract, function, identity=("content",), breaker=breaker, budget=budget, other=other
+    )
     return LLMCall(
         tool, once, at, CLIENT_SIDE | set(volatile), _declared(create) if returns is None else returns, shared=shared
     )
@@ -263,16 +266,6 @@ class _NoAnswer:
         verdict = classify(error) if isinstance(error, Exception) else None
         if verdict is not None and not verdict.retryable:
             error.effectonce_verdict = verdict.but(certainty=Certainty.NOT_SENT, retry=False)  # type: ignore[union-attr]
-
-
-def _hosted(
-    guard: Guard, contract: Contract, function: Callable[..., Any], breaker: Circuit | None, budget: RetryBudget | None
-) -> GuardedTool:
-    tool = GuardedTool(guard._house, contract, function, ("content",), breaker, budget)  # noqa: SLF001  # it stands above the guard
-    known = guard._tools.get(contract.name)  # noqa: SLF001
-    if known is None or known.function not in (_ask, _aask) or known.function is function:
-        guard._register(tool)  # noqa: SLF001
-    return tool  # if not, its other colour is the one that the guard knows by this name
 
 
 # ---------------------------------------------------------------- somebody else's method

@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from effectonce.http._upstream import end_to_end
 from tests.servers import redis
 from tests.servers._process import free_port, until
 
@@ -618,3 +619,8 @@ def test_it_ends_when_it_is_told_to(built, order):
 
     assert street.gateway.wait() in (0, -signal.SIGTERM)
     assert "Traceback" not in (street.folder / "gateway.log").read_text()
+
+
+def test_space_around_the_value_of_a_header_is_not_sent_on():
+    """Some servers hand it to their app, and no client may send it."""
+    assert end_to_end([(b"X-Note", b"\t late  "), (b"Connection", b"close ")]) == [(b"x-note", b"late")]

@@ -246,14 +246,8 @@ class Toolbox:
         known = self._tools.get((name, coloured))
         if known is not None:
             return known
-        contract, function = self.declared(name).contract, _arun if coloured else _run
-        hosted = self.guard._tools.get(name)  # noqa: SLF001
-        if hosted is not None and hosted.function in (_run, _arun) and hosted.function is not function:
-            made = GuardedTool(
-                self._house, contract, function, ()
-            )  # its other colour is the one that the guard knows by this name
-        else:
-            made = self.guard._host(contract, function)  # noqa: SLF001  # the door for rooms like this one
+        function, other = (_arun, _run) if coloured else (_run, _arun)
+        made = self.guard._host(self.declared(name).contract, function, other=other)  # noqa: SLF001  # the door for rooms like this one
         equip(made, self.declared(name).outside, lambda proceed: Leg(proceed, self._recorded), self._recorded)
         return self._tools.setdefault((name, coloured), made)
 

@@ -1,5 +1,7 @@
 """A contract that is declared by name and misspelt is told: what there is not when it is declared, a field when its tool is called."""
 
+import asyncio
+
 import pytest
 
 from effectonce import ContractViolation, Guard
@@ -13,6 +15,23 @@ from effectonce.integrations._tools import Call, Leg, Toolbox
 def test_an_option_that_there_is_not_is_told_with_what_there_is(option, guess):
     with pytest.raises(ContractViolation, match=f"refund: a contract has no '{option}'; {guess}"):
         Toolbox(Guard("memory://"), {"refund": {option: ["reason"]}}, None)
+
+
+def test_a_tool_has_one_name_in_both_colours_and_a_store_that_forgets_is_refused_in_each():
+    guard = Guard("memory://")
+    boxes = [Toolbox(guard, None, None) for _ in range(2)]
+
+    async def refund():
+        return "async"
+
+    call = Call(tool="refund", arguments={}, scope="chat-42")
+    assert boxes[0].run(call, Leg(lambda: "sync", str)).own == "sync"
+    assert asyncio.run(boxes[1].arun(Call(tool="refund", arguments={"n": 2}, scope="chat-42"), Leg(refund, str))).own == "async"
+
+    strict = Toolbox(guard, {"refund": {"kind": "irreversible"}}, None)
+    with pytest.raises(ContractViolation, match="durable"):
+        asyncio.run(strict.arun(call, Leg(refund, str)))
+    guard.close()
 
 
 SCHEMA = {"properties": {"payment_id": {}, "reason": {}}}
