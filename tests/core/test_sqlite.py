@@ -12,7 +12,7 @@ import pytest
 
 from effectonce import GaveUp, Guard, InDoubt, InFlight, Rejected, Retry, StoreUnavailable, current_effect
 from effectonce._core import ops
-from effectonce.stores import sqlite
+from effectonce.stores import _sqlite_file, sqlite
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.clock import FakeClock
 from effectonce.testing.conformance.bench import request
@@ -209,6 +209,13 @@ def test_a_newer_schema_is_refused_not_guessed(path, store):
     refused(lambda calls: guarded(SqliteStore(path), calls), "newer release")
 
 
+def test_no_write_of_a_call_makes_sqlite_build_a_table_of_its_own(store):
+    store.apply(ops.Tally())
+    for statement in (_sqlite_file.LATCHED, _sqlite_file.BIRTH, _sqlite_file.FINISH, _sqlite_file.UPDATE):
+        program = store._connect().rows(f"EXPLAIN {statement}", *[None] * statement.count("?"))
+        assert "OpenEphemeral" not in {opcode for _, opcode, *_ in program}, statement
+
+
 def test_a_state_that_this_release_does_not_know_is_refused_not_guessed(path, store):
     _, pay = guarded(store, [])
     pay()
@@ -233,7 +240,7 @@ def test_a_read_only_database_sends_nothing(path):
     script = f"""
         import os, sys
         from effectonce import Guard, StoreUnavailable
-        from effectonce.stores import sqlite
+        from effectonce.stores import _sqlite_file, sqlite
         if os.getuid() == 0:
             os.setgid(65534); os.setuid(65534)
         guard = Guard("sqlite:///{path}")

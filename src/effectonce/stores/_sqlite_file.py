@@ -27,9 +27,13 @@ from effectonce.stores import _rows
 from effectonce.stores.base import DUE_SHOWN, Finding, due_finding, size_finding
 
 POLL_S = 0.0002
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
-SCHEMA = """
+# SQLite uses a partial index only where a statement repeats its condition word for word.
+_OPEN = "(state = 'claimed' OR state = 'dispatched' OR state = 'in_doubt')"
+_DUE = "(state = 'completed' OR state = 'failed' OR state = 'tombstone') AND due_at < 9e999"
+
+SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS effects (
   key               TEXT PRIMARY KEY,
   fingerprint       TEXT NOT NULL,
@@ -59,10 +63,13 @@ CREATE TABLE IF NOT EXISTS effects (
   evidence          TEXT NOT NULL,
   due_at            REAL NOT NULL
 ) STRICT;
+-- Since version 3 without IN: for a list of three, SQLite builds and drops a table of its own, four times in every write.
+DROP INDEX IF EXISTS effects_open;
+DROP INDEX IF EXISTS effects_due;
 -- Few rows are open at any moment, so this stays small: who shares a latch, who is in doubt, whose owner vanished.
-CREATE INDEX IF NOT EXISTS effects_open ON effects (state, latch, key) WHERE state IN ('claimed', 'dispatched', 'in_doubt');
+CREATE INDEX effects_open ON effects (latch, key, state) WHERE {_OPEN};
 -- What the sweeper looks for. A record without an outcome is not in it, and one that is remembered for ever neither.
-CREATE INDEX IF NOT EXISTS effects_due ON effects (due_at) WHERE state IN ('completed', 'failed', 'tombstone') AND due_at < 9e999;
+CREATE INDEX effects_due ON effects (due_at) WHERE {_DUE};
 -- Since version 2: small values that processes share.
 CREATE TABLE IF NOT EXISTS cells (
   name      TEXT PRIMARY KEY,
@@ -81,19 +88,12 @@ SELECT state IN ('completed', 'failed') AND fingerprint = ? AND dedup_until > ?,
        state, outcome, ? - decided_at, dedup_until - ?, settled_by
   FROM effects WHERE key = ?
 """
-REPLACE = (
-    f"INSERT OR REPLACE INTO effects ({', '.join(_rows.BIRTH + _rows.LIFE)}) "
-    f"VALUES ({', '.join('?' * len(_rows.BIRTH + _rows.LIFE))})"
-)
-# SQLite uses a partial index only where a statement repeats its condition word for word.
-_OPEN = "state IN ('claimed', 'dispatched', 'in_doubt')"
-# T1 in one statement: born only if it is absent and no other call of its step is in the air. 0 rows: look closer.
-BIRTH = f"""
-INSERT INTO effects ({", ".join(_rows.BIRTH + _rows.LIFE)})
-SELECT {", ".join("?" * len(_rows.BIRTH + _rows.LIFE))}
- WHERE NOT EXISTS (SELECT 1 FROM effects WHERE {_OPEN} AND latch = ? AND latch <> '' AND (state <> 'claimed' OR sends > 0))
-    ON CONFLICT (key) DO NOTHING
-"""
+_ROW = ", ".join(_rows.BIRTH + _rows.LIFE)
+_VALUES = ", ".join("?" * len(_rows.BIRTH + _rows.LIFE))
+REPLACE = f"INSERT OR REPLACE INTO effects ({_ROW}) VALUES ({_VALUES})"
+# T1 in two statements: born only if no other call of its step is in the air, and it is absent. In one, SQLite would build a table for it.
+LATCHED = f"SELECT 1 FROM effects WHERE {_OPEN} AND latch = ? AND (state <> 'claimed' OR sends > 0)"
+BIRTH = f"INSERT INTO effects ({_ROW}) VALUES ({_VALUES}) ON CONFLICT (key) DO NOTHING"
 UPDATE = f"UPDATE effects SET {', '.join(f'{name} = ?' for name in _rows.LIFE)} WHERE key = ?"
 # T5 in one statement, for the second write of every call. 0 rows: look closer.
 FINISH = """
@@ -128,10 +128,9 @@ SEARCH_REFERENCE = SEARCH.replace("(?1 IS NULL", f"{_REFERRED} AND (?1 IS NULL")
 TALLY = "SELECT state, count(*) FROM effects GROUP BY state"
 DUE = f"""
 SELECT * FROM (
-SELECT {_COLUMNS} FROM effects INDEXED BY effects_open WHERE {_OPEN} AND state IN ('claimed', 'dispatched') AND due_at <= ?1
+SELECT {_COLUMNS} FROM effects INDEXED BY effects_open WHERE {_OPEN} AND state <> 'in_doubt' AND due_at <= ?1
  UNION ALL
-SELECT {_COLUMNS} FROM effects INDEXED BY effects_due
- WHERE state IN ('completed', 'failed', 'tombstone') AND due_at < 9e999 AND due_at <= ?1)
+SELECT {_COLUMNS} FROM effects INDEXED BY effects_due WHERE {_DUE} AND due_at <= ?1)
  LIMIT ?2
 """
 
@@ -288,8 +287,10 @@ class Connection:
 
     def bear(self, record: Record) -> bool:
         """Insert a record that was not there, unless somebody was faster or its step is latched."""
-        request = record.request
-        return self.db.execute(BIRTH, (*_rows.birth(record), *_rows.life(record), request.latch)).rowcount == 1
+        latch, execute = record.request.latch, self.db.execute
+        if latch and execute(LATCHED, (latch,)).fetchone() is not None:
+            return False
+        return execute(BIRTH, (*_rows.birth(record), *_rows.life(record))).rowcount == 1
 
     def finish(self, op: Complete, now: float) -> bool:
         """Complete the record that this owner has dispatched."""
