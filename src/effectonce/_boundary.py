@@ -55,7 +55,7 @@ def place(tenant: str, scope: str, step: str | int | None, latch: bool, permissi
     return Boundary(
         tenant=named(tenant, "tenant"),
         scope=named(scope, "scope"),
-        step=None if step is None else stable((step,), "the step id")[0],
+        step=None if step is None else stable_part(step, "the step id"),
         latch=latch,
         permissions=permissions,
         lasting=True,
@@ -126,11 +126,18 @@ def at_ordinal(step: Within, tool: str, ordinal: int) -> Within:
 
 def stable(parts: Iterable[Part], where: str) -> tuple[str, ...]:
     """Key parts as text; a part that changes on every attempt is a contract violation with its reason."""
+    checked = tuple(stable_part(part, where) for part in parts)
+    if not checked:
+        raise ContractViolation(f"{where} is empty. Nothing was sent.")
+    return checked
+
+
+def stable_part(part: Part, where: str) -> str:
     try:
-        checked = tuple([check_stable(part, where) for part in parts])  # no generator: every step passes here
+        checked = check_stable(part, where)
     except (UnstableKey, TypeError) as error:
         raise ContractViolation(f"{error} Nothing was sent.") from None
-    if not checked or "" in checked:
+    if checked == "":
         raise ContractViolation(f"{where} is empty. Nothing was sent.")
     return checked
 

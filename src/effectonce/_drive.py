@@ -73,9 +73,6 @@ class Setup(Struct, frozen=True):
         terms = call.request.terms
         return Effect(call.ref, op.attempt, op.epoch, op.give_up_at, self.secret, connection, terms, self.one_request)
 
-    def renewal(self, op: Invoke | Ask) -> Renew:
-        return Renew(op.key, op.token, op.epoch, self.lease_s)
-
     def completion(self, op: Transact, value: Any) -> Complete:
         return Complete(op.key, op.token, op.epoch, self.encode(value))
 
@@ -136,7 +133,7 @@ class Performer:
         setup, call = self.setup, self.call
         if not op.key:  # a read: nothing to keep alive
             return _capture(setup.called(op), call, setup.effect(op, call))
-        beat = setup.heart.start(setup.renewal(op))
+        beat = setup.heart.start(op, setup.lease_s)
         try:
             return _capture(setup.called(op), call, setup.effect(op, call))
         finally:
@@ -174,13 +171,13 @@ def _gone(answer: Answer) -> Unavailable:
     return Unavailable(lost)
 
 
-def _place_inside(effect: Effect, call: Prepared) -> Boundary | None:
+def _place_inside(call: Prepared) -> Boundary | None:
     """Where the tool's own guarded calls happen. A tool that may repeat after its window is no place: its next run is another one."""
-    return inside(effect.ref) if effect.key and not call.request.terms.rerun else here.get()
+    return inside(call.ref) if call.ref.key and not call.request.terms.rerun else here.get()
 
 
 def _capture(function: Callable[..., Any], call: Prepared, effect: Effect) -> Answer:
-    token, outside = running.set(effect), here.set(_place_inside(effect, call))
+    token, outside = running.set(effect), here.set(_place_inside(call))
     try:
         value = function(*call.args, **call.kwargs)
         if type(value) is CoroutineType:
@@ -230,13 +227,17 @@ def _answered(op: Op[Any], error: BaseException) -> Raised | Unavailable:
     raise error
 
 
+def _renewal(op: Invoke | Ask, lease_s: float) -> Renew:
+    return Renew(op.key, op.token, op.epoch, lease_s)
+
+
 class Beat:
     """One lease that is being kept alive."""
 
-    __slots__ = ("due", "lost", "renewal")
+    __slots__ = ("due", "lease_s", "lost", "op")
 
-    def __init__(self, renewal: Renew, due: float) -> None:
-        self.renewal, self.due, self.lost = renewal, due, False
+    def __init__(self, op: Invoke | Ask, lease_s: float, due: float) -> None:
+        self.op, self.lease_s, self.due, self.lost = op, lease_s, due, False
 
 
 class Heart:
@@ -252,17 +253,18 @@ class Heart:
 
     def _reset(self) -> None:
         self._pid = os.getpid()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()  # taken by itself: a condition would go through Python for it, twice in every call
+        self._changed = threading.Condition(self._lock)
         self._beats: set[Beat] = set()
         self._wakes_at = inf
         self._thread: threading.Thread | None = None
 
-    def start(self, renewal: Renew) -> Beat:
-        """Renew this lease from now on."""
+    def start(self, op: Invoke | Ask, lease_s: float) -> Beat:
+        """Renew the lease of this op from now on."""
         if self._pid != os.getpid():
             self._reset()  # the thread stayed with our parent
-        beat = Beat(renewal, self._clock() + renewal.lease_s / BEATS_PER_LEASE)
-        with self._changed:
+        beat = Beat(op, lease_s, self._clock() + lease_s / BEATS_PER_LEASE)
+        with self._lock:
             self._beats.add(beat)
             if beat.due < self._wakes_at:
                 self._wakes_at = beat.due
@@ -274,7 +276,7 @@ class Heart:
 
     def stop(self, beat: Beat) -> None:
         """The tool has returned."""
-        with self._changed:
+        with self._lock:
             self._beats.discard(beat)
 
     def _live(self) -> None:
@@ -296,9 +298,9 @@ class Heart:
                 self._wakes_at = min((beat.due for beat in self._beats), default=inf)
 
     def _renew(self, beat: Beat) -> None:
-        lease_s = beat.renewal.lease_s
+        lease_s = beat.lease_s
         try:
-            beat.lost = isinstance(self._store.apply(beat.renewal), Refused)
+            beat.lost = isinstance(self._store.apply(_renewal(beat.op, lease_s)), Refused)
             beat.due = inf if beat.lost else self._clock() + lease_s / BEATS_PER_LEASE
         except StoreUnavailable:
             beat.due = self._clock() + lease_s / BEATS_PER_LEASE_AFTER_A_MISS
@@ -395,14 +397,14 @@ class AsyncPerformer:
         setup, effect = self.setup, self.setup.effect(op, self.call)
         if not op.key:
             return await self._capture(setup.called(op), effect)
-        beat = AsyncBeat(setup.store, setup.renewal(op))
+        beat = AsyncBeat(setup.store, op, setup.lease_s)
         try:
             return await self._capture(setup.called(op), effect)
         finally:
             beat.stop()
 
     async def _capture(self, function: Callable[..., Any], effect: Effect) -> Answer:
-        token, outside = running.set(effect), here.set(_place_inside(effect, self.call))
+        token, outside = running.set(effect), here.set(_place_inside(self.call))
         try:
             return Ok(await function(*self.call.args, **self.call.kwargs))
         except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, cancellation included
@@ -467,14 +469,14 @@ class AsyncPlain:
 class AsyncBeat:
     """Keeps one lease alive from the running loop: a timer, and a task only when it is due."""
 
-    __slots__ = ("_loop", "_renewal", "_store", "_task", "_timer", "lost", "stopped")
+    __slots__ = ("_lease_s", "_loop", "_op", "_store", "_task", "_timer", "lost", "stopped")
 
-    def __init__(self, store: Store, renewal: Renew) -> None:
-        self._store, self._renewal = store, renewal
+    def __init__(self, store: Store, op: Invoke | Ask, lease_s: float) -> None:
+        self._store, self._op, self._lease_s = store, op, lease_s
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self.lost = self.stopped = False
-        self._timer = self._loop.call_later(renewal.lease_s / BEATS_PER_LEASE, self._beat)
+        self._timer = self._loop.call_later(lease_s / BEATS_PER_LEASE, self._beat)
 
     def stop(self) -> None:
         """The tool has returned."""
@@ -487,8 +489,8 @@ class AsyncBeat:
     async def _renew(self) -> None:
         share = BEATS_PER_LEASE
         try:
-            self.lost = isinstance(await self._store.aapply(self._renewal), Refused)
+            self.lost = isinstance(await self._store.aapply(_renewal(self._op, self._lease_s)), Refused)
         except StoreUnavailable:
             share = BEATS_PER_LEASE_AFTER_A_MISS
         if not (self.lost or self.stopped):
-            self._timer = self._loop.call_later(self._renewal.lease_s / share, self._beat)
+            self._timer = self._loop.call_later(self._lease_s / share, self._beat)

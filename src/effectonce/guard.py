@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, 
 
 import msgspec
 
-from effectonce._boundary import Boundary, Delivered, Within, named, place, stable
+from effectonce._boundary import Boundary, Delivered, Within, named, place, stable_part
 from effectonce._cache import ReplayCache
 from effectonce._core.classify import Rules, as_rules
 from effectonce._core.keys import Part, Stable
@@ -267,7 +267,7 @@ class Guard:
         boundary = Boundary(
             tenant=self._house.tenant if tenant is None else named(tenant, "tenant"),
             scope=named(scope, "scope"),
-            step=None if step is None else stable((step,), "the step id")[0],
+            step=None if step is None else stable_part(step, "the step id"),
             latch=latch,
             permissions=allowed,
             delivered=tuple(delivered),
@@ -296,7 +296,7 @@ class Guard:
         known outcomes cost nothing. What is used up ends calls with `GaveUp`.
         """
         tenant = self._house.tenant if tenant is None else named(tenant, "tenant")
-        name = stable((turn,), "the turn id")[0]
+        name = stable_part(turn, "the turn id")
         return TurnBudget(self.store, tenant, named(scope, "scope"), name, Budget() if budget is None else budget)
 
     # ------------------------------------------------------------ calls

@@ -123,10 +123,11 @@ def test_many_tools_share_one_heart():
 def test_a_heart_with_nothing_to_do_ends_its_thread_and_starts_another(monkeypatch):
     monkeypatch.setattr(_drive, "IDLE_S", 0.01)
     heart = _drive.Heart(MemoryStore())
-    first = heart.start(ops.Renew("k", "t", 1, 0.01))
+    running = ops.Invoke("k", "t", 1, 1, 0.0)
+    first = heart.start(running, 0.01)
     thread = heart._thread
     heart.stop(first)
     thread.join(30)
     assert not thread.is_alive()
-    heart.stop(heart.start(ops.Renew("k", "t", 1, 30.0)))
+    heart.stop(heart.start(running, 30.0))
     assert heart._thread is not thread

@@ -73,7 +73,7 @@ def takes_ambiguous_for_not_sent(self, error):  # rule 4
 
 
 def re_sends_without_a_key(self, error, verdict, delay_s):  # rule 4
-    answer = yield from self._run()
+    answer = yield ops.Invoke(self.key, self.token, self.epoch, self.patience.attempt, self.patience.give_up_at)
     if isinstance(answer, ops.Ok):
         return (yield from self._complete(answer.value))
     return (yield from ORIGINAL["_ambiguous"](self, error, verdict, delay_s))

@@ -106,6 +106,7 @@ class GuardedCall:
         self.request, self.plan, self.env, self.again = request, plan, env, again
         self.key = request.key
         self.in_transaction = request.terms.downstream is Capability.TRANSACTION
+        self.circuit = plan.retrying.circuit
         self.patience = Patience(plan.retrying, env, turn, step)
         self.permit: Permit | None = None
         self.token = ""
@@ -113,7 +114,7 @@ class GuardedCall:
         self.unanswered: BaseException | None = None  # the last send of this call that nobody answered for
 
     def flow(self) -> Flow[Ending]:
-        return self._flow() if self.plan.retrying.circuit is None else self._flow_behind(self.plan.retrying.circuit)
+        return self._flow() if self.circuit is None else self._flow_behind(self.circuit)
 
     def _flow_behind(self, circuit: Circuit) -> Flow[Ending]:
         """While the circuit is open, what is known can still be told: an outcome, or that an earlier call may have sent it."""
@@ -137,15 +138,15 @@ class GuardedCall:
                 case Doubtful() if self.plan.has_probe and self._closed() is None:
                     ending = yield from self._reconcile(reply)
                 case _:
-                    return (yield from self._told(reply))
+                    ending = reply
             if not isinstance(ending, _Again):
-                return (yield from self._told(ending))
+                return ending if self.unanswered is None else (yield from self._told(ending, self.unanswered))
 
-    def _told(self, ending: Ending) -> Flow[Ending]:
+    def _told(self, ending: Ending, unanswered: BaseException) -> Flow[Ending]:
         """A call that may have sent something does not end as if it had not, whatever it met afterwards."""
-        if self.unanswered is not None and isinstance(ending, Unavailable | Busy | Latched | NothingSent | OutOfPatience):
-            yield from self._leave(ending, 0, self.unanswered, UNKNOWN, "it could not go on")
-            return GaveUp(self.unanswered, self.patience.attempt)
+        if isinstance(ending, Unavailable | Busy | Latched | NothingSent | OutOfPatience):
+            yield from self._leave(ending, 0, unanswered, UNKNOWN, "it could not go on")
+            return GaveUp(unanswered, self.patience.attempt)
         return ending
 
     # ------------------------------------------------------------ claim
@@ -197,8 +198,9 @@ class GuardedCall:
     def _own(self, *, dispatched: bool) -> Flow[Ending | _Again]:
         """Run the tool until its outcome is known, or known to be unknown."""
         patience, closed = self.patience, self._closed()
-        again = patience.attempt > 0 or self.epoch > 1
-        refusal = "" if closed is not None or patience.turn is None else (yield from patience.begin(again=again))
+        refusal = ""
+        if closed is None and patience.turn is not None:
+            refusal = yield from patience.begin(again=patience.attempt > 0 or self.epoch > 1)
         if refusal:
             yield from self._let_go(dispatched=dispatched)
             return OutOfPatience(refusal)
@@ -208,12 +210,15 @@ class GuardedCall:
                 if denial is not None:
                     return denial
                 dispatched = True
-            closed = closed or self._admit()
+            if closed is None and self.circuit is not None:
+                closed = self._admit(self.circuit)
             if closed is not None:
                 yield from self._let_go(dispatched=dispatched)
                 return (yield from self._kept_back(closed))
             patience.attempt += 1
-            answer = yield from self._run()
+            run = Transact if self.in_transaction else Invoke
+            op = run(self.key, self.token, self.epoch, patience.attempt, patience.give_up_at)
+            answer: Answer | Refused | Unavailable | Unconfirmed = yield op
             ending: Ending | _Again | None = None
             if not isinstance(answer, Ok | Raised):
                 self._release()
@@ -238,11 +243,6 @@ class GuardedCall:
                 return ending
             dispatched, closed = False, self._closed()
 
-    def _run(self) -> Flow[Answer | Refused | Unavailable | Unconfirmed]:
-        if self.in_transaction:
-            return (yield from Transact(self.key, self.token, self.epoch, self.patience.attempt, self.patience.give_up_at))
-        return (yield from Invoke(self.key, self.token, self.epoch, self.patience.attempt, self.patience.give_up_at))
-
     def _let_go(self, *, dispatched: bool) -> Flow[None]:
         """Nothing leaves after all: whoever calls next need not wait for our lease."""
         if dispatched:
@@ -252,8 +252,7 @@ class GuardedCall:
 
     def _closed(self) -> Exception | None:
         """Why the dependency's circuit would let nothing through now."""
-        circuit = self.plan.retrying.circuit
-        return None if circuit is None else circuit.refusal()
+        return None if self.circuit is None else self.circuit.refusal()
 
     def _kept_back(self, refusal: Exception) -> Flow[Ending]:
         """The circuit let nothing of ours through. What was sent before, and never answered, it did not keep back."""
@@ -264,10 +263,9 @@ class GuardedCall:
             return GaveUp(error, attempts, get(refusal, "retry_after_s"))
         return NothingSent(refusal, self.patience.attempt, exhausted=False)
 
-    def _admit(self) -> Exception | None:
-        """Ask the dependency's circuit for a permit, as late as can be: it measures the call. None: we have one, or need none."""
-        circuit = self.plan.retrying.circuit
-        asked = None if circuit is None else circuit.try_admit()
+    def _admit(self, circuit: Circuit) -> Exception | None:
+        """Ask the dependency's circuit for a permit, as late as can be: it measures the call. None: we have one."""
+        asked = circuit.try_admit()
         if isinstance(asked, Exception):
             return asked
         self.permit = asked
@@ -336,9 +334,9 @@ class GuardedCall:
         """The effect has happened: keep trying to write it down for as long as the caller's deadline allows, then keep it here."""
         failures = 0
         while True:
-            reply = yield from op
+            reply = yield op
             if not isinstance(reply, Unavailable):
-                return reply
+                return reply  # type: ignore[no-any-return]
             left_s = self.patience.give_up_at - self.env.now()  # looked at once: a moment later it may be below zero
             failures += 1
             if left_s <= 0:

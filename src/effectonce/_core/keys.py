@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -30,6 +30,7 @@ KEY_LENGTH = 40  # hexadecimal characters: 160 bits
 REFERENCE_LENGTH = 12  # of them, at the end: enough to find an effect, not enough to forge its key
 HOME_LENGTH = 8  # of them, shared by all effects of one conversation or stream
 _pack = msgspec.msgpack.Encoder().encode
+_HEAD = f"effectonce {VERSION}"
 
 
 class UnstableKey(ValueError):
@@ -85,38 +86,41 @@ Place: TypeAlias = AtStep | AtOrdinal | ByName | InSequence | ByContent
 
 def derive(*parts: str | bytes | int, secret: bytes = b"") -> str:
     """Digest typed, length-prefixed parts, so that no two lists of parts read alike. MessagePack is exactly that."""
-    message = _pack((f"effectonce {VERSION}", *parts))
-    digest = hmac.digest(secret, message, "sha256").hex() if secret else hashlib.sha256(message).hexdigest()
-    return digest[:KEY_LENGTH]
+    return _digest(secret, parts)[:KEY_LENGTH]
+
+
+def _digest(secret: bytes, parts: tuple[str | bytes | int, ...]) -> str:
+    message = _pack((_HEAD, *parts))
+    return hmac.digest(secret, message, "sha256").hex() if secret else hashlib.sha256(message).hexdigest()
 
 
 @lru_cache(maxsize=1024)  # a conversation has many calls
-def _home(*parts: str, secret: bytes) -> str:
-    return derive("home", *parts, secret=secret)[:HOME_LENGTH]
+def _home(secret: bytes, *parts: str) -> str:
+    return _digest(secret, ("home", *parts))[:HOME_LENGTH]
 
 
-def _at_home(home: str, *parts: str | bytes | int, secret: bytes) -> str:
-    return home + derive(*parts, secret=secret)[: KEY_LENGTH - HOME_LENGTH]
+def _at_home(home: str, secret: bytes, *parts: str | bytes | int) -> str:
+    return home + _digest(secret, parts)[: KEY_LENGTH - HOME_LENGTH]
 
 
 def effect_key(tenant: str, scope: str, tool: str, intent: bytes, place: Place, secret: bytes = b"") -> str:
     """The identity of one effect."""
     match place:
         case AtStep(step):
-            return _at_home(_home(tenant, scope, secret=secret), tenant, "step", scope, step, tool, intent, secret=secret)
+            return _at_home(_home(secret, tenant, scope), secret, tenant, "step", scope, step, tool, intent)
         case AtOrdinal(ordinal):
-            return _at_home(_home(tenant, scope, secret=secret), tenant, "ordinal", scope, ordinal, tool, intent, secret=secret)
+            return _at_home(_home(secret, tenant, scope), secret, tenant, "ordinal", scope, ordinal, tool, intent)
         case ByName(parts):
             return derive(tenant, "name", tool, *parts, secret=secret)
         case InSequence(stream, number):
-            return _at_home(_home(tenant, "", stream, secret=secret), tenant, "sequence", stream, number, secret=secret)
+            return _at_home(_home(secret, tenant, "", stream), secret, tenant, "sequence", stream, number)
         case ByContent():
             return derive(tenant, "content", tool, intent, secret=secret)
 
 
 def run_key(run: str, position: str, secret: bytes = b"") -> str:
     """The key of one step of a run, whatever the tool and its arguments are: so a change of either is noticed. It lies beside the run."""
-    return _at_home(run[:HOME_LENGTH], "run", run, position, secret=secret)
+    return _at_home(run[:HOME_LENGTH], secret, "run", run, position)
 
 
 def downstream_key(key: str, tool: str, secret: bytes = b"") -> str:
@@ -134,8 +138,7 @@ def request_key(downstream: str, method: str, path: str, ordinal: int | str) -> 
 
 def latch_key(tenant: str, scope: str, step: str | None, secret: bytes = b"") -> str:
     """What all calls of one step share; without a step id, what all calls of the conversation share."""
-    home = _home(tenant, scope, secret=secret)
-    return _at_home(home, tenant, "latch", scope, 0 if step is None else 1, step or "", secret=secret)
+    return _at_home(_home(secret, tenant, scope), secret, tenant, "latch", scope, 0 if step is None else 1, step or "")
 
 
 def content_key(*, model: str, messages: Iterable[Mapping[str, Any]], system: str = "", **parameters: Any) -> str:
@@ -158,25 +161,26 @@ _UNSTABLE_NAMES = {
 _UNSTABLE_NAME = {name: what for what, names in _UNSTABLE_NAMES.items() for name in names}
 _UNSTABLE_TEXT = (
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[1467][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", "a random UUID"),
-    (r"\d{4}-\d\d-\d\d[T ]\d\d:?\d\d", "a time of day"),
+    (r"\d{4}-\d\d-\d\d[t ]\d\d:?\d\d", "a time of day"),
     (r"(?<!\d)(1[5-9]|2[01])\d{8}(\d{3}|\d{6})?(\.\d+)?(?!\d)", "a Unix timestamp"),
     (r"(?<![a-z])(attempt|retry|retries|try)[\s_=:#/-]*\d+", "a count of attempts"),
     (r"(?<![a-z0-9])(call_|toolu_|chatcmpl-|req_|adk-)[a-z0-9_-]{8,}", "the id of one call"),
-    (r"[^@\s/:]+@[^@\s/:]+\.[^@\s/:]+", "a personal identifier (an e-mail address)"),
+    (r"@(?<=[^@\s/:]@)[^@\s/:]+\.[^@\s/:]", "a personal identifier (an e-mail address)"),
 )
-_ANY_OF_THEM = "|".join(pattern for pattern, _ in _UNSTABLE_TEXT)  # compiled when it is first needed, not at import
 
 
 def check_stable(part: Part | UUID | datetime, where: str) -> str:
     """Return *part* as text, or raise `UnstableKey` with the reason."""
     match part:
+        case str():  # first, because nearly every part is one
+            what = _unstable_text(str(part))
         case Stable(value):
             return str(value)
         case datetime():
             what = "a time of day"
         case UUID():
             what = "a random UUID" if part.version in (1, 4, 6, 7) else ""
-        case str() | int() | date() if not isinstance(part, bool):
+        case int() | date() if not isinstance(part, bool):
             what = _unstable_text(str(part))
         case _:
             raise TypeError(f"{where} must be made of strings, integers and dates, not {type(part).__name__}")
@@ -190,9 +194,16 @@ def check_stable(part: Part | UUID | datetime, where: str) -> str:
 
 @lru_cache(maxsize=1024)  # a step is entered again by every retry
 def _unstable_text(text: str) -> str:
-    if re.search(_ANY_OF_THEM, text, re.IGNORECASE) is None:  # one look for all of them is enough for nearly every text
-        return ""
-    return next(what for pattern, what in _UNSTABLE_TEXT if re.search(pattern, text, re.IGNORECASE))
+    lowered = text.lower()
+    for found_in, what in _unstable_texts():
+        if found_in(lowered):
+            return what
+    return ""
+
+
+@lru_cache(maxsize=1)  # compiled when they are first needed, not at import
+def _unstable_texts() -> tuple[tuple[Callable[[str], Any], str], ...]:
+    return tuple((re.compile(pattern).search, what) for pattern, what in _UNSTABLE_TEXT)
 
 
 def unstable_name(name: str) -> str | None:

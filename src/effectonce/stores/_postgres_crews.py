@@ -7,7 +7,6 @@ first takes along everybody who waits, in one transaction: the busier it is, the
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
 from collections import deque
@@ -129,7 +128,8 @@ class Crew:
                 wire.close()
                 wire = None
             self._hand_over(wire)
-            fail(jobs, failure)
+            if not well:
+                fail(jobs, failure)
 
     def _hand_over(self, wire: Wire | None) -> None:
         with self._lock:
@@ -151,7 +151,7 @@ class Crew:
 
 def converse(talking: Talk, wire: Wire) -> None:
     """Run a conversation to its end, blocking."""
-    with contextlib.suppress(StopIteration):
+    try:
         give_up_at = next(talking)
         while True:
             try:
@@ -160,6 +160,8 @@ def converse(talking: Talk, wire: Wire) -> None:
                 give_up_at = talking.throw(error)
             else:
                 give_up_at = talking.send(results)
+    except StopIteration:
+        return
 
 
 # ---------------------------------------------------------------- an event loop

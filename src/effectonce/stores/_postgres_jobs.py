@@ -242,11 +242,13 @@ def talk(wire: Wire, jobs: list[Job], habits: Habits) -> Talk:
 
     Whoever waits for a row that somebody else has locked waits last, when nobody is held up by it any more.
     """
-    groups = deque((group, len(group) == 1) for group in ([jobs] if len(jobs) == 1 else _groups(jobs)))
+    groups = deque([(jobs, True)] if len(jobs) == 1 else [(group, len(group) == 1) for group in _groups(jobs)])
     while groups:
         group, patient = groups.popleft()
         named = habits.named
-        queries, give_up_at = [query for job in group for query in job.queries], min(job.give_up_at for job in group)
+        queries, give_up_at = group[0].queries, group[0].give_up_at
+        if len(group) > 1:
+            queries, give_up_at = [query for job in group for query in job.queries], min(job.give_up_at for job in group)
         wire.send(queries if patient else [_TOGETHER, *queries], named=named)
         try:
             results = yield give_up_at
