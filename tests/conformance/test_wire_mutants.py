@@ -26,7 +26,7 @@ POSTGRES = {  # statement, what is taken out of it, what stands there instead
     "a swap makes no new revision": ("UPDATE", "revision = revision + 1", "revision = revision"),
     "a record that is forgotten is not looked at": ("DELETE", " AND revision = $2", " AND $2 > 0"),
     "a birth does not look for its step": (
-        "BEAR",
+        "BEAR_UNSENT",
         "NOT EXISTS (SELECT FROM effectonce.effects WHERE",
         "NOT EXISTS (SELECT FROM effectonce.effects WHERE false AND",
     ),

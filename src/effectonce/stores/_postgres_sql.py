@@ -91,24 +91,22 @@ _BORN_AT = _BORN | {
 }
 # Look first: a replay then never opens the indexes for writing. Two calls that see nothing at the same time are told apart by the
 # indexes: one is born; the other gets (false, no row) and has to look again, because this statement cannot see what came after it began.
-# What is not sent yet is in no index of what is in the air, so it asks; if its step is taken a moment later, its dispatch finds out.
-BEAR = statement(
-    f"""
+_BEAR = f"""
 WITH seen AS MATERIALIZED (
   SELECT fingerprint, state, outcome, decided_at, dedup_until, settled_by FROM effectonce.effects WHERE key = $2
 ), born AS (
   INSERT INTO effectonce.effects ({", ".join(_AT_BIRTH)})
   SELECT {", ".join(_BORN_AT[name] for name in _AT_BIRTH)}
    WHERE NOT EXISTS (SELECT FROM seen) AND {_DURABLE}
-     AND ({_BORN["sends"]} > 0 OR NOT EXISTS (SELECT FROM effectonce.effects WHERE {_IN_THE_AIR} AND latch = {_BORN["latch"]}))
       ON CONFLICT DO NOTHING
   RETURNING true
 )
 SELECT EXISTS (SELECT FROM born), {_NOW}, seen.* FROM (VALUES (1)) AS one LEFT JOIN seen ON true
-""",
-    FLOAT,
-    *_types(_AT_BIRTH),
-)
+"""
+# What is not sent yet is in no index of what is in the air, so it asks; if its step is taken a moment later, its dispatch finds out.
+_UNLATCHED = f"NOT EXISTS (SELECT FROM effectonce.effects WHERE {_IN_THE_AIR} AND latch = {_BORN['latch']})"
+BEAR = statement(_BEAR, FLOAT, *_types(_AT_BIRTH))
+BEAR_UNSENT = statement(_BEAR.replace(_DURABLE, f"{_DURABLE} AND {_UNLATCHED}"), FLOAT, *_types(_AT_BIRTH))
 
 LOOK = statement(
     f"""
@@ -305,7 +303,7 @@ _WIDTH = len(_rows.COLUMNS)
 
 
 def bear(record: Record, now: bytes | None) -> Query:
-    return Query(BEAR, (now, *_birth(record)))
+    return Query(BEAR if record.sends else BEAR_UNSENT, (now, *_birth(record)))
 
 
 def enter(record: Record, now: bytes | None) -> Query:
