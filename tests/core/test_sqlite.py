@@ -216,6 +216,24 @@ def test_no_write_of_a_call_makes_sqlite_build_a_table_of_its_own(store):
         assert "OpenEphemeral" not in {opcode for _, opcode, *_ in program}, statement
 
 
+def test_the_indexes_of_an_older_file_are_made_anew(path, store):
+    _, pay = guarded(store, [])
+    pay()
+    store.close()
+    older = sqlite3.connect(path)
+    older.executescript(
+        "DROP INDEX effects_open; DROP INDEX effects_due; PRAGMA user_version = 2;"
+        "CREATE INDEX effects_open ON effects (state, latch, key) WHERE state IN ('claimed', 'dispatched', 'in_doubt');"
+        "CREATE INDEX effects_due ON effects (due_at) WHERE state IN ('completed', 'failed', 'tombstone') AND due_at < 9e999"
+    )
+    older.close()
+
+    again = SqliteStore(path)
+    assert again.apply(ops.Tally()) == {"completed": 1}
+    assert not again._connect().rows("SELECT sql FROM sqlite_master WHERE type = 'index' AND sql LIKE '% IN (%'")
+    again.close()
+
+
 def test_a_state_that_this_release_does_not_know_is_refused_not_guessed(path, store):
     _, pay = guarded(store, [])
     pay()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
@@ -39,6 +40,7 @@ from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry, kind_of, misspelt, window_of
 
 Plain = Callable[[Any], Any]
+LOG = logging.getLogger("effectonce")
 
 
 class ToolOptions(TypedDict, total=False):
@@ -197,6 +199,11 @@ class Toolbox:
         """What is declared about the tool *name*."""
         if name not in self._contracts:
             options = self._options.get(name, self._default)
+            near = [] if name in self._options else difflib.get_close_matches(name, self._options, 1, 0.8)
+            if near:
+                LOG.warning(
+                    "the tool %s has no contract, so the default holds for it; is the one of %s meant for it?", name, near[0]
+                )
             _refuse_unknown(name, options)
             self._contracts[name] = _declared(name, **options)
         return self._contracts[name]

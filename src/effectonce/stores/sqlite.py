@@ -263,7 +263,7 @@ class SqliteStore:
                 record = connection.record(READ, request.key)
                 step = transition(record, op, self._scene(connection, op, record))
                 return MUST_WRITE if step.changed else step.reply
-            case Complete():  # every other write of every call: it need not come to the end of this list
+            case Complete() | Together():  # the other write of every call, and of every step: not at the end of this list
                 return MUST_WRITE
             case Find(key):
                 return connection.record(READ, key)

@@ -34,6 +34,20 @@ def test_a_tool_has_one_name_in_both_colours_and_a_store_that_forgets_is_refused
     guard.close()
 
 
+def test_a_tool_that_nearly_has_a_contract_is_told_once_and_runs_by_the_default(caplog):
+    box = Toolbox(Guard("memory://"), {"refnd": {"kind": "read"}, "balance": {"kind": "read"}}, None)
+    assert (box.passes("refund"), box.passes("refund"), box.passes("balance"), box.passes("send_mail")) == (
+        False,
+        False,
+        True,
+        False,
+    )
+    assert caplog.messages == [
+        "the tool refund has no contract, so the default holds for it; is the one of refnd meant for it?"
+    ]
+    box.guard.close()
+
+
 SCHEMA = {"properties": {"payment_id": {}, "reason": {}}}
 
 
