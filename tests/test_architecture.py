@@ -21,6 +21,7 @@ LAYERS = (
         "_cache",
         "_documents",
         "_drive",
+        "_heart",
         "clients",
         "_permit",
         "_rounds",

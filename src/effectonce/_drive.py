@@ -1,4 +1,4 @@
-"""The only file where sync and async differ: two drivers, two performers, two heartbeats.
+"""The only file where sync and async differ, but for the heartbeats beside it: two drivers, two performers.
 
 Cancellation is a crash, with one exception: what is known is written down first. A cancelled caller finishes the store write it is in
 (repeating it is harmless), does not start the tool if it has not started, and is cancelled afterwards.
@@ -7,8 +7,6 @@ Cancellation is a crash, with one exception: what is known is written down first
 from __future__ import annotations
 
 import asyncio
-import os
-import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from math import inf
@@ -33,22 +31,19 @@ from effectonce._core.ops import (
     Op,
     Raised,
     Refused,
-    Renew,
     Request,
     Sleep,
     Transact,
     Unavailable,
     Unconfirmed,
 )
+from effectonce._heart import Heart
 from effectonce.effect import Effect, EffectRef, running
 from effectonce.errors import ContractViolation, NotSent, StoreUnavailable
 from effectonce.stores.base import RolledBack, Store, TransactionalStore
 
 T = TypeVar("T")
-BEATS_PER_LEASE = 3
-IDLE_S = 30.0  # how long the heartbeat thread outlives the last lease
 _OURS = frozenset({Invoke, Ask, Transact, Sleep, Keep})  # everything else is the store's
-BEATS_PER_LEASE_AFTER_A_MISS = 10
 
 
 class Setup(Struct, frozen=True):
@@ -227,85 +222,6 @@ def _answered(op: Op[Any], error: BaseException) -> Raised | Unavailable:
     raise error
 
 
-def _renewal(op: Invoke | Ask, lease_s: float) -> Renew:
-    return Renew(op.key, op.token, op.epoch, lease_s)
-
-
-class Beat:
-    """One lease that is being kept alive."""
-
-    __slots__ = ("due", "lease_s", "lost", "op")
-
-    def __init__(self, op: Invoke | Ask, lease_s: float, due: float) -> None:
-        self.op, self.lease_s, self.due, self.lost = op, lease_s, due, False
-
-
-class Heart:
-    """Keeps the leases of running sync tools alive, all from one thread.
-
-    A beat that the store does not answer is repeated sooner; it never stops or cancels the tool. A refused one ends: somebody else owns
-    the record, and the tool's own completion will find out.
-    """
-
-    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
-        self._store, self._clock = store, clock
-        self._reset()
-
-    def _reset(self) -> None:
-        self._pid = os.getpid()
-        self._lock = threading.Lock()  # taken by itself: a condition would go through Python for it, twice in every call
-        self._changed = threading.Condition(self._lock)
-        self._beats: set[Beat] = set()
-        self._wakes_at = inf
-        self._thread: threading.Thread | None = None
-
-    def start(self, op: Invoke | Ask, lease_s: float) -> Beat:
-        """Renew the lease of this op from now on."""
-        if self._pid != os.getpid():
-            self._reset()  # the thread stayed with our parent
-        beat = Beat(op, lease_s, self._clock() + lease_s / BEATS_PER_LEASE)
-        with self._lock:
-            self._beats.add(beat)
-            if beat.due < self._wakes_at:
-                self._wakes_at = beat.due
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._live, name="effectonce-heartbeat", daemon=True)
-                    self._thread.start()
-                self._changed.notify()
-        return beat
-
-    def stop(self, beat: Beat) -> None:
-        """The tool has returned."""
-        with self._lock:
-            self._beats.discard(beat)
-
-    def _live(self) -> None:
-        """Sleep until the time that `start` or the last round has set, even if the tool has returned meanwhile.
-
-        So short calls wake this thread once per round, not each: a thread that wakes takes turns with the one that calls.
-        """
-        while True:
-            with self._changed:
-                while (pause_s := self._wakes_at - self._clock()) > 0:
-                    self._changed.wait(min(pause_s, IDLE_S))
-                    if pause_s == self._wakes_at == inf:
-                        self._thread = None  # nothing to do for long: the next call starts another
-                        return
-                due = [beat for beat in self._beats if beat.due <= self._clock()]
-            for beat in due:
-                self._renew(beat)
-            with self._changed:
-                self._wakes_at = min((beat.due for beat in self._beats), default=inf)
-
-    def _renew(self, beat: Beat) -> None:
-        lease_s = beat.lease_s
-        try:
-            beat.lost = isinstance(self._store.apply(_renewal(beat.op, lease_s)), Refused)
-            beat.due = inf if beat.lost else self._clock() + lease_s / BEATS_PER_LEASE
-        except StoreUnavailable:
-            beat.due = self._clock() + lease_s / BEATS_PER_LEASE_AFTER_A_MISS
-
-
 # ---------------------------------------------------------------- async
 
 
@@ -397,11 +313,12 @@ class AsyncPerformer:
         setup, effect = self.setup, self.setup.effect(op, self.call)
         if not op.key:
             return await self._capture(setup.called(op), effect)
-        beat = AsyncBeat(setup.store, op, setup.lease_s)
+        pulse = setup.heart.pulse()
+        beat = pulse.start(op, setup.lease_s)
         try:
             return await self._capture(setup.called(op), effect)
         finally:
-            beat.stop()
+            pulse.stop(beat)
 
     async def _capture(self, function: Callable[..., Any], effect: Effect) -> Answer:
         token, outside = running.set(effect), here.set(_place_inside(self.call))
@@ -464,33 +381,3 @@ class AsyncPlain:
                     return _NO_STORE if self.store is None else await self.store.aapply(op)
         except BaseException as error:  # noqa: BLE001  # whatever the function raises is its answer, cancellation included
             return _answered(op, error)
-
-
-class AsyncBeat:
-    """Keeps one lease alive from the running loop: a timer, and a task only when it is due."""
-
-    __slots__ = ("_lease_s", "_loop", "_op", "_store", "_task", "_timer", "lost", "stopped")
-
-    def __init__(self, store: Store, op: Invoke | Ask, lease_s: float) -> None:
-        self._store, self._op, self._lease_s = store, op, lease_s
-        self._loop = asyncio.get_running_loop()
-        self._task: asyncio.Task[None] | None = None
-        self.lost = self.stopped = False
-        self._timer = self._loop.call_later(lease_s / BEATS_PER_LEASE, self._beat)
-
-    def stop(self) -> None:
-        """The tool has returned."""
-        self.stopped = True
-        self._timer.cancel()
-
-    def _beat(self) -> None:
-        self._task = self._loop.create_task(self._renew())
-
-    async def _renew(self) -> None:
-        share = BEATS_PER_LEASE
-        try:
-            self.lost = isinstance(await self._store.aapply(_renewal(self._op, self._lease_s)), Refused)
-        except StoreUnavailable:
-            share = BEATS_PER_LEASE_AFTER_A_MISS
-        if not (self.lost or self.stopped):
-            self._timer = self._loop.call_later(self._lease_s / share, self._beat)

@@ -40,7 +40,8 @@ from effectonce._core.ops import Complete, Fail, Flow, Op, Recorded, Request
 from effectonce._core.patience import Env
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind, Terms
-from effectonce._drive import AsyncPerformer, AsyncPerforming, Heart, Performer, Prepared, Setup, adrive, drive
+from effectonce._drive import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive, drive
+from effectonce._heart import Heart
 from effectonce._signature import ToolSignature, is_async
 from effectonce._turns import step_of, turn_here
 from effectonce._watch import Watch

@@ -24,7 +24,7 @@ from effectonce._core.patience import Env
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
 from effectonce._desk import Desk, Doubts, Reconciled
-from effectonce._drive import Heart
+from effectonce._heart import Heart
 from effectonce._registry import register
 from effectonce._sweeper import Sweeper
 from effectonce._tool import GuardedTool, House, Tool, not_kept, wrap

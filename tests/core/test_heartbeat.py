@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from effectonce import Guard, StoreUnavailable, _drive
+from effectonce import Guard, StoreUnavailable, _heart
 from effectonce._core import ops
 from effectonce.stores.memory import MemoryStore
 
@@ -120,9 +120,53 @@ def test_many_tools_share_one_heart():
     assert store.apply(ops.Tally()) == {"completed": 10}
 
 
+def test_tools_of_one_loop_share_a_timer_and_one_with_a_shorter_lease_is_not_late():
+    store, timers = CountingStore(enough=12), []
+
+    async def main():
+        guard, loop = Guard(store, cache=0), asyncio.get_running_loop()
+        set_at = loop.call_at
+
+        def counted(when, callback, *args, **kwargs):
+            if getattr(callback, "__self__", None).__class__ is _heart.Pulse:
+                timers.append(when)
+            return set_at(when, callback, *args, **kwargs)
+
+        loop.call_at = counted
+
+        @guard.tool(kind="write", lease_s=600)
+        async def at_once(n: int):
+            return n
+
+        @guard.tool(kind="write", lease_s=LEASE_S)
+        async def slowly():
+            assert await asyncio.to_thread(store.reached.wait, 30)
+            return "paid"
+
+        async with guard.step("chat", "many"):
+            assert await asyncio.gather(*(guard.call(at_once, {"n": n}, key=("at once", n)) for n in range(20)))
+        assert len(timers) == 1
+        async with guard.step("chat", "pay"):
+            return await guard.call(slowly, {})
+
+    assert asyncio.run(main()).value == "paid"
+    assert store.renewals >= 12
+
+
+def test_a_loop_that_is_closed_is_forgotten():
+    heart = _heart.Heart(MemoryStore())
+
+    async def pulse():
+        return heart.pulse()
+
+    first, second = asyncio.run(pulse()), asyncio.run(pulse())
+    assert first is not second
+    assert len(heart._pulses) == 1
+
+
 def test_a_heart_with_nothing_to_do_ends_its_thread_and_starts_another(monkeypatch):
-    monkeypatch.setattr(_drive, "IDLE_S", 0.01)
-    heart = _drive.Heart(MemoryStore())
+    monkeypatch.setattr(_heart, "IDLE_S", 0.01)
+    heart = _heart.Heart(MemoryStore())
     running = ops.Invoke("k", "t", 1, 1, 0.0)
     first = heart.start(running, 0.01)
     thread = heart._thread

@@ -125,7 +125,8 @@ class SqliteStore:
         self._jobs.append(job)
         if self._writer is None:
             self._hire_writer()
-        self._wake.set()
+        if not self._wake.is_set():  # setting it again would go through a lock
+            self._wake.set()
         return cast(R, await job.future)
 
     def _look(self, job: Job) -> bool:

@@ -1,0 +1,156 @@
+"""Leases live as long as their tools run: one thread for all sync tools of a guard, one timer for all async tools of a loop.
+
+A beat that the store does not answer is repeated sooner; it never stops or cancels the tool. A refused one ends: somebody else owns the
+record, and the tool's own completion will find out. Nobody wakes for a tool that returns before its first beat: what was set for it is left
+to run out, and then set for whoever is running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable
+from math import inf
+
+from effectonce._core.ops import Ask, Invoke, Refused, Renew
+from effectonce.errors import StoreUnavailable
+from effectonce.stores.base import Store
+
+BEATS_PER_LEASE, BEATS_PER_LEASE_AFTER_A_MISS = 3, 10
+IDLE_S = 30.0  # how long the heartbeat thread outlives the last lease
+
+
+class Beat:
+    """One lease that is being kept alive."""
+
+    __slots__ = ("due", "lease_s", "lost", "op")
+
+    def __init__(self, op: Invoke | Ask, lease_s: float, due: float) -> None:
+        self.op, self.lease_s, self.due, self.lost = op, lease_s, due, False
+
+
+def _renewal(beat: Beat) -> Renew:
+    return Renew(beat.op.key, beat.op.token, beat.op.epoch, beat.lease_s)
+
+
+class Heart:
+    """The leases of one guard's running tools: those of sync tools are kept alive here, those of async ones by a `pulse` of their loop."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._clock = store, clock
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._pulses: dict[asyncio.AbstractEventLoop, Pulse] = {}
+        self._lock = threading.RLock()  # taken by itself: a condition would go through Python for it, twice in every call
+        self._changed = threading.Condition(self._lock)
+        self._beats: set[Beat] = set()
+        self._wakes_at = inf
+        self._thread: threading.Thread | None = None
+
+    def start(self, op: Invoke | Ask, lease_s: float) -> Beat:
+        """Renew the lease of this op from now on."""
+        if self._pid != os.getpid():
+            self._reset()  # the thread stayed with our parent
+        beat = Beat(op, lease_s, self._clock() + lease_s / BEATS_PER_LEASE)
+        with self._lock:
+            self._beats.add(beat)
+            if beat.due < self._wakes_at:
+                self._wakes_at = beat.due
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._live, name="effectonce-heartbeat", daemon=True)
+                    self._thread.start()
+                self._changed.notify()
+        return beat
+
+    def stop(self, beat: Beat) -> None:
+        """The tool has returned."""
+        with self._lock:
+            self._beats.discard(beat)
+
+    def _live(self) -> None:
+        """Sleep until the time that `start` or the last round has set, even if the tool has returned meanwhile.
+
+        So short calls wake this thread once per round, not each: a thread that wakes takes turns with the one that calls.
+        """
+        while True:
+            with self._changed:
+                while (pause_s := self._wakes_at - self._clock()) > 0:
+                    self._changed.wait(min(pause_s, IDLE_S))
+                    if pause_s == self._wakes_at == inf:
+                        self._thread = None  # nothing to do for long: the next call starts another
+                        return
+                due = [beat for beat in self._beats if beat.due <= self._clock()]
+            for beat in due:
+                self._renew(beat)
+            with self._changed:
+                self._wakes_at = min((beat.due for beat in self._beats), default=inf)
+
+    def _renew(self, beat: Beat) -> None:
+        lease_s = beat.lease_s
+        try:
+            beat.lost = isinstance(self._store.apply(_renewal(beat)), Refused)
+            beat.due = inf if beat.lost else self._clock() + lease_s / BEATS_PER_LEASE
+        except StoreUnavailable:
+            beat.due = self._clock() + lease_s / BEATS_PER_LEASE_AFTER_A_MISS
+
+    def pulse(self) -> Pulse:
+        """What keeps the leases of the running loop alive."""
+        loop = asyncio.get_running_loop()
+        pulse = self._pulses.get(loop)
+        if pulse is None:
+            for old in [old for old in list(self._pulses) if old.is_closed()]:
+                self._pulses.pop(old, None)
+            pulse = self._pulses[loop] = Pulse(self._store, loop)
+        return pulse
+
+
+class Pulse:
+    """The leases of one loop's async tools: one timer for all, and a task only for what is due."""
+
+    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
+        self._store, self._loop = store, loop
+        self._beats: set[Beat] = set()
+        self._wakes_at = inf
+        self._renewing: set[asyncio.Task[None]] = set()  # a loop keeps no task alive
+
+    def start(self, op: Invoke | Ask, lease_s: float) -> Beat:
+        """Renew the lease of this op from now on."""
+        beat = Beat(op, lease_s, self._loop.time() + lease_s / BEATS_PER_LEASE)
+        self._beats.add(beat)
+        self._wake_at(beat.due)
+        return beat
+
+    def stop(self, beat: Beat) -> None:
+        """The tool has returned."""
+        self._beats.discard(beat)
+
+    def _wake_at(self, when: float) -> None:
+        if when < self._wakes_at:
+            self._wakes_at = when
+            self._loop.call_at(when, self._round, when)
+
+    def _round(self, when: float) -> None:
+        if when != self._wakes_at:
+            return  # an earlier round was asked for after this one, and has set the next
+        self._wakes_at, now = inf, max(when, self._loop.time())  # a loop may be a moment early
+        for beat in self._beats:
+            if beat.due <= now:
+                beat.due = inf
+                task = self._loop.create_task(self._renew(beat))
+                self._renewing.add(task)
+                task.add_done_callback(self._renewing.discard)
+        self._wake_at(min((beat.due for beat in self._beats), default=inf))
+
+    async def _renew(self, beat: Beat) -> None:
+        share = BEATS_PER_LEASE
+        try:
+            beat.lost = isinstance(await self._store.aapply(_renewal(beat)), Refused)
+        except StoreUnavailable:
+            share = BEATS_PER_LEASE_AFTER_A_MISS
+        if not beat.lost and beat in self._beats:
+            beat.due = self._loop.time() + beat.lease_s / share
+            self._wake_at(beat.due)
