@@ -4,7 +4,8 @@ Theory of operation. The app runs in a task of its own; what it sends is taped. 
 and the engine writes it down; only then does the end of the response leave, and only then does the app go on, to its background tasks.
 
  1. No client ever holds a complete response that is not in the record (or in the spool, if the store could not be told in time). What is
-    streamed may begin to leave before that, and never ends: a broken stream is repeated, and the repeat is told the truth.
+    streamed may begin to leave before that, and never ends: a broken stream is repeated, and the repeat is told the truth. A client of
+    HTTP/1.0 cannot tell a broken stream from one that ended, so to such a client nothing leaves early.
  2. In a transaction nothing leaves before COMMIT: the response may be about something that is rolled back.
  3. A client that is gone changes nothing. The app is not told, the response is taped to its end, and whoever repeats the request gets it.
  4. Whatever becomes of the record, the first client gets the app's own response, except where it would not be true: rolled back, or
@@ -58,6 +59,7 @@ class Exchange:
         "_client",
         "_complete",
         "_delivered",
+        "_end_shows",
         "_ended",
         "_gone",
         "_held",
@@ -80,6 +82,7 @@ class Exchange:
         self._app, self._scope, self._client, self._profile, self._keeping = app, scope, send, profile, keeping
         self._body, self._read, self._read_all = body, 0, False
         self._in_transaction = in_transaction
+        self._end_shows = scope.get("http_version") != "1.0"  # of a response that does not say how long it is
         self._ended: asyncio.Future[None]  # the response is complete, or the app has ended without
         self._delivered: asyncio.Future[None]
         self._task: asyncio.Task[None] | None = None  # None: the app has not seen it, and there is nothing to end
@@ -94,6 +97,8 @@ class Exchange:
 
     async def run(self) -> dict[str, Any]:
         """Run the app until its response is complete. What is returned is stored; what is raised is judged by the engine."""
+        if self._task is not None:
+            await self._begin_again(self._task)
         loop = asyncio.get_running_loop()
         self._ended, self._delivered = loop.create_future(), loop.create_future()
         self._task = loop.create_task(self._call())
@@ -113,6 +118,15 @@ class Exchange:
             raise Unstored(status, Certainty.AMBIGUOUS)
         body = None if self._tape is None else bytes(self._tape)
         return stored(status, self._start["headers"], body, self._keeping.headers)
+
+    async def _begin_again(self, before: asyncio.Task[None]) -> None:
+        """What the app did before was rolled back, and nothing of it has left: nothing of it counts."""
+        self.withhold()
+        await asyncio.wait([before])
+        self._held.close()
+        self._read, self._read_all, self._complete = 0, False, False
+        self._start, self._tape, self._length_left = None, bytearray(), None
+        self._held = Spooled(self._keeping.memory_max)
 
     async def _call(self) -> None:
         await self._app(self._scope, self._receive, self._send)
@@ -170,7 +184,7 @@ class Exchange:
             self._complete = True
             self._ended.set_result(None)
             await self._delivered
-        elif not self._in_transaction and (self._length_left is None or self._length_left > 0):
+        elif not self._in_transaction and (self._end_shows if self._length_left is None else self._length_left > 0):
             await self._let_go(more=True)
 
     # ------------------------------------------------------------ what the client gets
@@ -219,13 +233,20 @@ class Exchange:
                 await self._task
 
     async def _stop(self, task: asyncio.Task[None]) -> None:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait([task])
+        """Cancel the app and wait for its end, however often we are cancelled: in a thread it goes on, perhaps in our transaction."""
+        cancelled: asyncio.CancelledError | None = None
+        task.cancel()
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
 
     async def close(self) -> None:
         """Nothing of it stays: neither the task nor a file."""
         if self._task is not None:
             self._delivered.cancel()  # if it is not known yet
-            await self._stop(self._task)
             self._held.close()
+            await self._stop(self._task)
