@@ -11,7 +11,7 @@ class Shop:
     """Every request that is not a GET is an effect, once per key. *faults* are taken one by one; then all is well.
 
     A fault is a status with headers, or a word: `reset` before anything is done, `lose` the answer after it, `cut` it off in the middle,
-    `hang` after it, or `vanish`: nobody can connect any more.
+    `break` it off where it does not say its length, `stall` in the middle of it, `hang` after it, or `vanish`: nobody can connect any more.
     """
 
     def __init__(self):
@@ -81,6 +81,13 @@ class Shop:
         if fault == "hang":
             self.over.wait(30)
             return reset(handler)
+        if fault == "stall":
+            self.say(handler, 200, body, {"content-length": "1000"})
+            handler.wfile.flush()
+            self.over.wait(30)
+            return reset(handler)
+        if fault == "break":
+            return break_off(handler)
         return self.say(handler, 200, body, {}, cut=fault == "cut")
 
     def act(self, method, path, key):
@@ -101,6 +108,17 @@ class Shop:
             handler.wfile.flush()
             handler.connection.shutdown(socket.SHUT_RDWR)
             handler.close_connection = True
+
+
+def break_off(handler):
+    """It begins well, in chunks, and does not end."""
+    handler.send_response(200)
+    handler.send_header("transfer-encoding", "chunked")
+    handler.end_headers()
+    handler.wfile.write(b"3\r\n{}\n\r\n")
+    handler.wfile.flush()
+    handler.connection.shutdown(socket.SHUT_RDWR)
+    handler.close_connection = True
 
 
 def reset(handler):

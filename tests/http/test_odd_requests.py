@@ -6,7 +6,6 @@ import threading
 import pytest
 
 from effectonce import Guard, current_effect
-from effectonce.http.asgi import Route
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.postgres import PostgresStore
 from tests.http.helpers import Shop, answer, ask, guarded, run

@@ -7,6 +7,8 @@ many requests to that place have been answered well in this run of the tool.
 Why answered, and not sent: whoever sends again after a time-out, inside the tool or below it, means the same request. Why the place, and
 not the order alone: a tool that runs again may skip what it finds done, and what comes after that must keep its key. A tool that declares
 `one_request=True` has one place, and the effect's own key for it.
+
+A redirect to the same path of another host, which hands the request on unchanged, has not answered it: both hops have the same key.
 """
 
 from __future__ import annotations
