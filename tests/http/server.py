@@ -14,7 +14,7 @@ class Shop:
     `break` it off where it does not say its length, `stall` in the middle of it, `hang` after it, or `vanish`: nobody can connect any more.
     """
 
-    def __init__(self):
+    def __init__(self, port=0):
         self.lock = threading.Lock()
         self.over = threading.Event()
         self.forget()
@@ -24,7 +24,9 @@ class Shop:
             protocol_version = "HTTP/1.1"
 
             def answer(self):
-                self.rfile.read(int(self.headers.get("content-length") or 0))
+                length = self.headers.get("content-length")
+                shop.lengths.append(length)
+                self.rfile.read(int(length or 0))
                 chunked = self.headers.get("transfer-encoding") == "chunked"
                 while chunked and (size := int(self.rfile.readline(), 16)):
                     self.rfile.read(size + 2)
@@ -37,14 +39,14 @@ class Shop:
             def log_message(self, *args):
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self.server.daemon_threads = True
         self.server.handle_error = lambda *broken: None  # a client that hung up is nothing to talk about
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
 
     def forget(self):
-        self.faults, self.requests, self.effects, self.done = [], [], 0, {}
+        self.faults, self.requests, self.lengths, self.effects, self.done = [], [], [], 0, {}
         self.header = "idempotency-key"
 
     def __enter__(self):

@@ -26,6 +26,7 @@ from effectonce.http._answers import Answer, App, Message, Scope, Send, stored
 from effectonce.http._spooled import Spooled
 from effectonce.http.profiles import Profile
 
+CERTAINTY = "effectonce.certainty"  # in the start of a response that is no outcome, from an app of ours: it knows more than a status says
 INTERNAL = Answer(500, ((b"content-type", b"text/plain; charset=utf-8"),), b"Internal Server Error")
 
 
@@ -56,6 +57,7 @@ class Exchange:
     __slots__ = (
         "_app",
         "_body",
+        "_certainty",
         "_client",
         "_complete",
         "_delivered",
@@ -91,6 +93,7 @@ class Exchange:
         self._held = Spooled(keeping.memory_max)
         self._length_left: int | None = None  # None: the app did not say how long its response is
         self._complete = self._gone = False
+        self._certainty: Certainty | None = None  # None: the status tells
         self.left = False  # some of the response has left
 
     # ------------------------------------------------------------ the tool
@@ -112,12 +115,19 @@ class Exchange:
             return await self._not_answered(self._task)
         assert self._start is not None
         status = self._start["status"]
-        if status in self._profile.not_stored:
-            raise Unstored(status, Certainty.NOT_SENT)
-        if status >= 500 and (self._in_transaction or not self._profile.stores_5xx):
-            raise Unstored(status, Certainty.AMBIGUOUS)
+        certainty = self._certainty or self._no_outcome(status)
+        if certainty is not None:
+            raise Unstored(status, certainty)
         body = None if self._tape is None else bytes(self._tape)
         return stored(status, self._start["headers"], body, self._keeping.headers)
+
+    def _no_outcome(self, status: int) -> Certainty | None:
+        """What is known after a status that is no outcome. None: it is one."""
+        if status in self._profile.not_stored:
+            return Certainty.NOT_SENT
+        if status >= 500 and (self._in_transaction or not self._profile.stores_5xx):
+            return Certainty.AMBIGUOUS
+        return None
 
     async def _begin_again(self, before: asyncio.Task[None]) -> None:
         """What the app did before was rolled back, and nothing of it has left: nothing of it counts."""
@@ -168,6 +178,7 @@ class Exchange:
             # A copy of its own: a middleware outside may write into the list that it gets, and that is not what the app said.
             headers = [(name, value) for name, value in message.get("headers", ())]
             self._start = dict(message, headers=headers)
+            self._certainty = self._start.pop(CERTAINTY, None)
             lengths = [value for name, value in headers if name.lower() == b"content-length"]
             self._length_left = int(lengths[0]) if lengths else None
         # trailers, pushes, hints: we did not offer them

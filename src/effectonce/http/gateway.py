@@ -125,7 +125,7 @@ def refused_target(scope: Scope, hosts: frozenset[str]) -> str | None:
     """Why this request is not for the API behind us; None: it is."""
     path = scope["path"]
     strange = any(char in "\\#" or not char.isprintable() for char in path)
-    if scope["method"] in _NO_METHODS or not path.startswith("/") or strange or {".", ".."} & set(path.split("/")):
+    if scope["method"].upper() in _NO_METHODS or not path.startswith("/") or strange or {".", ".."} & set(path.split("/")):
         return "TARGET_REFUSED"
     named = [value.decode("latin-1").lower() for name, value in scope["headers"] if name == b"host"]
     if len(named) != 1 or not {named[0], _without_port(named[0])} & hosts:
