@@ -11,7 +11,8 @@ class Shop:
     """Every request that is not a GET is an effect, once per key. *faults* are taken one by one; then all is well.
 
     A fault is a status with headers, or a word: `reset` before anything is done, `lose` the answer after it, `cut` it off in the middle,
-    `break` it off where it does not say its length, `stall` in the middle of it, `hang` after it, or `vanish`: nobody can connect any more.
+    `break` it off where it does not say its length, say `both lengths`, `stall` in the middle of it, `hang` after it, or `vanish`: nobody
+    can connect any more.
     """
 
     def __init__(self, port=0):
@@ -88,8 +89,8 @@ class Shop:
             handler.wfile.flush()
             self.over.wait(30)
             return reset(handler)
-        if fault == "break":
-            return break_off(handler)
+        if fault in ("break", "both lengths"):
+            return in_chunks(handler, body if fault == "both lengths" else None)
         return self.say(handler, 200, body, {}, cut=fault == "cut")
 
     def act(self, method, path, key):
@@ -112,12 +113,17 @@ class Shop:
             handler.close_connection = True
 
 
-def break_off(handler):
-    """It begins well, in chunks, and does not end."""
+def in_chunks(handler, body):
+    """Without a body it begins well and does not end. With one it says its length besides, and a wrong one."""
     handler.send_response(200)
     handler.send_header("transfer-encoding", "chunked")
+    if body is not None:
+        handler.send_header("content-length", "3")
     handler.end_headers()
-    handler.wfile.write(b"3\r\n{}\n\r\n")
+    said = b"{}\n" if body is None else json.dumps(body).encode()
+    handler.wfile.write(b"%x\r\n%b\r\n" % (len(said), said))
+    if body is not None:
+        handler.wfile.write(b"0\r\n\r\n")
     handler.wfile.flush()
     handler.connection.shutdown(socket.SHUT_RDWR)
     handler.close_connection = True

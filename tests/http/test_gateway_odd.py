@@ -120,7 +120,14 @@ def test_what_comes_in_chunks_has_no_length_besides(raw, order):
     assert raw.api.lengths == [None]
 
 
+def test_an_answer_in_chunks_has_no_length_besides(raw, order):
+    first = raw.post(order, "both lengths")
+
+    assert (first.status_code, first.json(), first.headers.get("content-length")) == (200, {"effect": 1}, None)
+
+
 def test_what_a_connection_is_said_to_have_is_not_sent_on_but_for_the_length():
     lines = [(b"Connection", b"X-Private, content-length"), (b"X-Private", b"1"), (b"Content-Length", b"5")]
 
     assert end_to_end(lines) == [(b"content-length", b"5")]
+    assert end_to_end([*lines, (b"Transfer-Encoding", b"chunked")]) == []

@@ -270,3 +270,29 @@ def test_a_commit_that_nobody_can_confirm_is_not_told_as_done(tmp_path, monkeypa
 
     assert (seen.status, seen.headers["retry-after"], seen.raised, told) == (503, "1", None, [])
     assert b"booked" not in seen.body
+
+
+def test_what_the_app_does_after_its_response_is_outside_of_the_transaction(ledger):
+    store, count = ledger
+    guard, after = Guard(store, cache=0), []
+
+    @guard.tool(kind="write", downstream="none")
+    async def mail(order: int) -> str:
+        after.append("mailed")
+        return "mailed"
+
+    book = booking(then=201)
+
+    async def handler(scope, receive, send):
+        await book(scope, receive, send)
+        after.append(current_effect().connection)
+        await mail(1)
+
+    async def main():
+        app = guarded(Shop(handler), guard, routes=TRANSACTION)
+        return [await ask(app) for _ in range(2)]
+
+    first, again = run(main)
+
+    assert (first.status, first.raised, again.replayed, after) == (201, None, True, [None, "mailed"])
+    assert count() == 1

@@ -18,9 +18,10 @@ import asyncio
 import contextlib
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from effectonce._core.verdicts import Bucket, Certainty, Verdict
+from effectonce.effect import running
 from effectonce.errors import NotSent
 from effectonce.http._answers import Answer, App, Message, Scope, Send, stored
 from effectonce.http._spooled import Spooled
@@ -194,7 +195,10 @@ class Exchange:
         if not more:
             self._complete = True
             self._ended.set_result(None)
-            await self._delivered
+            try:
+                await self._delivered
+            finally:
+                _leave_transaction()
         elif not self._in_transaction and (self._end_shows if self._length_left is None else self._length_left > 0):
             await self._let_go(more=True)
 
@@ -261,3 +265,10 @@ class Exchange:
             self._delivered.cancel()  # if it is not known yet
             self._held.close()
             await self._stop(self._task)
+
+
+def _leave_transaction() -> None:
+    """Here, where the app goes on: its transaction is over, and the connection may be somebody else's by now."""
+    effect = running.get()
+    if effect is not None and effect.connection is not None:
+        running.set(structs.replace(effect, connection=None))

@@ -246,6 +246,8 @@ def end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:
     lines = [(name.lower(), value.strip(b" \t")) for name, value in headers]  # space around a value is no part of it
     named = {word.strip().lower() for name, value in lines if name == b"connection" for word in value.split(b",")}
     named.discard(b"content-length")  # without it the body would be no part of the message
+    if any(name == b"transfer-encoding" for name, _ in lines):
+        named.add(b"content-length")  # where both are, somebody else could see another end of it than we did
     return [(name, value) for name, value in lines if name not in HOP_BY_HOP and name not in named]
 
 
@@ -253,8 +255,6 @@ def _onward(scope: Scope, settings: UpstreamSettings, url: httpx.URL, key: str |
     """What the upstream is told: as the client said it, for its own host, under our key, and who the client was."""
     chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
     dropped = {b"host", settings.key_header.lower().encode()} | (set() if settings.trust_forwarded else FORWARDED)
-    if chunked:
-        dropped |= {b"content-length"}  # where both are, somebody behind us could read another end than we did
     if key is not None:
         dropped |= {b"idempotency-key"}
     headers = [(name, value) for name, value in end_to_end(scope["headers"]) if name not in dropped]
