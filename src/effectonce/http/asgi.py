@@ -185,9 +185,10 @@ class IdempotencyMiddleware:
         return None
 
     def _match(self, scope: Scope) -> _Served | None:
-        method = _method(scope)
+        method, path, root = _method(scope), scope["path"], scope.get("root_path", "")
+        below = path[len(root) :] if root and path.startswith(root + "/") else path
         for served in self._served:
-            if method in served.methods and served.pattern.fullmatch(scope["path"]) is not None:
+            if method in served.methods and (served.pattern.fullmatch(below) or served.pattern.fullmatch(path)):
                 return served
         return None
 
