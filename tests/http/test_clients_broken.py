@@ -1,6 +1,7 @@
 """A loop inside the tool: whatever became of the request before, it sends the same key again."""
 
 import asyncio
+from math import inf
 
 import aiohttp
 import httpx
@@ -229,3 +230,8 @@ def test_an_answer_of_aiohttp_that_stalls_gives_its_connection_back(shop):
 
     assert asyncio.run(main()) == 200
     assert len(shop.requests) == 2
+
+
+@each_client
+def test_a_policy_without_end_is_no_time_out_that_a_socket_refuses(shop, caller):
+    assert [status for status, _ in caller.calls(shop.url, "/pay", wait_s=None, retry=Retry(deadline_s=inf))] == [200]

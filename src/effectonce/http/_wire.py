@@ -37,6 +37,7 @@ from effectonce.stores.base import Store
 
 HELD_MAX = 1 << 20  # an answer up to this size is read within the attempt
 HANDED_ON = frozenset({307, 308})
+LONGEST_S = 86_400.0  # a socket takes no time-out without end
 SHORTEST_S = 0.001  # a time-out of zero means none to some clients
 
 
@@ -168,7 +169,7 @@ class Exchange:
         """Another attempt begins: how many seconds it may take."""
         if self._last is not None:
             self._last.drop()
-        return max(self._left_s(), SHORTEST_S)
+        return min(max(self._left_s(), SHORTEST_S), LONGEST_S)
 
     def _left_s(self) -> float:
         return self._patience.give_up_at - self._wire.env.now()
