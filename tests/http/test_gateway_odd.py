@@ -1,9 +1,11 @@
 """The gateway between odd clients and odd APIs: what an answer proves, and what is passed on."""
 
+import contextlib
 import json
 import socket
 import uuid
 
+import httpx
 import pytest
 
 from effectonce.http._upstream import end_to_end
@@ -16,8 +18,9 @@ AGAIN = {"retry-after": "0"}
 class Raw:
     """The gateway in front of a scripted API, and requests as they are written."""
 
-    def __init__(self, folder, *, honours):
+    def __init__(self, folder, *, honours, profile="ietf"):
         self.street = Street(folder, honours=honours)
+        self.street.config.write_text(f'profile = "{profile}"\n' + self.street.config.read_text())
         self.api = Shop(self.street.upstream_port)
         self.street.start_gateway()
 
@@ -93,6 +96,24 @@ def test_a_refusal_after_a_lost_answer_proves_nothing(raw, order, status):
     else:
         assert (first.status_code, again.status_code, again.json()["code"]) == (502, 500, "OUTCOME_UNKNOWN")
     assert (raw.api.effects, len(set(raw.api.keys))) == (1, 1)
+
+
+@pytest.mark.parametrize("honours", [False, True], ids=["forgets keys", "honours keys"])
+@pytest.mark.parametrize("fault", ["lose", "cut", "break"])
+def test_no_answer_is_no_outcome_where_errors_are_outcomes(tmp_path, order, honours, fault):
+    """Under Stripe's first rules a 500 of the API is kept and replayed. That there was no answer is not its answer."""
+    raw = Raw(tmp_path, honours=honours, profile="stripe_v1")
+    raw.api.header = "x-key"
+    try:
+        with contextlib.suppress(httpx.RemoteProtocolError):  # begun, and broken off here as there
+            raw.post(order, *[fault] * 3)
+        again, other = raw.post(order), raw.post(str(uuid.uuid4()), *[(500, {})] * 3)
+    finally:
+        raw.street.end()
+        raw.api.close()
+
+    assert again.json() == {"effect": 1} if honours else again.json()["error"]["code"] == "outcome_unknown"
+    assert (raw.api.effects, other.status_code) == (1, 500)
 
 
 # ---------------------------------------------------------------- what is passed on

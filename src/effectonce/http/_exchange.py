@@ -24,6 +24,7 @@ from effectonce._core.verdicts import Bucket, Certainty, Verdict
 from effectonce.effect import running
 from effectonce.errors import NotSent
 from effectonce.http._answers import Answer, App, Message, Scope, Send, stored
+from effectonce.http._problems import BrokenOff
 from effectonce.http._spooled import Spooled
 from effectonce.http.profiles import Profile
 
@@ -150,7 +151,8 @@ class Exchange:
     async def _not_answered(self, task: asyncio.Task[None]) -> dict[str, Any]:
         """The app has ended and its response has not. Its own error, if it raised one, still goes to the server: see `rest`."""
         error = task.exception() if not task.cancelled() else asyncio.CancelledError()
-        if not self._profile.stores_5xx or self._in_transaction or isinstance(error, asyncio.CancelledError | NotSent):
+        says_more = isinstance(error, asyncio.CancelledError | NotSent | BrokenOff)
+        if says_more or self._in_transaction or not self._profile.stores_5xx:
             raise error or RuntimeError("the app returned without completing its response")
         if not self.left:
             self._start = {"type": "http.response.start", "status": INTERNAL.status, "headers": list(INTERNAL.headers)}

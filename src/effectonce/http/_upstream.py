@@ -5,7 +5,8 @@ was sent, or if sending the same request again does no harm: a safe method, or a
 
  1. The upstream answered. Its answer goes back as it is, whatever its status.
  2. Nothing was sent. `Unreached` says so to the middleware, and the key stays as good as new.
- 3. It was sent, and there is no answer. That is a 502 or a 504 of ours, which the middleware takes for what it is: nobody knows.
+ 3. It was sent, and there is no answer. That is a 502 or a 504 of ours, or an answer that breaks off; the middleware is told what it is:
+    nobody knows.
 
 An answer that refuses is no outcome if it only asks to come again, or if an attempt before it may have landed. The client gets it as it is,
 and the middleware is told beside it what is known.
@@ -25,7 +26,7 @@ from effectonce._core.verdicts import SURE, Bucket, Certainty
 from effectonce.circuit import Circuit
 from effectonce.effect import Effect, running
 from effectonce.errors import CircuitOpen, ContractViolation, GaveUp
-from effectonce.http._answers import Answer, Headers, Receive, Scope, Send
+from effectonce.http._answers import Answer, Headers, Message, Receive, Scope, Send
 from effectonce.http._exchange import CERTAINTY
 from effectonce.http._gateway_settings import UpstreamSettings
 from effectonce.http._problems import BrokenOff, Gone, TooLarge, Unreached, problem
@@ -128,7 +129,7 @@ class Upstream:
             attempts = _Attempts()
             answer = await self._ask(self._request(scope, body, effect), attempts, repeatable=repeatable)
             if isinstance(answer, Answer):
-                await answer.deliver(send)
+                await answer.deliver(send if effect is None else _unsure(send))
             else:
                 await _hand_back(answer, receive, send, None if effect is None else attempts.certainty(answer.status_code))
         finally:
@@ -222,6 +223,15 @@ def _no_answer(error: httpx.TransportError | None) -> Answer:
     if isinstance(error, httpx.TimeoutException):
         return problem("UPSTREAM_TIMED_OUT")
     return problem("UPSTREAM_BROKE_OFF")
+
+
+def _unsure(send: Send) -> Send:
+    """What is sent here is our own word, and not that of the API: there was no answer, whatever becomes of errors."""
+
+    async def tell(message: Message) -> None:
+        await send({**message, CERTAINTY: Certainty.AMBIGUOUS} if message["type"] == "http.response.start" else message)
+
+    return tell
 
 
 def _verify(settings: UpstreamSettings) -> ssl.SSLContext | bool:
