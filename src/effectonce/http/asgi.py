@@ -107,7 +107,8 @@ class IdempotencyMiddleware:
     is not known, which is answered with 401; a PermissionError is answered with 403. *routes* are the requests that are effects; without
     them, everything with one of *methods*. *profile* is `ietf`, `stripe_v1`, `stripe_v2` or a `Profile`. Requests of more than *body_max*
     bytes are refused; of a response up to *response_max* bytes are kept, and those of its headers that are usual or in *headers*. Beside
-    what is kept, at most *memory_max* bytes of each are in memory. *docs* is where your clients can read about it. *name* keeps apart two apps that share a guard.
+    what is kept, at most *memory_max* bytes of each are in memory. *docs* is where your clients can read about it. *name* keeps apart two
+    apps that share a guard.
     """
 
     def __init__(
