@@ -108,7 +108,8 @@ class Exchange:
 
     def __init__(self, wire: Wire, asked: Asked) -> None:
         self._wire, self._asked = wire, asked
-        self._effect, self._slot = _effect_here(), _NOT_NUMBERED
+        self._effect = _effect_here()
+        self._slot: Slot | None = None  # None: it has no number
         self._header = None if asked.method in REPEATABLE_METHODS else wire.header(asked.host)
         self._given = None if self._header is None else asked.headers.get(self._header.name)
         self._well = False
@@ -214,9 +215,6 @@ class Exchange:
     def _tried(self, ended: Over) -> Tried:
         verdict = ended.gave_up or ended.but or self._wire.judge(ended.error)
         return Tried(verdict, ended.attempts, ended.gave_up is not None)
-
-
-_NOT_NUMBERED: Slot | None = None
 
 
 def _effect_here() -> Effect | None:

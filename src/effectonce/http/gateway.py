@@ -26,11 +26,6 @@ TO_WRITE_S = 30.0  # for the outcome of a request that took as long as it may
 _NO_METHODS = frozenset({"CONNECT", "TRACE"})
 
 
-class _Refused(Exception):
-    def __init__(self, code: str) -> None:
-        self.code = code
-
-
 class Gateway:
     """A reverse proxy for one API, as an ASGI app. Serve it with uvicorn and h11, or with `effectonce gateway`."""
 
