@@ -51,6 +51,30 @@ def test_a_stream_to_a_client_that_cannot_tell_its_end_leaves_when_it_is_recorde
     assert recorded == [{"completed"}] * len(recorded)
 
 
+def test_what_may_have_no_end_is_not_waited_for_there():
+    """It would fill the disk. It is more than is kept, so nobody gets it again anyway."""
+    left = []
+
+    async def streaming(_scope, _receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(5):
+            await send({"type": "http.response.body", "body": b"x" * 100, "more_body": True})
+            left.append(len(seen))
+        await send({"type": "http.response.body", "body": b""})
+
+    seen = []
+
+    async def main():
+        async def look(message):
+            seen.append(message)
+
+        return await ask(guarded(Shop(streaming), response_max=250), on_send=look, version="1.0")
+
+    whole = run(main)
+
+    assert (left[:2], left[2] > 0, len(whole.body), whole.complete) == ([0, 0], True, 500, True)
+
+
 def test_however_often_a_request_is_cancelled_its_handler_ends_before_its_transaction(ledger):  # noqa: F811
     """A cancel scope of anyio cancels again and again. A `def` handler goes on in its thread until it is done."""
     store, count = ledger

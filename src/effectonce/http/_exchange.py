@@ -5,7 +5,7 @@ and the engine writes it down; only then does the end of the response leave, and
 
  1. No client ever holds a complete response that is not in the record (or in the spool, if the store could not be told in time). What is
     streamed may begin to leave before that, and never ends: a broken stream is repeated, and the repeat is told the truth. A client of
-    HTTP/1.0 cannot tell a broken stream from one that ended, so to such a client nothing leaves early.
+    HTTP/1.0 cannot tell a broken stream from one that ended, so to such a client nothing leaves early that is kept.
  2. In a transaction nothing leaves before COMMIT: the response may be about something that is rolled back.
  3. A client that is gone changes nothing. The app is not told, the response is taped to its end, and whoever repeats the request gets it.
  4. Whatever becomes of the record, the first client gets the app's own response, except where it would not be true: rolled back, or
@@ -201,8 +201,12 @@ class Exchange:
                 await self._delivered
             finally:
                 _leave_transaction()
-        elif not self._in_transaction and (self._end_shows if self._length_left is None else self._length_left > 0):
+        elif not self._in_transaction and self._may_begin():
             await self._let_go(more=True)
+
+    def _may_begin(self) -> bool:
+        """May it begin to leave? Only if the client will see that it has not ended, or if it may have no end."""
+        return self._length_left > 0 if self._length_left is not None else self._end_shows or self._tape is None
 
     # ------------------------------------------------------------ what the client gets
 
