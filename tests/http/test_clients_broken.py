@@ -162,6 +162,30 @@ def test_a_stream_that_the_caller_has_read_enough_of_was_answered(shop, name):
     assert len(set(shop.keys)) == 2
 
 
+def test_a_stream_that_is_read_again_after_it_broke_takes_no_number_away(shop):
+    """What was sent instead has it by then, and what comes next is another request."""
+    shop.faults = ["break"]
+
+    async def pay(client):
+        async with client.post(shop.url + "/pay") as response:
+            return response, await response.content.read()
+
+    async def send():
+        async with aiohttp.ClientSession() as made:
+            client = protect(made, retry=ONCE)
+            async with client.post(shop.url + "/pay") as response:
+                with pytest.raises(aiohttp.ClientPayloadError):
+                    await response.content.read()
+                await pay(client)
+                with pytest.raises(aiohttp.ClientPayloadError):
+                    await response.content.read()
+                await pay(client)
+        return "sent"
+
+    assert alooping(send) == ["sent"]
+    assert (shop.effects, shop.keys[0] == shop.keys[1], shop.keys[1] == shop.keys[2]) == (2, True, False)
+
+
 # ---------------------------------------------------------------- redirects, authentication
 
 

@@ -198,8 +198,8 @@ class Exchange:
 
     def _answered_well(self, answered: Answered) -> Any:
         self._well = not self._handed_on(answered)
-        if self._slot is not None and answered.watch is not None:
-            answered.watch(self._slot.give_back)
+        if self._well and self._slot is not None and answered.watch is not None:
+            answered.watch(_only_once(self._slot.give_back))
         return answered.response
 
     def _handed_on(self, answered: Answered) -> bool:
@@ -244,6 +244,12 @@ def held(status: int, headers: Mapping[str, str]) -> bool:
     """Is the body read within the attempt? Errors are short, and others if they say so."""
     length = headers.get("content-length", "")
     return status >= 400 or (length.isdecimal() and int(length) <= HELD_MAX)
+
+
+def _only_once(act: Callable[[], object]) -> Callable[[], object]:
+    """A body that is read again breaks off again: by then the number may be that of the next request."""
+    left = [act]
+    return lambda: left.pop()() if left else None
 
 
 @contextmanager
