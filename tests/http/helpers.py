@@ -45,12 +45,13 @@ class Seen:
         return self.headers.get("idempotent-replayed") == "true"
 
 
-def a_scope(method="POST", path="/pay", *, key=KEY, headers=(), tenant="alice", query=b""):
+def a_scope(method="POST", path="/pay", *, key=KEY, headers=(), tenant="alice", query=b"", version="1.1"):
     named = {"content-type": "application/json"} | ({"x-tenant": tenant} if tenant else {}) | dict(headers)
     lines = [(name.encode(), value.encode("latin-1")) for name, value in named.items()]
     if key is not None:
         lines.append((b"idempotency-key", key if isinstance(key, bytes) else f'"{key}"'.encode()))
-    return {"type": "http", "method": method, "path": path, "query_string": query, "headers": lines}
+    scope = {"type": "http", "http_version": version, "method": method, "path": path, "query_string": query}
+    return scope | {"headers": lines}
 
 
 async def ask(app, body=b'{"amount":1}', *, pieces=None, on_send=None, **scope):

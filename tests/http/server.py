@@ -11,10 +11,11 @@ class Shop:
     """Every request that is not a GET is an effect, once per key. *faults* are taken one by one; then all is well.
 
     A fault is a status with headers, or a word: `reset` before anything is done, `lose` the answer after it, `cut` it off in the middle,
-    `hang` after it, or `vanish`: nobody can connect any more.
+    `break` it off where it does not say its length, say `both lengths`, `stall` in the middle of it, `hang` after it, or `vanish`: nobody
+    can connect any more.
     """
 
-    def __init__(self):
+    def __init__(self, port=0):
         self.lock = threading.Lock()
         self.over = threading.Event()
         self.forget()
@@ -24,7 +25,9 @@ class Shop:
             protocol_version = "HTTP/1.1"
 
             def answer(self):
-                self.rfile.read(int(self.headers.get("content-length") or 0))
+                length = self.headers.get("content-length")
+                shop.lengths.append(length)
+                self.rfile.read(int(length or 0))
                 chunked = self.headers.get("transfer-encoding") == "chunked"
                 while chunked and (size := int(self.rfile.readline(), 16)):
                     self.rfile.read(size + 2)
@@ -37,14 +40,14 @@ class Shop:
             def log_message(self, *args):
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self.server.daemon_threads = True
         self.server.handle_error = lambda *broken: None  # a client that hung up is nothing to talk about
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
 
     def forget(self):
-        self.faults, self.requests, self.effects, self.done = [], [], 0, {}
+        self.faults, self.requests, self.lengths, self.effects, self.done = [], [], [], 0, {}
         self.header = "idempotency-key"
 
     def __enter__(self):
@@ -81,6 +84,13 @@ class Shop:
         if fault == "hang":
             self.over.wait(30)
             return reset(handler)
+        if fault == "stall":
+            self.say(handler, 200, body, {"content-length": "1000"})
+            handler.wfile.flush()
+            self.over.wait(30)
+            return reset(handler)
+        if fault in ("break", "both lengths"):
+            return in_chunks(handler, body if fault == "both lengths" else None)
         return self.say(handler, 200, body, {}, cut=fault == "cut")
 
     def act(self, method, path, key):
@@ -101,6 +111,22 @@ class Shop:
             handler.wfile.flush()
             handler.connection.shutdown(socket.SHUT_RDWR)
             handler.close_connection = True
+
+
+def in_chunks(handler, body):
+    """Without a body it begins well and does not end. With one it says its length besides, and a wrong one."""
+    handler.send_response(200)
+    handler.send_header("transfer-encoding", "chunked")
+    if body is not None:
+        handler.send_header("content-length", "3")
+    handler.end_headers()
+    said = b"{}\n" if body is None else json.dumps(body).encode()
+    handler.wfile.write(b"%x\r\n%b\r\n" % (len(said), said))
+    if body is not None:
+        handler.wfile.write(b"0\r\n\r\n")
+    handler.wfile.flush()
+    handler.connection.shutdown(socket.SHUT_RDWR)
+    handler.close_connection = True
 
 
 def reset(handler):

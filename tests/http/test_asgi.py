@@ -9,7 +9,7 @@ import pytest
 from effectonce import ContractViolation, Guard, Keyring, State, StoreUnavailable, current_effect
 from effectonce._core.ops import Browse
 from effectonce.http.asgi import IdempotencyMiddleware, Route
-from effectonce.http.profiles import IETF, STRIPE_V1, STRIPE_V2, Profile
+from effectonce.http.profiles import IETF, STRIPE_V1, STRIPE_V2, Profile, Trouble
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 from tests.http.helpers import KEY, Shop, a_scope, answer, ask, guarded, run, tenant_of
@@ -151,6 +151,13 @@ def test_a_safe_method_cannot_be_an_effect(method):
 def test_a_path_that_cannot_be_meant_is_refused(path):
     with pytest.raises(ContractViolation, match="starts with /"):
         Route(path)
+
+
+@pytest.mark.parametrize("chosen", ["include", "exclude"])
+def test_members_are_chosen_by_a_list(chosen):
+    """The letters of a word would be members that nobody has: every body would be the same request."""
+    with pytest.raises(ContractViolation, match="lists of members"):
+        Route("/pay", **{chosen: "amount"})
 
 
 def test_a_read_cannot_be_an_effect():
@@ -1008,7 +1015,17 @@ def test_a_profile_is_data():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"status": {}}, {"length_min": 0}, {"length_max": 3}, {"wait_s": -1}, {"retry_after_s": 0}], ids=repr
+    "wrong",
+    [
+        {"status": {}},
+        {"status": dict.fromkeys(Trouble, 599)},
+        {"status": dict.fromkeys(Trouble, 200)},
+        {"length_min": 0},
+        {"length_max": 3},
+        {"wait_s": -1},
+        {"retry_after_s": 0},
+    ],
+    ids=repr,
 )
 def test_a_profile_that_cannot_be_meant_is_refused(wrong):
     with pytest.raises(ContractViolation, match="profile mine"):

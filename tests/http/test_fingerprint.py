@@ -31,7 +31,7 @@ def of(body, content_type="application/json", fields=ALL, secret=b"", **other):
 )
 def test_the_same_json_is_the_same_request(one, other):
     assert of(one) == of(other)
-    assert of(one) == of(one, "application/json; charset=utf-8") == of(other, "Application/JSON")
+    assert of(one) == of(one, 'application/json; charset="UTF-8"') == of(other, "Application/JSON")
 
 
 @pytest.mark.parametrize(
@@ -102,6 +102,9 @@ def test_path_query_type_and_encoding_count():
         of(b"1", content_encoding="gzip"),
         of(b"1", ""),
         of(b"1", "application/merge-patch+json"),
+        of(b"1", "application/json; version=1"),
+        of(b"1", "application/json; version=2"),
+        of(b"1", "application/json; charset=latin-1"),
         of(b"1", secret=b"s"),
     ]
 

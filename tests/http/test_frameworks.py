@@ -12,6 +12,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount
 from starlette.routing import Route as Path
 
 from effectonce import Guard, current_effect
@@ -218,3 +219,24 @@ def test_a_form_with_a_new_boundary_is_the_same_request():
 
     assert first.request.headers["content-type"] != again.request.headers["content-type"]
     assert (again.headers["idempotent-replayed"], other.status_code) == ("true", 422)
+
+
+@pytest.mark.parametrize("path", ["/pay", "/api/pay"])
+def test_a_route_is_found_where_its_app_is_mounted_and_where_the_server_has_a_root_path(path):
+    def shop():
+        done = []
+
+        async def pay(_request):
+            done.append(1)
+            return PlainTextResponse(str(len(done)), status_code=201)
+
+        ours = Middleware(IdempotencyMiddleware, guard=Guard(MemoryStore(), cache=0), tenant=tenant_of, routes=[Route(path)])
+        return Starlette(routes=[Path("/pay", pay, methods=["POST"])], middleware=[ours])
+
+    async def twice(app, root):
+        transport = httpx.ASGITransport(app, root_path=root)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return [(await client.post("/api/pay", headers=HEADERS)).text for _ in range(2)]
+
+    assert asyncio.run(twice(Starlette(routes=[Mount("/api", shop())]), "")) == ["1", "1"]
+    assert asyncio.run(twice(shop(), "/api")) == ["1", "1"]

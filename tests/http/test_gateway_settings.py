@@ -12,6 +12,7 @@ from effectonce.cli import main
 from effectonce.http._gateway_settings import Tenants
 from effectonce.http._problems import PROBLEMS
 from effectonce.http.gateway import Gateway, Settings, TenantSettings, UpstreamSettings, read_settings
+from effectonce.http.profiles import Style
 from tests.http.helpers import a_scope
 
 ROOT = Path(__file__).parents[2]
@@ -73,6 +74,7 @@ def test_json_is_read_and_options_win_over_the_file(tmp_path):
         ({"upstream": {"url": "http://x", "honours_key_s": 0}}, "leave it out"),
         ({"upstream": {"url": "http://x", "answer_s": 0}}, "more than 0"),
         ({"upstream": {"url": "http://x", "other": 0}}, "unknown field `other`"),
+        ({"upstream": {"url": "http://x", "key_header": "x key"}}, "name of a header"),
         ({"hosts": []}, "hosts is empty"),
         ({"hosts": ["*"]}, "no patterns"),
         ({"hosts": ["*.example"]}, "no patterns"),
@@ -96,6 +98,8 @@ def test_settings_that_cannot_be_right_are_refused(changes, said):
         ({"breaker": {"failures": 0}}, "at least one"),
         ({"budget": {"capacity": 0}}, "some tokens"),
         ({"key": {"colour": 1}}, "[key]"),
+        ({"key": {"bits_min": "many"}}, "[key] cannot be used: Expected `float`"),
+        ({"key": {"strict": "no"}}, "[key] cannot be used: Expected `bool`"),
         ({"profile": "other"}, "ietf"),
         ({"routes": [{"path": "pay"}]}, "starts with /"),
         ({"routes": [{"path": "/pay", "downstream": "key"}]}, "upstream.honours_key_s"),
@@ -138,6 +142,19 @@ def test_the_secret_is_read_from_its_file(tmp_path):
 
     assert settings(secret_file=str(tmp_path / "secret")).a_secret() == b"s3cret"
     assert settings().a_secret() == b""
+
+
+def test_a_secret_that_is_empty_is_none(tmp_path):
+    (tmp_path / "secret").write_bytes(b"\n")
+
+    with pytest.raises(ContractViolation, match="is empty"):
+        settings(secret_file=str(tmp_path / "secret")).a_secret()
+
+
+def test_the_profile_is_changed_by_what_a_file_can_say():
+    changed = settings(key={"style": "application/json", "not_stored": [400], "wait_s": 5}).a_profile()
+
+    assert (changed.style, changed.not_stored, changed.wait_s) == (Style.STRIPE, frozenset({400}), 5)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import threading
 
 import pytest
 
@@ -270,3 +271,112 @@ def test_a_commit_that_nobody_can_confirm_is_not_told_as_done(tmp_path, monkeypa
 
     assert (seen.status, seen.headers["retry-after"], seen.raised, told) == (503, "1", None, [])
     assert b"booked" not in seen.body
+
+
+def test_what_the_app_does_after_its_response_is_outside_of_the_transaction(ledger):
+    store, count = ledger
+    guard, after = Guard(store, cache=0), []
+
+    @guard.tool(kind="write", downstream="none")
+    async def mail(order: int) -> str:
+        after.append("mailed")
+        return "mailed"
+
+    book = booking(then=201)
+
+    async def handler(scope, receive, send):
+        await book(scope, receive, send)
+        after.append(current_effect().connection)
+        await mail(1)
+
+    async def main():
+        app = guarded(Shop(handler), guard, routes=TRANSACTION)
+        return [await ask(app) for _ in range(2)]
+
+    first, again = run(main)
+
+    assert (first.status, first.raised, again.replayed, after) == (201, None, True, [None, "mailed"])
+    assert count() == 1
+
+
+def test_however_often_a_request_is_cancelled_its_handler_ends_before_its_transaction(ledger):
+    """A cancel scope of anyio cancels again and again. A `def` handler goes on in its thread until it is done."""
+    store, count = ledger
+
+    async def main():
+        go, order = threading.Event(), []
+
+        async def slow(_scope, _receive, _send):
+            connection = current_effect().connection
+            work = asyncio.ensure_future(asyncio.to_thread(go.wait))
+            while not work.done():
+                try:
+                    await asyncio.shield(work)
+                except asyncio.CancelledError:
+                    order.append("cancelled")
+            done = connection.execute("INSERT INTO bookings VALUES (1)")
+            if asyncio.iscoroutine(done):
+                await done
+            order.append("written")
+
+        shop = Shop(slow)
+        task = asyncio.create_task(ask(guarded(shop, Guard(store, cache=0), routes=TRANSACTION)))
+        await shop.started.wait()
+        for _ in range(5):
+            task.cancel()
+            for _ in range(20):
+                await asyncio.sleep(0)
+        ended_early = task.done()
+        go.set()
+        await asyncio.gather(task, return_exceptions=True)
+        return ended_early, order[-1]
+
+    assert run(main) == (False, "written")
+    assert count() == 0
+
+
+def test_a_request_whose_lease_was_lost_runs_again_from_the_start(postgres):
+    """Its transaction is rolled back, and if whoever took it over has let it go, it is ours again: with its whole body."""
+    url = postgres.database()
+    postgres.execute("CREATE TABLE bookings (amount INTEGER)", url)
+    store = PostgresStore(url)
+    told = []
+
+    async def book(send, status, text):
+        await current_effect().connection.execute("INSERT INTO bookings VALUES (1)")
+        try:
+            await answer(send, status, text)
+        except Exception as error:
+            told.append((text, type(error).__name__))
+            raise
+
+    async def main():
+        taken_over = asyncio.Event()
+
+        async def too_slow(_scope, _receive, send):
+            await taken_over.wait()
+            await book(send, 201, b"too slow")
+
+        async def refuses(_scope, _receive, send):
+            await book(send, 422, b"no")
+
+        async def well(_scope, _receive, send):
+            await book(send, 201, b"well")
+
+        shop = Shop(too_slow, refuses, well)
+        app = guarded(shop, Guard(store, cache=0), routes=TRANSACTION, lease_s=0.05)
+        first = asyncio.create_task(ask(app))
+        await shop.started.wait()
+        async with asyncio.timeout(60):
+            while (other := await ask(app)).status == 409:
+                pass
+            taken_over.set()
+            return other, await first, await ask(app), shop.bodies
+
+    other, first, again, bodies = run(main)
+    store.close()
+
+    assert (other.status, first.status, first.body) == (422, 201, b"well")
+    assert (again.body, again.replayed, bodies) == (b"well", True, [b'{"amount":1}'] * 3)
+    assert (b"too slow", "Undone") in told
+    assert postgres.execute("SELECT count(*) FROM bookings", url)[0][0] == 1

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from effectonce.http._wire import HELD_MAX, Answered, Asked, Wire, aexchange, held
+from effectonce.http._wire import HELD_MAX, Answered, Asked, Wire, aexchange, broken, held
 
+READS = frozenset({"read", "readany", "readchunk", "readexactly", "readline", "readuntil", "wait_eof"})
 Handler = Callable[[Any], Awaitable[Any]]
 
 
@@ -21,8 +23,10 @@ class Middleware:
         async def send(left_s: float) -> Answered:
             async with asyncio.timeout(left_s):
                 response = await handler(request)
-                body = await _read(response) if held(response.status, response.headers) else b""
-            return Answered(response.status, response.headers, body, response, _marker(response), response.release)
+                whole = held(response.status, response.headers)
+                body = await _read(response) if whole else b""
+            mark, unread = _marker(response), None if whole else _watch(response)
+            return Answered(response.status, response.headers, body, response, mark, response.release, unread)
 
         return await aexchange(self._wire, _asked(request), send)
 
@@ -45,13 +49,44 @@ def _asked(request: Any) -> Asked:
 async def _read(response: Any) -> bytes:
     """The body, which is then put back for whoever reads it as a stream."""
     stream = response.content
-    body: bytes = await stream.read()
+    with broken(response.close):  # or it would keep its connection for as long as somebody remembers the error
+        body: bytes = await stream.read()
     if body:
         again = type(stream)(stream._protocol, HELD_MAX + len(body), loop=asyncio.get_running_loop())
         again.feed_data(body)
         again.feed_eof()
         response.content = again
     return body
+
+
+def _watch(response: Any) -> Callable[[Callable[[], object]], object]:
+    def tell(off: Callable[[], object]) -> None:
+        response.content = Watched(response.content, off)
+
+    return tell
+
+
+class Watched:
+    """The body of a response that nobody has read yet: says so when it breaks off while it is read."""
+
+    def __init__(self, stream: Any, off: Callable[[], object]) -> None:
+        self._stream, self._off = stream, off
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("iter_"):  # they read by what is watched
+            return functools.partial(getattr(type(self._stream), name), self)
+        found = getattr(self._stream, name)
+        return self._reading(found) if name in READS else found
+
+    def __aiter__(self) -> Any:
+        return type(self._stream).__aiter__(self)
+
+    def _reading(self, read: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def reading(*args: Any, **how: Any) -> Any:
+            with broken(self._off):
+                return await read(*args, **how)
+
+        return reading
 
 
 def _marker(response: Any) -> Callable[[str, str], object]:

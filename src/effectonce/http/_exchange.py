@@ -4,7 +4,8 @@ Theory of operation. The app runs in a task of its own; what it sends is taped. 
 and the engine writes it down; only then does the end of the response leave, and only then does the app go on, to its background tasks.
 
  1. No client ever holds a complete response that is not in the record (or in the spool, if the store could not be told in time). What is
-    streamed may begin to leave before that, and never ends: a broken stream is repeated, and the repeat is told the truth.
+    streamed may begin to leave before that, and never ends: a broken stream is repeated, and the repeat is told the truth. A client of
+    HTTP/1.0 cannot tell a broken stream from one that ended, so to such a client nothing leaves early that is kept.
  2. In a transaction nothing leaves before COMMIT: the response may be about something that is rolled back.
  3. A client that is gone changes nothing. The app is not told, the response is taped to its end, and whoever repeats the request gets it.
  4. Whatever becomes of the record, the first client gets the app's own response, except where it would not be true: rolled back, or
@@ -17,14 +18,17 @@ import asyncio
 import contextlib
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from effectonce._core.verdicts import Bucket, Certainty, Verdict
+from effectonce.effect import running
 from effectonce.errors import NotSent
 from effectonce.http._answers import Answer, App, Message, Scope, Send, stored
+from effectonce.http._problems import BrokenOff
 from effectonce.http._spooled import Spooled
 from effectonce.http.profiles import Profile
 
+CERTAINTY = "effectonce.certainty"  # in the start of a response that is no outcome, from an app of ours: it knows more than a status says
 INTERNAL = Answer(500, ((b"content-type", b"text/plain; charset=utf-8"),), b"Internal Server Error")
 
 
@@ -55,9 +59,11 @@ class Exchange:
     __slots__ = (
         "_app",
         "_body",
+        "_certainty",
         "_client",
         "_complete",
         "_delivered",
+        "_end_shows",
         "_ended",
         "_gone",
         "_held",
@@ -80,6 +86,7 @@ class Exchange:
         self._app, self._scope, self._client, self._profile, self._keeping = app, scope, send, profile, keeping
         self._body, self._read, self._read_all = body, 0, False
         self._in_transaction = in_transaction
+        self._end_shows = scope.get("http_version") != "1.0"  # of a response that does not say how long it is
         self._ended: asyncio.Future[None]  # the response is complete, or the app has ended without
         self._delivered: asyncio.Future[None]
         self._task: asyncio.Task[None] | None = None  # None: the app has not seen it, and there is nothing to end
@@ -88,12 +95,15 @@ class Exchange:
         self._held = Spooled(keeping.memory_max)
         self._length_left: int | None = None  # None: the app did not say how long its response is
         self._complete = self._gone = False
+        self._certainty: Certainty | None = None  # None: the status tells
         self.left = False  # some of the response has left
 
     # ------------------------------------------------------------ the tool
 
     async def run(self) -> dict[str, Any]:
         """Run the app until its response is complete. What is returned is stored; what is raised is judged by the engine."""
+        if self._task is not None:
+            await self._begin_again(self._task)
         loop = asyncio.get_running_loop()
         self._ended, self._delivered = loop.create_future(), loop.create_future()
         self._task = loop.create_task(self._call())
@@ -107,12 +117,28 @@ class Exchange:
             return await self._not_answered(self._task)
         assert self._start is not None
         status = self._start["status"]
-        if status in self._profile.not_stored:
-            raise Unstored(status, Certainty.NOT_SENT)
-        if status >= 500 and (self._in_transaction or not self._profile.stores_5xx):
-            raise Unstored(status, Certainty.AMBIGUOUS)
+        certainty = self._certainty or self._no_outcome(status)
+        if certainty is not None:
+            raise Unstored(status, certainty)
         body = None if self._tape is None else bytes(self._tape)
         return stored(status, self._start["headers"], body, self._keeping.headers)
+
+    def _no_outcome(self, status: int) -> Certainty | None:
+        """What is known after a status that is no outcome. None: it is one."""
+        if status in self._profile.not_stored:
+            return Certainty.NOT_SENT
+        if status >= 500 and (self._in_transaction or not self._profile.stores_5xx):
+            return Certainty.AMBIGUOUS
+        return None
+
+    async def _begin_again(self, before: asyncio.Task[None]) -> None:
+        """What the app did before was rolled back, and nothing of it has left: nothing of it counts."""
+        self.withhold()
+        await asyncio.wait([before])
+        self._held.close()
+        self._read, self._read_all, self._complete = 0, False, False
+        self._start, self._tape, self._length_left = None, bytearray(), None
+        self._held = Spooled(self._keeping.memory_max)
 
     async def _call(self) -> None:
         await self._app(self._scope, self._receive, self._send)
@@ -125,7 +151,8 @@ class Exchange:
     async def _not_answered(self, task: asyncio.Task[None]) -> dict[str, Any]:
         """The app has ended and its response has not. Its own error, if it raised one, still goes to the server: see `rest`."""
         error = task.exception() if not task.cancelled() else asyncio.CancelledError()
-        if not self._profile.stores_5xx or self._in_transaction or isinstance(error, asyncio.CancelledError | NotSent):
+        says_more = isinstance(error, asyncio.CancelledError | NotSent | BrokenOff)
+        if says_more or self._in_transaction or not self._profile.stores_5xx:
             raise error or RuntimeError("the app returned without completing its response")
         if not self.left:
             self._start = {"type": "http.response.start", "status": INTERNAL.status, "headers": list(INTERNAL.headers)}
@@ -154,6 +181,7 @@ class Exchange:
             # A copy of its own: a middleware outside may write into the list that it gets, and that is not what the app said.
             headers = [(name, value) for name, value in message.get("headers", ())]
             self._start = dict(message, headers=headers)
+            self._certainty = self._start.pop(CERTAINTY, None)
             lengths = [value for name, value in headers if name.lower() == b"content-length"]
             self._length_left = int(lengths[0]) if lengths else None
         # trailers, pushes, hints: we did not offer them
@@ -169,9 +197,16 @@ class Exchange:
         if not more:
             self._complete = True
             self._ended.set_result(None)
-            await self._delivered
-        elif not self._in_transaction and (self._length_left is None or self._length_left > 0):
+            try:
+                await self._delivered
+            finally:
+                _leave_transaction()
+        elif not self._in_transaction and self._may_begin():
             await self._let_go(more=True)
+
+    def _may_begin(self) -> bool:
+        """May it begin to leave? Only if the client will see that it has not ended, or if it may have no end."""
+        return self._length_left > 0 if self._length_left is not None else self._end_shows or self._tape is None
 
     # ------------------------------------------------------------ what the client gets
 
@@ -219,13 +254,27 @@ class Exchange:
                 await self._task
 
     async def _stop(self, task: asyncio.Task[None]) -> None:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait([task])
+        """Cancel the app and wait for its end, however often we are cancelled: in a thread it goes on, perhaps in our transaction."""
+        cancelled: asyncio.CancelledError | None = None
+        task.cancel()
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
 
     async def close(self) -> None:
         """Nothing of it stays: neither the task nor a file."""
         if self._task is not None:
             self._delivered.cancel()  # if it is not known yet
-            await self._stop(self._task)
             self._held.close()
+            await self._stop(self._task)
+
+
+def _leave_transaction() -> None:
+    """Here, where the app goes on: its transaction is over, and the connection may be somebody else's by now."""
+    effect = running.get()
+    if effect is not None and effect.connection is not None:
+        running.set(structs.replace(effect, connection=None))

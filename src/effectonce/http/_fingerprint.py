@@ -24,6 +24,7 @@ from effectonce._core.exact_json import read_exactly
 from effectonce.http._spooled import PIECE
 
 _JSON = re.compile(r"application/(?:[^;]*\+)?json")
+_UTF8 = re.compile(r'charset="?utf-8"?', re.IGNORECASE)
 _BOUNDARY = re.compile(r'boundary=(?:"([^"]+)"|([^";\s]+))', re.IGNORECASE)
 
 
@@ -60,7 +61,7 @@ def _digest(asked: Asked, body: bytes | mmap.mmap, fields: Fields) -> tuple[str,
     if is_json and (isinstance(body, bytes) or fields.chosen):
         written = _canonical_json(body[:], fields)
         if written is not None:
-            return "json", media, hashlib.sha256(written).hexdigest()
+            return "json", _without_utf8(media, parameters), hashlib.sha256(written).hexdigest()
     boundary = _BOUNDARY.search(parameters)
     if media.startswith("multipart/") and boundary is not None:
         digest = _parts(body, (boundary[1] or boundary[2]).encode("latin-1", "replace"))
@@ -78,6 +79,11 @@ def _media(content_type: str) -> tuple[str, str, bool]:
 
 
 # ---------------------------------------------------------------- JSON
+
+
+def _without_utf8(media: str, parameters: str) -> str:
+    """The type of JSON: what it is parametrised with may mean something, such as a version, but for what holds for all JSON."""
+    return media if not parameters or _UTF8.fullmatch(parameters) is not None else f"{media};{parameters}"
 
 
 def _canonical_json(body: bytes, fields: Fields) -> bytes | None:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 from urllib.parse import urlsplit
 
 import msgspec
@@ -15,6 +15,7 @@ from msgspec import Struct
 from effectonce._documents import document
 from effectonce.errors import ContractViolation
 from effectonce.http._answers import Scope
+from effectonce.http._keys import TOKEN
 from effectonce.http._routes import METHODS, Route
 from effectonce.http.profiles import Profile, profile_of
 from effectonce.policy import Breaker, Downstream, Retry
@@ -47,6 +48,8 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             )
         if min(self.connect_s, self.answer_s, self.connections) <= 0:
             raise ContractViolation("upstream: connect_s, answer_s and connections are more than 0")
+        if TOKEN.fullmatch(self.key_header) is None:
+            raise ContractViolation(f"upstream key_header={self.key_header!r}: this cannot be the name of a header")
         if self.honours_key_s is not None and self.honours_key_s <= 0:
             raise ContractViolation(f"upstream honours_key_s={self.honours_key_s}: leave it out if it does not honour keys")
 
@@ -104,7 +107,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Whether a request may be sent again is up to the upstream, not to the profile."""
         given, honours_s = profile_of(self.profile), self.upstream.honours_key_s
         downstream = Downstream.none() if honours_s is None else Downstream.key(window=honours_s)
-        made = _made("key", lambda **changes: replace(given, **changes), self.key)
+        made = _made("key", lambda **changes: replace(given, **_typed(changes, Profile)), self.key)
         return replace(made, downstream=downstream)
 
     def a_retry(self) -> Retry:
@@ -126,15 +129,24 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def a_secret(self) -> bytes:
         try:
-            return Path(self.secret_file).read_bytes().strip() if self.secret_file else b""
+            secret = Path(self.secret_file).read_bytes().strip() if self.secret_file else b""
         except OSError as error:
             raise ContractViolation(f"secret_file={self.secret_file!r} cannot be read: {error}") from None
+        if self.secret_file and not secret:
+            raise ContractViolation(f"secret_file={self.secret_file!r} is empty: there is no secret in it")
+        return secret
+
+
+def _typed(given: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """What a file says, as the fields of *kind* are declared: a file has no enumerations, and no sets."""
+    hints = get_type_hints(kind)
+    return {name: msgspec.convert(value, hints[name]) if name in hints else value for name, value in given.items()}
 
 
 def _made(section: str, make: Callable[..., T], given: Mapping[str, Any]) -> T:
     try:
         return make(**given)
-    except TypeError as error:
+    except (TypeError, msgspec.ValidationError) as error:
         raise ContractViolation(f"[{section}] cannot be used: {error}") from None
 
 

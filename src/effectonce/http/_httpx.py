@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import zlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Self
 
 from effectonce._core.signals import BODY_MAX
-from effectonce.http._wire import Answered, Asked, Wire, aexchange, exchange, held
+from effectonce.http._wire import Answered, Asked, Wire, aexchange, broken, exchange, held
 
 
 class Transport:
@@ -99,10 +101,43 @@ def _asked(request: Any) -> Asked:
 
 
 def _answered(response: Any, body: bytes | None = None) -> Answered:
+    package = type(response).__module__.partition(".")[0]
     if body is not None:
-        response.stream = sys.modules[type(response).__module__.partition(".")[0]].ByteStream(body)
+        response.stream = sys.modules[package].ByteStream(body)
+
+    def watch(broke_off: Callable[[], object]) -> None:
+        response.stream = _watched(package)(response.stream, broke_off)
+
     plain = _decoded(body or b"", response.headers.get("content-encoding", ""))
-    return Answered(response.status_code, response.headers, plain, response, response.headers.__setitem__, _nothing)
+    mark, unread = response.headers.__setitem__, watch if body is None else None
+    return Answered(response.status_code, response.headers, plain, response, mark, _nothing, unread)
+
+
+@lru_cache
+def _watched(package: str) -> Any:
+    """The kind of body that says so when it breaks off. Whoever stops reading by himself breaks nothing off."""
+    theirs = sys.modules[package]
+
+    class Watched(theirs.SyncByteStream, theirs.AsyncByteStream):  # type: ignore[name-defined, misc]
+        def __init__(self, inner: Any, broke_off: Callable[[], object]) -> None:
+            self._inner, self._broke_off = inner, broke_off
+
+        def __iter__(self) -> Iterator[bytes]:
+            with broken(self._broke_off):
+                yield from self._inner
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            with broken(self._broke_off):
+                async for part in self._inner:
+                    yield part
+
+        def close(self) -> None:
+            self._inner.close()
+
+        async def aclose(self) -> None:
+            await self._inner.aclose()
+
+    return Watched
 
 
 def _nothing() -> None:

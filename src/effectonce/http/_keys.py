@@ -7,6 +7,8 @@ many requests to that place have been answered well in this run of the tool.
 Why answered, and not sent: whoever sends again after a time-out, inside the tool or below it, means the same request. Why the place, and
 not the order alone: a tool that runs again may skip what it finds done, and what comes after that must keep its key. A tool that declares
 `one_request=True` has one place, and the effect's own key for it.
+
+A redirect to the same path of another host, which hands the request on unchanged, has not answered it: both hops have the same key.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from effectonce.errors import ContractViolation
 REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110: idempotent
 EVERYWHERE = "*"
 _RANDOM = re.compile(r'"?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"?', re.IGNORECASE)  # Stripe's look like a UUID, and are none
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _lock = threading.Lock()
 _name: ContextVar[str] = ContextVar("effectonce_request_name", default="")
 
@@ -43,7 +45,7 @@ class KeyHeader(Struct, frozen=True):
     replaces_random: bool = False
 
     def __post_init__(self) -> None:
-        if _TOKEN.fullmatch(self.name) is None:
+        if TOKEN.fullmatch(self.name) is None:
             raise ContractViolation(f"KeyHeader(name={self.name!r}): this cannot be the name of a header")
 
     def written(self, key: str) -> str:

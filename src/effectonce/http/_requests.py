@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
+from effectonce.http._urllib3 import watch
 from effectonce.http._wire import Answered, Asked, Wire, exchange
 
 
@@ -18,10 +19,10 @@ class Adapter:
         def send(left_s: float) -> Answered:
             shorter = _within(timeout, left_s)
             response = self.effectonce_inner.send(request, stream=stream, timeout=shorter, **settings)
+            response.connection = self  # where what authenticates sends again: past us, it would leave without its key
             body = b"" if stream else response.content
-            return Answered(
-                response.status_code, response.headers, body, response, response.headers.__setitem__, response.close
-            )
+            mark, unread = response.headers.__setitem__, watch(response.raw) if stream else None
+            return Answered(response.status_code, response.headers, body, response, mark, response.close, unread)
 
         return exchange(self._wire, _asked(request), send)
 

@@ -42,6 +42,10 @@ class Route:
                 f"Route({self.path!r}, methods={self.methods!r}): name methods that change something. "
                 f"{', '.join(sorted(SAFE))} are repeated without a key."
             )
+        if isinstance(self.include, str) or isinstance(self.exclude, str):
+            raise ContractViolation(
+                f"Route({self.path!r}): include and exclude are lists of members, such as ['payment.amount']"
+            )
         if kind_of(self.kind) is Kind.READ:
             raise ContractViolation(f"Route({self.path!r}, kind='read'): a read has no effect, and needs no key")
 

@@ -5,7 +5,11 @@ was sent, or if sending the same request again does no harm: a safe method, or a
 
  1. The upstream answered. Its answer goes back as it is, whatever its status.
  2. Nothing was sent. `Unreached` says so to the middleware, and the key stays as good as new.
- 3. It was sent, and there is no answer. That is a 502 or a 504 of ours, which the middleware takes for what it is: nobody knows.
+ 3. It was sent, and there is no answer. That is a 502 or a 504 of ours, or an answer that breaks off; the middleware is told what it is:
+    nobody knows.
+
+An answer that refuses is no outcome if it only asks to come again, or if an attempt before it may have landed. The client gets it as it is,
+and the middleware is told beside it what is known.
 """
 
 from __future__ import annotations
@@ -18,11 +22,12 @@ from collections.abc import AsyncIterator
 import httpx
 
 from effectonce import Verdict, classify
-from effectonce._core.verdicts import SURE
+from effectonce._core.verdicts import SURE, Bucket, Certainty
 from effectonce.circuit import Circuit
 from effectonce.effect import Effect, running
 from effectonce.errors import CircuitOpen, ContractViolation, GaveUp
-from effectonce.http._answers import Answer, Headers, Receive, Scope, Send
+from effectonce.http._answers import Answer, Headers, Message, Receive, Scope, Send
+from effectonce.http._exchange import CERTAINTY
 from effectonce.http._gateway_settings import UpstreamSettings
 from effectonce.http._problems import BrokenOff, Gone, TooLarge, Unreached, problem
 from effectonce.http._spooled import Spooled
@@ -121,11 +126,12 @@ class Upstream:
         repeatable = honoured or scope["method"] in SAFE
         body = _Body(receive, self._body_max, self._memory_max)
         try:
-            answer = await self._ask(self._request(scope, body, effect), repeatable=repeatable)
+            attempts = _Attempts()
+            answer = await self._ask(self._request(scope, body, effect), attempts, repeatable=repeatable)
             if isinstance(answer, Answer):
-                await answer.deliver(send)
+                await answer.deliver(send if effect is None else _unsure(send))
             else:
-                await _hand_back(answer, receive, send)
+                await _hand_back(answer, receive, send, None if effect is None else attempts.certainty(answer.status_code))
         finally:
             body.untape()
 
@@ -143,10 +149,9 @@ class Upstream:
         headers = _onward(scope, self._settings, self._url, None if effect is None else effect.downstream_key)
         return httpx.Request(scope["method"], self._url, headers=headers, stream=body, extensions={"target": target})
 
-    async def _ask(self, request: httpx.Request, *, repeatable: bool) -> httpx.Response | Answer:
+    async def _ask(self, request: httpx.Request, attempts: _Attempts, *, repeatable: bool) -> httpx.Response | Answer:
         how = self._again if repeatable else self._once
         transport = self._kept if repeatable else self._new
-        attempts = _Attempts()
         try:
             return await self._attempts(how, transport, request, attempts)
         except (_Troubled, GaveUp, CircuitOpen) as error:
@@ -173,6 +178,7 @@ class Upstream:
                 verdict = classify(httpx.Response(response.status_code, headers=response.headers), now=time.time())
                 if verdict.retryable:
                     raise attempts.unwell(response, verdict)
+                attempts.heard(verdict)
                 return response
         raise AssertionError("the last attempt returns or raises")
 
@@ -184,6 +190,7 @@ class _Attempts:
         self.answered: httpx.Response | None = None
         self.last: httpx.TransportError | None = None
         self.unsure = False  # one of them may have had an effect
+        self.undone = False  # the last one had none, and may come again
 
     async def forget(self) -> None:
         if self.answered is not None:
@@ -191,18 +198,40 @@ class _Attempts:
             self.answered = None
 
     def failed(self, error: httpx.TransportError, verdict: Verdict) -> _Troubled:
-        self.last, self.unsure = error, self.unsure or verdict.certainty not in SURE
+        self.last = error
+        self.heard(verdict)
         return _Troubled(verdict)
 
     def unwell(self, response: httpx.Response, verdict: Verdict) -> _Troubled:
-        self.answered, self.unsure = response, self.unsure or verdict.certainty not in SURE
+        self.answered = response
+        self.heard(verdict)
         return _Troubled(verdict)
+
+    def heard(self, verdict: Verdict) -> None:
+        # A conflict that does not say with what is the word of the API: it is not asked to do anything else.
+        self.unsure = self.unsure or not (verdict.certainty in SURE or verdict.bucket is Bucket.CONFLICT)
+        self.undone = verdict.certainty in SURE and verdict.retryable
+
+    def certainty(self, status: int) -> Certainty | None:
+        """What is known after this answer, if that is more than its status says."""
+        if not 400 <= status < 500:
+            return None
+        return Certainty.AMBIGUOUS if self.unsure else Certainty.NOT_SENT if self.undone else None
 
 
 def _no_answer(error: httpx.TransportError | None) -> Answer:
     if isinstance(error, httpx.TimeoutException):
         return problem("UPSTREAM_TIMED_OUT")
     return problem("UPSTREAM_BROKE_OFF")
+
+
+def _unsure(send: Send) -> Send:
+    """What is sent here is our own word, and not that of the API: there was no answer, whatever becomes of errors."""
+
+    async def tell(message: Message) -> None:
+        await send({**message, CERTAINTY: Certainty.AMBIGUOUS} if message["type"] == "http.response.start" else message)
+
+    return tell
 
 
 def _verify(settings: UpstreamSettings) -> ssl.SSLContext | bool:
@@ -226,6 +255,9 @@ def end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:
     """The headers that are meant for more than the next hop."""
     lines = [(name.lower(), value.strip(b" \t")) for name, value in headers]  # space around a value is no part of it
     named = {word.strip().lower() for name, value in lines if name == b"connection" for word in value.split(b",")}
+    named.discard(b"content-length")  # without it the body would be no part of the message
+    if any(name == b"transfer-encoding" for name, _ in lines):
+        named.add(b"content-length")  # where both are, somebody else could see another end of it than we did
     return [(name, value) for name, value in lines if name not in HOP_BY_HOP and name not in named]
 
 
@@ -259,13 +291,14 @@ def _forwarded(headers: list[tuple[bytes, bytes]], scope: Scope) -> list[tuple[b
 # ---------------------------------------------------------------- and back
 
 
-async def _hand_back(response: httpx.Response, receive: Receive, send: Send) -> None:
+async def _hand_back(response: httpx.Response, receive: Receive, send: Send, certainty: Certainty | None) -> None:
     """The answer as it comes, for as long as somebody listens."""
     left = asyncio.create_task(_left(receive))
     try:
         # The server puts its own date on each response.
         headers = [(name, value) for name, value in end_to_end(response.headers.raw) if name != b"date"]
-        await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+        beside = {} if certainty is None else {CERTAINTY: certainty}
+        await send({"type": "http.response.start", "status": response.status_code, "headers": headers, **beside})
         async for piece in response.aiter_raw():
             await send({"type": "http.response.body", "body": piece, "more_body": True})
             if left.done():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from effectonce.http._wire import Answered, Asked, Wire, exchange
+from effectonce.http._wire import Answered, Asked, Wire, broken, exchange
 
 
 def install(manager: Any, wire: Wire) -> Any:
@@ -40,11 +42,29 @@ def _urlopen(
         response = urlopen(method, url, body=body, headers=mine, timeout=shorter, pool_timeout=wait_s, retries=False, **how)
         response.retries = pool.retries if retries is None else retries
         read = response.data if how.get("preload_content", True) else b""
-        return Answered(response.status, response.headers, read, response, response.headers.__setitem__, response.drain_conn)
+        mark, unread = response.headers.__setitem__, None if how.get("preload_content", True) else watch(response)
+        return Answered(response.status, response.headers, read, response, mark, response.drain_conn, unread)
 
     rewinds = body is None or isinstance(body, bytes | str)
     asked = Asked(method.upper(), f"{pool.scheme}://{pool.host}{url}", pool.host.lower(), urlsplit(url).path, mine, rewinds)
     return exchange(wire, asked, send)
+
+
+def watch(response: Any) -> Callable[[Callable[[], object]], object] | None:
+    """How to be told that a body which is read later broke off. None: this release reads it in another way."""
+    catching = getattr(response, "_error_catcher", None)
+    if catching is None:
+        return None
+
+    def tell(off: Callable[[], object]) -> None:
+        @contextmanager
+        def caught() -> Iterator[None]:
+            with broken(off), catching():
+                yield
+
+        response._error_catcher = caught
+
+    return tell
 
 
 def _within(pool: Any, given: Any, left_s: float) -> Any:

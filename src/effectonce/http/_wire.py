@@ -13,11 +13,13 @@ Rule 4: No attempt waits longer than the effect has time left.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import unquote, urljoin, urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from effectonce import Circuit, Circuits, GaveUp, Retry, RetryBudget
 from effectonce._core.classify import Rules, as_rules, classifier
@@ -34,6 +36,8 @@ from effectonce.retrying import ENV, REPEATABLE, Retrier, retrying, tell
 from effectonce.stores.base import Store
 
 HELD_MAX = 1 << 20  # an answer up to this size is read within the attempt
+HANDED_ON = frozenset({307, 308})
+LONGEST_S = 86_400.0  # a socket takes no time-out without end
 SHORTEST_S = 0.001  # a time-out of zero means none to some clients
 
 
@@ -57,6 +61,7 @@ class Answered(Struct, frozen=True):
     response: Any
     mark: Callable[[str, str], object]  # adds a header to the response
     drop: Callable[[], object]  # nobody will look at it any more
+    watch: Callable[[Callable[[], object]], object] | None = None  # its body was not read: says so to somebody if it breaks off
 
 
 class Refusal(Exception):
@@ -85,6 +90,7 @@ class Wire:
     ) -> None:
         self.harmless = harmless  # to repeat any request of this client
         self.policy, self.breaker, self.budget, self.store, self.env = policy, breaker, budget, store, env
+        self.once = structs.replace(policy, attempts=1)
         self.judge = classifier((), (), rules=as_rules(rules), one_request=True, wall_clock=time.time)
         self._headers = by_host(keys)
 
@@ -93,11 +99,8 @@ class Wire:
 
     def retrier(self, asked: Asked, *, repeatable: bool) -> Retrier:
         circuit = self.breaker[asked.host] if isinstance(self.breaker, Circuits) else self.breaker
-        how = retrying(self.policy if asked.rewinds else _ONCE, self.judge, circuit, self.budget)
+        how = retrying(self.policy if asked.rewinds else self.once, self.judge, circuit, self.budget)
         return Retrier(how, repeatable=repeatable, store=self.store, name=asked.host, env=self.env)
-
-
-_ONCE = Retry(attempts=1)
 
 
 class Exchange:
@@ -105,7 +108,8 @@ class Exchange:
 
     def __init__(self, wire: Wire, asked: Asked) -> None:
         self._wire, self._asked = wire, asked
-        self._effect, self._slot = _effect_here(), _NOT_NUMBERED
+        self._effect = _effect_here()
+        self._slot: Slot | None = None  # None: it has no number
         self._header = None if asked.method in REPEATABLE_METHODS else wire.header(asked.host)
         self._given = None if self._header is None else asked.headers.get(self._header.name)
         self._well = False
@@ -166,7 +170,7 @@ class Exchange:
         """Another attempt begins: how many seconds it may take."""
         if self._last is not None:
             self._last.drop()
-        return max(self._left_s(), SHORTEST_S)
+        return min(max(self._left_s(), SHORTEST_S), LONGEST_S)
 
     def _left_s(self) -> float:
         return self._patience.give_up_at - self._wire.env.now()
@@ -183,8 +187,7 @@ class Exchange:
     def conclude(self, ended: Fresh | Over) -> Any:
         """The response, or the error raised, with what all attempts together say."""
         if isinstance(ended, Fresh):
-            self._well = True
-            return ended.value.response
+            return self._answered_well(ended.value)
         error, tried = ended.error, self._tried(ended)
         if isinstance(error, Refusal):
             if tried.mark:
@@ -193,12 +196,25 @@ class Exchange:
         tell(error, tried)
         raise error
 
+    def _answered_well(self, answered: Answered) -> Any:
+        self._well = not self._handed_on(answered)
+        if self._well and self._slot is not None and answered.watch is not None:
+            answered.watch(_only_once(self._slot.give_back))
+        return answered.response
+
+    def _handed_on(self, answered: Answered) -> bool:
+        """Is the same request to be made at the same place of another host? Then nothing was done at this one."""
+        if answered.status not in HANDED_ON:
+            return False
+        try:
+            target = urlsplit(urljoin(self._asked.url, answered.headers.get("location", "")))
+        except ValueError:  # nobody can follow it
+            return False
+        return unquote(target.path) == unquote(self._asked.path)
+
     def _tried(self, ended: Over) -> Tried:
         verdict = ended.gave_up or ended.but or self._wire.judge(ended.error)
         return Tried(verdict, ended.attempts, ended.gave_up is not None)
-
-
-_NOT_NUMBERED: Slot | None = None
 
 
 def _effect_here() -> Effect | None:
@@ -228,3 +244,21 @@ def held(status: int, headers: Mapping[str, str]) -> bool:
     """Is the body read within the attempt? Errors are short, and others if they say so."""
     length = headers.get("content-length", "")
     return status >= 400 or (length.isdecimal() and int(length) <= HELD_MAX)
+
+
+def _only_once(act: Callable[[], object]) -> Callable[[], object]:
+    """A body that is read again breaks off again: by then the number may be that of the next request."""
+    left = [act]
+    return lambda: left.pop()() if left else None
+
+
+@contextmanager
+def broken(off: Callable[[], object]) -> Iterator[None]:
+    """Around the reading of a body: says so when it breaks *off*, not when somebody has read enough."""
+    try:
+        yield
+    except GeneratorExit:
+        raise
+    except BaseException:
+        off()
+        raise

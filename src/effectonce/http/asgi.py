@@ -85,10 +85,15 @@ def _told(headers: Iterable[tuple[bytes, bytes]]) -> _Told:
         elif name == b"content-length":
             told.length = value
         elif name == b"content-type":
-            told.content_type = value
+            told.content_type = _added(told.content_type, value)
         elif name == b"content-encoding":
-            told.content_encoding = value
+            told.content_encoding = _added(told.content_encoding, value)
     return told
+
+
+def _added(lines: bytes, value: bytes) -> bytes:
+    """Which of two lines the app looks at is not known, so both count."""
+    return b"%b, %b" % (lines, value) if lines else value
 
 
 async def _run(exchange: Exchange) -> dict[str, Any]:
@@ -101,8 +106,9 @@ class IdempotencyMiddleware:
     *tenant* is asked on every request, before anything is looked up: it gets the ASGI scope and says whose request this is, or None if that
     is not known, which is answered with 401; a PermissionError is answered with 403. *routes* are the requests that are effects; without
     them, everything with one of *methods*. *profile* is `ietf`, `stripe_v1`, `stripe_v2` or a `Profile`. Requests of more than *body_max*
-    bytes are refused; of a response up to *response_max* bytes are kept, and those of its headers that are usual or in *headers*. At most
-    *memory_max* bytes of each are in memory. *docs* is where your clients can read about it. *name* keeps apart two apps that share a guard.
+    bytes are refused; of a response up to *response_max* bytes are kept, and those of its headers that are usual or in *headers*. Beside
+    what is kept, at most *memory_max* bytes of each are in memory. *docs* is where your clients can read about it. *name* keeps apart two
+    apps that share a guard.
     """
 
     def __init__(
@@ -180,8 +186,10 @@ class IdempotencyMiddleware:
         return None
 
     def _match(self, scope: Scope) -> _Served | None:
+        method, path, root = _method(scope), scope["path"], scope.get("root_path", "")
+        below = path[len(root) :] if root and path.startswith(root + "/") else path
         for served in self._served:
-            if scope["method"] in served.methods and served.pattern.fullmatch(scope["path"]) is not None:
+            if method in served.methods and (served.pattern.fullmatch(below) or served.pattern.fullmatch(path)):
                 return served
         return None
 
@@ -294,13 +302,19 @@ class IdempotencyMiddleware:
 
 
 def _prepared(served: _Served, scope: Scope, tenant: str, key: str, fingerprint: str, exchange: Exchange) -> Prepared:
-    tool, method = served.tool, scope["method"]
+    tool, method = served.tool, _method(scope)
     route = _exactly(scope["path"]) if served.route.path.endswith("*") else served.route.path
     identity = effect_key(tenant, "", tool.contract.name, b"", ByName((method, route, key)), tool.house.secret)
     path = scope["path"].encode("utf-8", "replace").decode()
     where = f"{method} {path}"
     request = Request(identity, fingerprint, tool.terms, tenant, where, "", encode({"method": method, "path": path}))
     return Prepared(request, EffectRef(tool.contract.name, identity, tenant, where), (exchange,), {})
+
+
+def _method(scope: Scope) -> str:
+    """In capitals, as ASGI has it. Some servers hand on what they got, and some apps and upstreams see no difference."""
+    method: str = scope["method"]
+    return method.upper()
 
 
 def _exactly(path: str) -> str:

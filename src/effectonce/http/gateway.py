@@ -26,11 +26,6 @@ TO_WRITE_S = 30.0  # for the outcome of a request that took as long as it may
 _NO_METHODS = frozenset({"CONNECT", "TRACE"})
 
 
-class _Refused(Exception):
-    def __init__(self, code: str) -> None:
-        self.code = code
-
-
 class Gateway:
     """A reverse proxy for one API, as an ASGI app. Serve it with uvicorn and h11, or with `effectonce gateway`."""
 
@@ -125,7 +120,7 @@ def refused_target(scope: Scope, hosts: frozenset[str]) -> str | None:
     """Why this request is not for the API behind us; None: it is."""
     path = scope["path"]
     strange = any(char in "\\#" or not char.isprintable() for char in path)
-    if scope["method"] in _NO_METHODS or not path.startswith("/") or strange or {".", ".."} & set(path.split("/")):
+    if scope["method"].upper() in _NO_METHODS or not path.startswith("/") or strange or {".", ".."} & set(path.split("/")):
         return "TARGET_REFUSED"
     named = [value.decode("latin-1").lower() for name, value in scope["headers"] if name == b"host"]
     if len(named) != 1 or not {named[0], _without_port(named[0])} & hosts:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from http import HTTPStatus
 from math import inf
 from types import MappingProxyType
 
@@ -57,6 +58,7 @@ STATUS: Mapping[Trouble, int] = MappingProxyType(
         Trouble.STORE_UNAVAILABLE: 503,
     }
 )
+_STATUSES = frozenset(HTTPStatus)
 # Whoever answers with one of these has done nothing: the same request under the same key runs again.
 NOT_STORED = frozenset({401, 403, 404, 405, 413, 415, 422, 429})
 
@@ -89,6 +91,9 @@ class Profile:
         missing = sorted(set(Trouble) - set(self.status))
         if missing:
             raise ContractViolation(f"profile {self.name}: status says nothing about {', '.join(missing)}")
+        strange = sorted(status for status in self.status.values() if status < 400 or status not in _STATUSES)
+        if strange:
+            raise ContractViolation(f"profile {self.name}: {strange[0]} is no status of an error")
         if not 1 <= self.length_min <= self.length_max:
             raise ContractViolation(f"profile {self.name}: need 1 <= length_min <= length_max")
         if self.wait_s < 0 or self.retry_after_s < 1:

@@ -1,0 +1,90 @@
+"""Requests as nobody expects them, and clients that cannot see everything."""
+
+import pytest
+
+from effectonce import Guard
+from effectonce.stores.memory import MemoryStore
+from tests.http.helpers import Shop, ask, guarded, run
+
+
+def test_a_method_in_small_letters_is_the_same_method():
+    """`fetch(url, {method: "patch"})` sends it like that, and Django does not tell them apart."""
+
+    async def main():
+        shop = Shop()
+        app = guarded(shop)
+        seen = [await ask(app, method=method) for method in ("patch", "PATCH", "Patch")]
+        return shop.effects, seen, await ask(app, method="patch", key=None)
+
+    effects, seen, without = run(main)
+
+    assert (effects, [s.status for s in seen], [s.replayed for s in seen]) == (1, [201] * 3, [False, True, True])
+    assert without.json["code"] == "KEY_MISSING"
+
+
+def test_a_stream_to_a_client_that_cannot_tell_its_end_leaves_when_it_is_recorded():
+    """HTTP/1.0 has no chunks: a stream that was cut off looks like one that ended. Some proxies speak it by default."""
+    store, recorded = MemoryStore(), []
+
+    async def streaming(_scope, _receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"one ", "more_body": True})
+        await send({"type": "http.response.body", "body": b"two"})
+
+    async def main():
+        guard = Guard(store, cache=0)
+
+        async def look(_message):
+            recorded.append({state.value for state, count in guard.counts().items() if count})
+
+        app = guarded(Shop(streaming), guard)
+        return await ask(app, on_send=look, version="1.0")
+
+    seen = run(main)
+
+    assert (seen.body, seen.complete) == (b"one two", True)
+    assert recorded == [{"completed"}] * len(recorded)
+
+
+def test_what_may_have_no_end_is_not_waited_for_there():
+    """It would fill the disk. It is more than is kept, so nobody gets it again anyway."""
+    left = []
+
+    async def streaming(_scope, _receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(5):
+            await send({"type": "http.response.body", "body": b"x" * 100, "more_body": True})
+            left.append(len(seen))
+        await send({"type": "http.response.body", "body": b""})
+
+    seen = []
+
+    async def main():
+        async def look(message):
+            seen.append(message)
+
+        return await ask(guarded(Shop(streaming), response_max=250), on_send=look, version="1.0")
+
+    whole = run(main)
+
+    assert (left[:2], left[2] > 0, len(whole.body), whole.complete) == ([0, 0], True, 500, True)
+
+
+@pytest.mark.parametrize("kind", ["content-type", "content-encoding"])
+def test_a_header_that_comes_twice_counts_with_both_its_lines(kind):
+    async def main():
+        shop = Shop()
+        app = guarded(shop)
+
+        def lines(first):
+            async def both(scope, receive, send):
+                scope["headers"] = [(kind.encode(), first), *scope["headers"], (kind.encode(), b"application/json")]
+                await app(scope, receive, send)
+
+            return both
+
+        return [await ask(lines(first)) for first in (b"text/a", b"text/a", b"text/b")]
+
+    seen = run(main)
+
+    assert [s.status for s in seen] == [201, 201, 422]
