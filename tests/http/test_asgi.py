@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import threading
 from dataclasses import replace
 
 import pytest
 
 from effectonce import ContractViolation, Guard, Keyring, State, StoreUnavailable, current_effect
 from effectonce._core.ops import Browse
+from effectonce.http import asgi
+from effectonce.http._fingerprint import fingerprint_of
 from effectonce.http.asgi import IdempotencyMiddleware, Route
 from effectonce.http.profiles import IETF, STRIPE_V1, STRIPE_V2, Profile, Trouble
 from effectonce.stores.memory import MemoryStore
@@ -24,6 +27,21 @@ def asked(app, *requests):
         return [await ask(app, **request) for request in requests]
 
     return run(main)
+
+
+@pytest.mark.parametrize(("size", "on_the_loop"), [(1 << 15, True), ((1 << 15) + 1, False)])
+def test_a_long_body_is_fingerprinted_beside_the_loop(monkeypatch, size, on_the_loop):
+    where = []
+
+    def fingerprinted(*asked_for):
+        where.append(threading.current_thread() is threading.main_thread())
+        return fingerprint_of(*asked_for)
+
+    monkeypatch.setattr(asgi, "fingerprint_of", fingerprinted)
+    body = b'"%s"' % (b"x" * (size - 2))
+    first, again = asked(guarded(Shop()), {"body": body}, {"body": body})
+
+    assert (first.status, again.replayed, where) == (201, True, [on_the_loop] * 2)
 
 
 # ---------------------------------------------------------------- replay

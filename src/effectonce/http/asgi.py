@@ -45,6 +45,7 @@ __all__ = ["IdempotencyMiddleware", "Route"]
 HEADER = b"idempotency-key"
 SEEN = "effectonce.seen"  # in a scope that is an effect already: a middleware inside another one would wait for itself
 MEBIBYTE = 1 << 20
+AT_ONCE_MAX = 1 << 15  # a body up to this size is fingerprinted on the loop; a longer one would hold up the others
 Tenant = Callable[[Scope], "str | Awaitable[str | None] | None"]
 
 
@@ -256,7 +257,7 @@ class IdempotencyMiddleware:
         path, query = _exactly(scope["path"]), scope["query_string"].decode("latin-1")
         asked = Asked(path, query, told.content_type.decode("latin-1"), told.content_encoding.decode("latin-1"))
         secret = served.tool.house.secret
-        if body.in_memory:
+        if body.in_memory and body.size <= AT_ONCE_MAX:
             return fingerprint_of(asked, body.view(), served.fields, secret)
         return await asyncio.to_thread(fingerprint_of, asked, body.view(), served.fields, secret)
 
