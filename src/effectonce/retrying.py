@@ -94,7 +94,7 @@ class Retrier:
             flow, store = self._again(first, name, started_at)
             ending = drive(flow, Plain(store, functools.partial(function, *args, **kwargs)))
             try:
-                return concluded(ending, name)
+                return concluded(ending, name, read=rescue is not None)
             except EffectOnceError as error:
                 return _raised(error) if rescue is None else rescue(error, args, kwargs)
 
@@ -130,7 +130,7 @@ class Retrier:
             flow, store = self._again(first, name, started_at)
             ending = await adrive(flow, AsyncPlain(store, functools.partial(function, *args, **kwargs)))
             try:
-                return concluded(ending, name)
+                return concluded(ending, name, read=rescue is not None)
             except EffectOnceError as error:
                 return _raised(error) if rescue is None else await rescue(error, args, kwargs)
 
@@ -273,14 +273,17 @@ def _raised(error: Exception) -> NoReturn:
     raise error
 
 
-def concluded(ended: Fresh | Over, name: str) -> Any:
-    """The value, or the error raised."""
-    return ended.value if isinstance(ended, Fresh) else _end(ended, name)
+def concluded(ended: Fresh | Over, name: str, *, read: bool) -> Any:
+    """The value, or the error raised; *read*, if it is that of a guard's read."""
+    return ended.value if isinstance(ended, Fresh) else _end(ended, name, read=read)
 
 
-def _end(ended: Over, name: str) -> NoReturn:
+def _end(ended: Over, name: str, *, read: bool = False) -> NoReturn:
     if ended.gave_up is None:
         _mark(ended)
+        if read:  # what it says about the read, it does not say about an effect that is read for
+            with contextlib.suppress(AttributeError):
+                ended.error.effectonce_read = True  # type: ignore[attr-defined]
         raise ended.error
     message = f"{name} failed: {last_of(ended.attempts, ended.error)}. {sentence(ended.why)}"
     verdict, action = ended.gave_up, "Call it again later."  # there is no key that it could go on under

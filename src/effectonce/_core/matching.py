@@ -43,7 +43,7 @@ def judge(thing: Any, now: float | None) -> Verdict:
     if verdict.bucket is Bucket.RATE_LIMIT and delay_s is not None and delay_s > SOON_S:
         why = "it asks to wait so long that it is a quota, whatever it is called"
         verdict = Verdict(Bucket.QUOTA, verdict.certainty, why, delay_s, matched=verdict.matched)
-    return _word_from_below(_server_word(verdict, [signals for signals, _ in seen]), [signals for signals, _ in seen])
+    return word_from_below(_server_word(verdict, [signals for signals, _ in seen]), [signals for signals, _ in seen])
 
 
 def _decide(seen: list[tuple[Signals, bool]]) -> Match | None:
@@ -168,7 +168,7 @@ def _server_word(verdict: Verdict, seen: list[Signals]) -> Verdict:
     return verdict
 
 
-def _word_from_below(verdict: Verdict, seen: list[Signals]) -> Verdict:
+def word_from_below(verdict: Verdict, seen: list[Signals]) -> Verdict:
     """What a layer of ours below says. It has seen more than the last answer, and can only take certainty away."""
     unsure = any(signals.unsure for signals in seen) and verdict.certainty in SURE
     if any(signals.gave_up for signals in seen):

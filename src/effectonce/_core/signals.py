@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from effectonce._core.delays import bounded, duration, number
 from effectonce._core.foreign import attempt, get
-from effectonce._core.verdicts import GAVE_UP, TRIED_HEADER, UNSURE, Tried
+from effectonce._core.verdicts import GAVE_UP, SURE, TRIED_HEADER, UNSURE, Tried, Verdict
 
 LINKS_MAX, NODES_MAX, ITEMS_MAX = 24, 24, 64
 TEXT_MAX, CODE_MAX, BODY_MAX = 4096, 128, 262_144
@@ -113,15 +113,19 @@ def read(thing: Any) -> Signals:
         delay_s=delay_s,
         in_stream=get(thing, "in_stream") is True or (status is not None and status < 300 and bool(codes)),
         never=get(thing, "non_retryable") is True,
-        gave_up=GAVE_UP in tried,
+        gave_up=GAVE_UP in tried or "effectonce.GaveUp" in classes,
         unsure=UNSURE in tried,
     )
 
 
 def _tried(thing: Any, headers: Mapping[str, str]) -> str:
     """What a layer of ours below says: on the error, or in the headers of the response, which others carry on."""
-    tried = get(thing, "effectonce_tried")
-    return tried.mark if isinstance(tried, Tried) else headers.get(TRIED_HEADER, "")
+    tried, said = get(thing, "effectonce_tried"), get(thing, "effectonce_verdict")
+    if isinstance(tried, Tried):
+        return tried.mark
+    if isinstance(said, Verdict) and said.certainty not in SURE:
+        return UNSURE  # an error of ours that somebody has wrapped: what it was raised from speaks for one attempt only
+    return headers.get(TRIED_HEADER, "")
 
 
 def _classes(thing: Any) -> tuple[str, ...]:
