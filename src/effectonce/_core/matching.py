@@ -18,6 +18,8 @@ from effectonce._core.tables import BY_CLASS, BY_CODE, BY_ERRNO, BY_FINISH, BY_S
 from effectonce._core.tables._row import OPEN, Row, Table
 from effectonce._core.verdicts import SURE, UNKNOWN, Bucket, Certainty, Verdict
 
+# A code says what these leave open, whosever it is. Under others that say that nobody knows, such as 500, it must be known whose it is.
+CLARIFIED = (409, 503)
 ASK_LATER = (Bucket.RATE_LIMIT, Bucket.OVERLOADED, Bucket.QUOTA, Bucket.UNKNOWN)
 
 
@@ -122,12 +124,20 @@ def _as_told(match: Match, delay_s: float | None) -> Verdict:
 def _answered(match: Match) -> bool:
     """Is the code known to be the answer to the request? Over HTTP, a status or the exception's class tells."""
     signals = match.signals
+    theirs = match.table in tables_of(signals)
     if signals.status is not None:
-        return signals.status >= 400
-    if match.table not in tables_of(signals):
+        clear = theirs or signals.status in CLARIFIED or _of_http(signals.status).certainty in SURE
+        return signals.status >= 400 and clear
+    if not theirs:
         return False
     refusals = (BY_CLASS[name][1].verdict.certainty for name in signals.classes if name in BY_CLASS)
     return not match.table.over_http or next(refusals, None) is Certainty.REJECTED
+
+
+def _of_http(status: int) -> Verdict:
+    """What HTTP itself says about a status."""
+    known = BY_STATUS.get(str(status)) or BY_STATUS[f"{status // 100}xx"]
+    return known[-1][1].verdict
 
 
 def _refined(verdict: Verdict, text: str, delay_s: float | None) -> Verdict:
