@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from effectonce._core.ops import Confirm, Rearm, Refute, Swept
 from effectonce._core.records import Record
+from effectonce._signature import is_async
 from effectonce.effect import EffectRef
+from effectonce.errors import ContractViolation
 
 if TYPE_CHECKING:
     from effectonce.circuit import Circuit
@@ -40,6 +42,8 @@ class Watch:
         self._by_name: dict[str, tuple[Observer, ...]] = {}
 
     def add(self, observer: Observer) -> None:
+        if is_async(observer):
+            raise ContractViolation(f"{observer!r} is async, and nobody would await it: give a def that hands the work over")
         self.observers = (*self.observers, observer)
         self.digests = self.digests or getattr(observer, "digests", False)
         self._by_name = {}

@@ -624,6 +624,16 @@ def test_an_observer_that_raises_disturbs_nothing_is_logged_once_and_counted(cap
     assert guard._house.watch.failures.total() > 5
 
 
+def test_an_observer_that_nobody_would_await_is_refused():
+    async def late(event):
+        raise AssertionError("not reached")
+
+    with pytest.raises(ContractViolation, match="nobody would await it"):
+        Guard("memory://", observers=[late])
+    with pytest.raises(ContractViolation, match="nobody would await it"):
+        Guard("memory://").observe(late)
+
+
 def test_an_observer_that_comes_later_hears_of_tools_that_were_there():
     guard = Guard(MemoryStore())
     _, call = tool(guard, script("receipt"))
