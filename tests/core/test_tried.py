@@ -77,6 +77,13 @@ def test_a_response_says_it_in_its_headers(mark, certainty, retryable):
     assert (verdict.bucket, verdict.certainty, verdict.retryable) == (Bucket.RATE_LIMIT, certainty, retryable)
 
 
+def test_what_a_layer_of_ours_says_is_heard_behind_any_number_of_headers():
+    many = {f"x_{n}": "y" for n in range(300)}
+
+    assert classify(Response(400, **many)).certainty is Certainty.REJECTED
+    assert classify(Response(400, **many, x_effectonce_tried="unsure")).certainty is Certainty.AMBIGUOUS
+
+
 def test_the_last_of_many_refusals_is_not_the_final_answer_to_the_request():
     locked = classify(Response(423, x_effectonce_tried="gave-up"))
 

@@ -20,6 +20,7 @@ from effectonce._core.foreign import attempt, get
 from effectonce._core.verdicts import GAVE_UP, SURE, TRIED_HEADER, UNSURE, Tried, Verdict
 
 LINKS_MAX, NODES_MAX, ITEMS_MAX = 24, 24, 64
+HEADERS_MAX = 4096  # more than any client takes: what a layer of ours says is the last one
 TEXT_MAX, CODE_MAX, BODY_MAX = 4096, 128, 262_144
 
 CODES = ("error_code", "code", "Code", "sqlstate", "pgcode", "grpc_status_code", "sqlite_errorname", "reason")
@@ -236,7 +237,7 @@ def _headers(nodes: list[Any], remote: _Remote | None) -> dict[str, str]:
 
 def _pairs(value: Any) -> Iterator[tuple[str, str]]:
     pairs = attempt(value.items) if hasattr(value, "items") else value
-    for pair in attempt(lambda: list(islice(pairs, ITEMS_MAX))) if isinstance(pairs, Iterable) else ():
+    for pair in attempt(lambda: list(islice(pairs, HEADERS_MAX))) if isinstance(pairs, Iterable) else ():
         name, content = pair if isinstance(pair, tuple) and len(pair) == 2 else ("", "")
         if isinstance(name, str | bytes) and isinstance(content, str | bytes | int | float):
             yield _plain(name).lower(), _plain(content)
