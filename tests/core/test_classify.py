@@ -63,6 +63,25 @@ def test_a_code_says_what_its_status_leaves_open(status, code):
     assert classify(response).certainty is Certainty.REJECTED
 
 
+@pytest.mark.parametrize(
+    ("cause", "certainty"),
+    [
+        (lambda: foreign("httpx.ReadTimeout"), Certainty.AMBIGUOUS),
+        (lambda: TimeoutError("no answer"), Certainty.AMBIGUOUS),
+        (lambda: OSError(errno.ECONNRESET, "reset"), Certainty.AMBIGUOUS),
+        (lambda: foreign("httpx.ConnectTimeout"), Certainty.REJECTED),
+        (lambda: foreign("somewhere.Refused", status_code=422), Certainty.REJECTED),
+        (lambda: ValueError("no"), Certainty.REJECTED),
+    ],
+)
+def test_a_status_that_somebody_made_of_a_lost_answer_is_no_refusal(cause, certainty):
+    """As web frameworks do: `raise HTTPException(400) from error`."""
+    error = caused(foreign("somewhere.HTTPException", status_code=400), caused(RuntimeError("wrapped"), cause()))
+
+    assert classify(error).certainty is certainty
+    assert classify(error).bucket is Bucket.SCHEMA
+
+
 def test_the_row_that_decided_is_named():
     assert (
         classify(foreign("openai.X", status_code=429, code="insufficient_quota")).matched == "openai: code insufficient_quota"

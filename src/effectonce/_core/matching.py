@@ -36,7 +36,7 @@ def judge(thing: Any, now: float | None) -> Verdict:
     seen = [(read(link.thing), link.trusted) for link in chain(thing)]
     match = _decide(seen)
     delay_s = _delay([signals for signals, _ in seen], now)
-    verdict = UNKNOWN if match is None else _as_told(match, delay_s)
+    verdict = UNKNOWN if match is None else _as_told(match, seen)
     verdict = _refined(verdict, "\n".join(signals.text for signals, _ in seen).lower(), delay_s)
     if delay_s is None and verdict.bucket in ASK_LATER:
         delay_s = next((d for d in (spoken(signals.text) for signals, _ in seen) if d is not None), None)
@@ -102,9 +102,10 @@ def _whose(entries: tuple[Entry, ...], theirs: tuple[Table, ...]) -> Entry:
     return next((entry for table in theirs for entry in entries if entry[0] is table), entries[0])
 
 
-def _as_told(match: Match, delay_s: float | None) -> Verdict:
+def _as_told(match: Match, seen: list[tuple[Signals, bool]]) -> Verdict:
     """The row's verdict, as certain as the way it came allows."""
     verdict, signals = match.row.verdict, match.signals
+    inside = seen[next(at for at, (each, _) in enumerate(seen, start=1) if each is signals) :]
     matched = f"{match.table.name}: {match.row.signal} {match.name}"
     if verdict.certainty not in SURE:
         return verdict.but(matched=matched)
@@ -118,7 +119,19 @@ def _as_told(match: Match, delay_s: float | None) -> Verdict:
         )
     if match.row.signal == "code" and not _answered(match):
         return verdict.but(certainty=Certainty.AMBIGUOUS, matched=matched)
+    if signals.status is not None and _lost(inside):
+        return verdict.but(
+            certainty=Certainty.AMBIGUOUS, matched=matched, why=f"{verdict.why}, says somebody who had no answer"
+        )
     return verdict.but(matched=matched)
+
+
+def _lost(inside: list[tuple[Signals, bool]]) -> bool:
+    """Is what the error was raised from a request without an answer? Then its status is not the server's."""
+    match = _decide([(signals, trusted) for signals, trusted in inside if trusted])
+    if match is None or match.row.signal not in ("class", "errno"):
+        return False
+    return match.row.verdict.bucket is Bucket.NO_ANSWER and match.row.verdict.certainty not in SURE
 
 
 def _answered(match: Match) -> bool:
