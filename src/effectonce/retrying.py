@@ -151,10 +151,11 @@ class Retrier:
         store = self.store or (None if scope is None else scope.store)
         if effect is not None and effect.connection is not None:
             store = None  # inside a transaction of the store it would wait for that one to end
-        if scope is None:
-            return Patience(self.how, self.env, None, "", started_at, attempt), store
-        step = name if effect is None else step_of(effect.ref)
-        return Patience(self.how, self.env, scope.turn, step, started_at, attempt), store
+        turn, step = (None, "") if scope is None else (scope.turn, name if effect is None else step_of(effect.ref))
+        patience = Patience(self.how, self.env, turn, step, started_at, attempt)
+        if effect is not None:  # nothing in a tool waits for longer than the tool may
+            patience.give_up_at = min(patience.give_up_at, effect.deadline)
+        return patience, store
 
     # ------------------------------------------------------------ as an iterable
 

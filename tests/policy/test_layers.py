@@ -297,6 +297,27 @@ def test_nothing_inside_a_transaction_waits_for_a_budget_in_the_same_database(co
     guard.close()
 
 
+def test_nothing_inside_a_tool_goes_on_for_longer_than_the_tool_may(colour):
+    left = []
+
+    def plain():
+        for attempt in retry(QUICK, kind="read", name="lookup"):
+            with attempt:
+                left.append(attempt.remaining_s)
+        patient = retry(Retry(base_s=600, cap_s=600, deadline_s=3600, jitter="equal"), kind="read")
+        return patient(raising("sync", TimeoutError()))()
+
+    async def coroutine():
+        return plain()
+
+    shop = Shop(colour, Guard("memory://"), coroutine if colour == "async" else plain, retry=Retry(attempts=1, deadline_s=5))
+    with pytest.raises(InDoubt) as caught:
+        shop.charge()
+
+    assert 0 < left[0] <= 5
+    assert "which is too late" in str(caught.value.__cause__)  # it did not wait for ten minutes
+
+
 # ---------------------------------------------------------------- a retry around a guarded call
 
 
