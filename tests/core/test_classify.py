@@ -82,6 +82,15 @@ def test_a_status_that_somebody_made_of_a_lost_answer_is_no_refusal(cause, certa
     assert classify(error).bucket is Bucket.SCHEMA
 
 
+def test_of_several_errors_in_one_none_speaks_for_all():
+    refused, lost = ConnectionRefusedError(111, "no"), TimeoutError("no answer")
+
+    assert classify(RuntimeError("no host", refused)).certainty is Certainty.NOT_SENT
+    for errors in ((refused, lost), (lost, refused), (refused, ConnectionRefusedError(111, "no"))):
+        assert classify(RuntimeError("no host", *errors)).certainty is Certainty.AMBIGUOUS
+        assert classify(ExceptionGroup("no host", errors)).certainty is Certainty.AMBIGUOUS
+
+
 def test_the_row_that_decided_is_named():
     assert (
         classify(foreign("openai.X", status_code=429, code="insufficient_quota")).matched == "openai: code insufficient_quota"

@@ -76,14 +76,10 @@ def chain(thing: Any) -> list[Link]:
 
 def _wrapped(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
     group = items(get(error, "exceptions"))
-    named = [
-        error.__cause__,
-        get(error, "reason"),
-        get(error, "cause"),
-        *items(error.args),
-        *(group if len(group) == 1 else ()),
-    ]
+    said = [inner for inner in items(error.args) if isinstance(inner, BaseException)]
+    named = [error.__cause__, get(error, "reason"), get(error, "cause"), *(group if len(group) == 1 else ())]
     yield from ((inner, True) for inner in named if isinstance(inner, BaseException))
+    yield from ((inner, len(said) == 1) for inner in said)  # of several requests, none speaks for all
     if error.__context__ is not None and not error.__suppress_context__:
         yield error.__context__, False
 
