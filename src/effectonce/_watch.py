@@ -81,17 +81,20 @@ class Watch:
     def emit(self, event: Event) -> None:
         """Tell everybody who wants to know. What an observer does wrong is never the call's."""
         for observer in self.of(event.name):
-            try:
-                observer(event)
-            except Exception as error:  # noqa: BLE001  # the observer's own; what it was told about has happened all the same
-                self._failed(observer, error)
+            self._ask(observer, observer, event)
 
     def close(self) -> None:
         """Let observers write down what they have put aside."""
         for observer in self.observers:
             close = getattr(observer, "close", None)
             if close is not None:
-                close()
+                self._ask(observer, close)
+
+    def _ask(self, observer: Observer, act: Callable[..., object], *args: object) -> None:
+        try:
+            act(*args)
+        except Exception as error:  # noqa: BLE001  # the observer's own; what it was told about has happened all the same
+            self._failed(observer, error)
 
     def _failed(self, observer: Observer, error: Exception) -> None:
         kind = getattr(observer, "__qualname__", type(observer).__qualname__)
