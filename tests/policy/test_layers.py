@@ -106,6 +106,36 @@ def test_what_a_read_inside_a_tool_says_about_itself_it_does_not_say_about_the_e
 
 
 @pytest.mark.parametrize("said", [lambda: NotSent("no directory", retryable=False), lambda: Rejected("no such entry")])
+def test_nor_does_a_plain_read_or_a_block_that_reads(colour, said):
+    function = raising("sync", said())
+
+    def block():
+        for attempt in retry(QUICK, kind="read"):
+            with attempt:
+                function()
+
+    async def ablock():
+        block()
+
+    shops = [
+        Shop(colour, Guard("memory://"), retry(QUICK, kind="read")(raising(colour, said()))),
+        Shop(colour, Guard("memory://"), ablock if colour == "async" else block),
+    ]
+    for shop in shops:
+        for _ in range(2):
+            with pytest.raises(InDoubt):
+                shop.charge()
+        assert shop.charged == 1
+
+
+def test_a_plain_function_that_makes_the_request_of_a_tool_speaks_for_it(colour):
+    shop = Shop(colour, Guard("memory://"), retry(QUICK)(raising(colour, Rejected("no"))))
+    with pytest.raises(Rejected):
+        shop.charge()
+    assert shop.guard.counts() == {State.FAILED: 1}
+
+
+@pytest.mark.parametrize("said", [lambda: NotSent("no directory", retryable=False), lambda: Rejected("no such entry")])
 def test_a_read_still_ends_with_its_own_error(colour, said):
     error = said()
     read = Guard("memory://").tool(kind="read", name="directory")(raising(colour, error))
