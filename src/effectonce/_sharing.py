@@ -49,10 +49,10 @@ class Sharing:
         """Exchange votes soon: in a task if a loop runs here, otherwise in a thread. What is *urgent* does not wait for the next refresh."""
         with self._lock:
             self.due = now + self._refresh_s
-            if self._busy_in == os.getpid():
+            if self._busy_in == os.getpid() and not self._abandoned():
                 self._again |= urgent
                 return
-            self._busy_in, self._again = os.getpid(), False
+            self._busy_in, self._again, self._task = os.getpid(), False, None
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -60,6 +60,10 @@ class Sharing:
             return
         self._task = loop.create_task(self.arun())
         self._task.add_done_callback(self._ended)
+
+    def _abandoned(self) -> bool:
+        """Its loop was closed before it could say that it had ended."""
+        return self._task is not None and self._task.get_loop().is_closed()
 
     def _start_thread(self) -> None:
         try:

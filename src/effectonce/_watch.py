@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from effectonce._core.ops import Confirm, Rearm, Refute, Swept
 from effectonce._core.records import Record
+from effectonce._signature import is_async
 from effectonce.effect import EffectRef
+from effectonce.errors import ContractViolation
 
 if TYPE_CHECKING:
     from effectonce.circuit import Circuit
@@ -40,6 +42,8 @@ class Watch:
         self._by_name: dict[str, tuple[Observer, ...]] = {}
 
     def add(self, observer: Observer) -> None:
+        if is_async(observer):
+            raise ContractViolation(f"{observer!r} is async, and nobody would await it: give a def that hands the work over")
         self.observers = (*self.observers, observer)
         self.digests = self.digests or getattr(observer, "digests", False)
         self._by_name = {}
@@ -77,17 +81,20 @@ class Watch:
     def emit(self, event: Event) -> None:
         """Tell everybody who wants to know. What an observer does wrong is never the call's."""
         for observer in self.of(event.name):
-            try:
-                observer(event)
-            except Exception as error:  # noqa: BLE001  # the observer's own; what it was told about has happened all the same
-                self._failed(observer, error)
+            self._ask(observer, observer, event)
 
     def close(self) -> None:
         """Let observers write down what they have put aside."""
         for observer in self.observers:
             close = getattr(observer, "close", None)
             if close is not None:
-                close()
+                self._ask(observer, close)
+
+    def _ask(self, observer: Observer, act: Callable[..., object], *args: object) -> None:
+        try:
+            act(*args)
+        except Exception as error:  # noqa: BLE001  # the observer's own; what it was told about has happened all the same
+            self._failed(observer, error)
 
     def _failed(self, observer: Observer, error: Exception) -> None:
         kind = getattr(observer, "__qualname__", type(observer).__qualname__)

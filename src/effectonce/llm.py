@@ -29,6 +29,7 @@ from effectonce._boundary import here
 from effectonce._core.canonical import canonical
 from effectonce._core.classify import Bucket, Certainty, Verdict, classify
 from effectonce._core.codec import encode
+from effectonce._core.foreign import attempt
 from effectonce._drive import Prepared
 from effectonce._signature import is_async
 from effectonce._tool import GuardedTool
@@ -226,8 +227,12 @@ class _Asking:
 
     def answered(self, own: Any) -> dict[str, Any]:
         self.own = own
+        made = {"answer": own}
+        if _is_model(own):
+            made = {"fields": attempt(plain, own)}  # a model's own methods run here
+            if made["fields"] is None:
+                raise _NotKept(ValueError(f"a {type(own).__name__} does not tell its fields"))
         try:
-            made = {"fields": plain(own)} if _is_model(own) else {"answer": own}
             encode(made)
         except ValueError as error:  # it is not storable, or a model's field is not; whoever asked has paid for it
             raise _NotKept(error) from error

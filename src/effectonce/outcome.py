@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, NoReturn, TypeVar, assert_never
 from msgspec import Struct
 
 from effectonce._core.classify import Certainty, classify
-from effectonce._core.codec import PARTIAL, NotReadable, Stored, decode
+from effectonce._core.codec import PARTIAL, NotReadable, Stored, decode, printable
 from effectonce._core.endings import (
     Ending,
     Fenced,
@@ -102,7 +102,7 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
 
 def last_of(attempts: int, error: BaseException) -> str:
     """How the last attempt ended."""
-    said = str(error).rstrip(".")
+    said = printable(error).rstrip(".")
     if attempts == 0:
         return f"an earlier send has no answer, and nothing is sent now: {said}"
     return f"attempt {attempts} ended with {type(error).__name__}" + (f": {said}" if said else "")

@@ -202,6 +202,7 @@ class Downstream(Struct, frozen=True, kw_only=True):
     @classmethod
     def probe(cls, *, delay: float | timedelta | None = None) -> Downstream:
         """It can be asked. With *delay*, no request lands later than that after its sender's lease ended."""
+        _require(delay is None or seconds(delay) >= 0, f"delay={delay}: no request lands before it is sent")
         return cls(capability=Capability.PROBE, delay_s=None if delay is None else seconds(delay))
 
     @classmethod
@@ -274,6 +275,7 @@ class Contract(Struct, frozen=True, kw_only=True):
         _require(self.lease_s > 0, f"lease_s={self.lease_s}: the lease must outlast the time between two heartbeats")
         _require(self.wait_s >= 0, f"wait_s={self.wait_s}: waiting cannot be negative")
         _require(self.window_s > 0 or self.kind is Kind.READ, f"window_s={self.window_s}: the window must be positive")
+        _require(self.tombstone_s >= 0, f"tombstone={self.tombstone_s}: a key cannot be forgotten before its window is over")
         both = sorted(set(self.identity or ()) & set(self.volatile))
         _require(not both, f"{', '.join(both)} cannot be both identity and volatile")
         _require(

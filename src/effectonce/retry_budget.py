@@ -39,7 +39,7 @@ class RetryBudget:
             raise ContractViolation("a retry budget needs the name of its dependency")
         if not 0 < capacity < inf:
             raise ContractViolation(f"capacity={capacity}: a budget holds some tokens, and not all there are")
-        if min(cost, *by_bucket.values(), earns) < 0:
+        if not all(price >= 0 for price in (cost, *by_bucket.values(), earns)):
             raise ContractViolation(f"cost={cost}, costs={by_bucket}, earns={earns}: none of them can be negative")
         self.name, self.shared = name, shared
         self._costs, self._bucket, self._lock = Costs(cost, by_bucket), TokenBucket(capacity, earns), threading.Lock()

@@ -49,8 +49,10 @@ ENV = Env(now=time.monotonic, new_token=str, rng=random.random)  # nothing here 
 class Retrier:
     """A policy, ready to use: a decorator of a `def` or an `async def`, and an iterable of attempts in both colours."""
 
-    def __init__(self, how: Retrying, *, repeatable: bool, store: Store | None, name: str, env: Env) -> None:
-        self.how, self.repeatable, self.store, self.name, self.env = how, repeatable, store, name, env
+    def __init__(
+        self, how: Retrying, *, repeatable: bool, store: Store | None, name: str, env: Env, read: bool = False
+    ) -> None:
+        self.how, self.repeatable, self.store, self.name, self.env, self.read = how, repeatable, store, name, env, read
 
     # ------------------------------------------------------------ as a decorator
 
@@ -94,7 +96,7 @@ class Retrier:
             flow, store = self._again(first, name, started_at)
             ending = drive(flow, Plain(store, functools.partial(function, *args, **kwargs)))
             try:
-                return concluded(ending, name)
+                return concluded(ending, name, read=self.read or rescue is not None)
             except EffectOnceError as error:
                 return _raised(error) if rescue is None else rescue(error, args, kwargs)
 
@@ -130,7 +132,7 @@ class Retrier:
             flow, store = self._again(first, name, started_at)
             ending = await adrive(flow, AsyncPlain(store, functools.partial(function, *args, **kwargs)))
             try:
-                return concluded(ending, name)
+                return concluded(ending, name, read=self.read or rescue is not None)
             except EffectOnceError as error:
                 return _raised(error) if rescue is None else await rescue(error, args, kwargs)
 
@@ -151,10 +153,11 @@ class Retrier:
         store = self.store or (None if scope is None else scope.store)
         if effect is not None and effect.connection is not None:
             store = None  # inside a transaction of the store it would wait for that one to end
-        if scope is None:
-            return Patience(self.how, self.env, None, "", started_at, attempt), store
-        step = name if effect is None else step_of(effect.ref)
-        return Patience(self.how, self.env, scope.turn, step, started_at, attempt), store
+        turn, step = (None, "") if scope is None else (scope.turn, name if effect is None else step_of(effect.ref))
+        patience = Patience(self.how, self.env, turn, step, started_at, attempt)
+        if effect is not None:  # nothing in a tool waits for longer than the tool may
+            patience.give_up_at = min(patience.give_up_at, effect.deadline)
+        return patience, store
 
     # ------------------------------------------------------------ as an iterable
 
@@ -250,7 +253,7 @@ class Attempt:
         ended = over(self._patience, error, verdict, then)
         if ended.gave_up is not None:
             _end(ended, self._name)
-        _mark(ended)
+        _mark(ended, read=self._retrier.read)
         return False
 
 
@@ -273,24 +276,27 @@ def _raised(error: Exception) -> NoReturn:
     raise error
 
 
-def concluded(ended: Fresh | Over, name: str) -> Any:
-    """The value, or the error raised."""
-    return ended.value if isinstance(ended, Fresh) else _end(ended, name)
+def concluded(ended: Fresh | Over, name: str, *, read: bool) -> Any:
+    """The value, or the error raised; *read*, if it is that of a read."""
+    return ended.value if isinstance(ended, Fresh) else _end(ended, name, read=read)
 
 
-def _end(ended: Over, name: str) -> NoReturn:
+def _end(ended: Over, name: str, *, read: bool = False) -> NoReturn:
     if ended.gave_up is None:
-        _mark(ended)
+        _mark(ended, read=read)
         raise ended.error
     message = f"{name} failed: {last_of(ended.attempts, ended.error)}. {sentence(ended.why)}"
     verdict, action = ended.gave_up, "Call it again later."  # there is no key that it could go on under
     raise GaveUp(message, verdict=verdict, retry_after_s=verdict.retry_after_s, corrective_action=action) from ended.error
 
 
-def _mark(ended: Over) -> None:
-    """What this error says about the last attempt, it does not say about those before."""
+def _mark(ended: Over, *, read: bool) -> None:
+    """What this error says about the last attempt, it does not say about those before; and of a *read*, not about an effect around it."""
     if ended.but is not None:
         tell(ended.error, Tried(ended.but, ended.attempts, gave_up=False))
+    if read:
+        with contextlib.suppress(AttributeError):
+            ended.error.effectonce_read = True  # type: ignore[attr-defined]
 
 
 def tell(error: BaseException, tried: Tried) -> None:
@@ -379,5 +385,5 @@ def retry(
         raise TypeError(f"give a Retry, or {', '.join(settings)} by name, not both")
     judge = classifier((), (), rules=as_rules(rules), one_request=one_request or repeatable, wall_clock=time.time)
     how = retrying(policy if isinstance(policy, Retry) else Retry(**settings), judge, breaker, budget)
-    made = Retrier(how, repeatable=repeatable, store=store, name=name, env=ENV)
+    made = Retrier(how, repeatable=repeatable, store=store, name=name, env=ENV, read=kind_of(kind) is Kind.READ)
     return made if policy is None or isinstance(policy, Retry) else made(policy)

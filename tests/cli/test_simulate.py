@@ -108,6 +108,17 @@ def test_a_wrong_assumption_is_explained(given, told):
     assert "Traceback" not in said.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("simulate", "storm", "--rate"), ("dlq", "redrive", "--rps"), ("audit", "scan", "--within"), ("tail", "--interval")],
+)
+def test_what_is_not_a_number_is_no_number(command):
+    said = effectonce(*command, "nan")
+
+    assert said.returncode == 2
+    assert "nan is not a number" in " ".join(said.stderr.split())
+
+
 def test_the_assumptions_are_printed_as_markdown():
     assert "| `headroom` | 1.25 |" in effectonce("simulate", "turns", "--assumptions").stdout
 

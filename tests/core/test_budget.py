@@ -60,6 +60,7 @@ def test_costs_are_the_users():
         ({"capacity": 0}, "holds some tokens"),
         ({"capacity": float("inf")}, "holds some tokens"),
         ({"cost": -1}, "negative"),
+        ({"costs": {Bucket.QUOTA: float("nan")}}, "negative"),  # it would make every retry free
         ({"costs": {Bucket.QUOTA: -1}}, "negative"),
         ({"earns": -1}, "negative"),
     ],
@@ -211,6 +212,17 @@ def test_a_store_that_cannot_be_asked_stops_nobody():
     gone = Unavailable(StoreUnavailable("gone"))
     assert answered(turn.spend(Purchase("a")), gone)[0] == ""
     assert answered(turn.spend(Purchase("a")), Cell(0.0), gone)[0] == ""
+
+
+def test_while_the_store_cannot_be_asked_a_turn_counts_for_itself():
+    turn = Turn("turn", Budget(repairs=2, attempts=2).limits, "turn 7")
+    gone, repair, again = Unavailable(StoreUnavailable("gone")), Purchase(repair=True), Purchase("a", again=True)
+
+    assert answered(turn.spend(repair), Cell(0.0), None)[0] == ""  # the store knows of this one
+    assert answered(turn.spend(repair), gone)[0] == ""
+    assert answered(turn.spend(repair), gone)[0] == "turn 7 has had its 2 repair prompt(s)"
+    assert answered(turn.spend(again), gone)[0] == ""
+    assert answered(turn.spend(again), gone)[0] == "this step of turn 7 has had its 2 attempt(s)"
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,60 @@ def test_a_code_counts_more_than_a_class_and_a_class_more_than_a_status():
     assert [classify(e).bucket for e in (by_code, by_class, by_status)] == ["quota", "declined", "rate_limit"]
 
 
+@pytest.mark.parametrize("status", [408, 499, 500, 502, 504, 520, 524, 599])
+@pytest.mark.parametrize("code", ["card_error", "NOT_FOUND", "23505", "53300", "-32602"])
+def test_a_code_proves_nothing_under_a_status_which_says_that_nobody_knows(status, code):
+    response = SimpleNamespace(status_code=status, _content=b'{"error": {"code": "%s"}}' % code.encode())
+    refused = SimpleNamespace(status_code=400, _content=response._content)
+
+    assert classify(response).certainty is Certainty.AMBIGUOUS
+    assert classify(refused).certainty is not Certainty.AMBIGUOUS
+    assert classify(response).bucket is classify(refused).bucket
+
+
+def test_a_code_of_a_known_service_counts_under_any_status():
+    response = SimpleNamespace(
+        status_code=500, url="https://api.anthropic.com/v1", _content=b'{"error": {"type": "overloaded_error"}}'
+    )
+
+    assert classify(response).certainty is Certainty.REJECTED
+
+
+@pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (409, "ABORTED"), (429, "insufficient_quota")])
+def test_a_code_says_what_its_status_leaves_open(status, code):
+    response = SimpleNamespace(status_code=status, _content=b'{"error": {"code": "%s"}}' % code.encode())
+
+    assert classify(response).certainty is Certainty.REJECTED
+
+
+@pytest.mark.parametrize(
+    ("cause", "certainty"),
+    [
+        (lambda: foreign("httpx.ReadTimeout"), Certainty.AMBIGUOUS),
+        (lambda: TimeoutError("no answer"), Certainty.AMBIGUOUS),
+        (lambda: OSError(errno.ECONNRESET, "reset"), Certainty.AMBIGUOUS),
+        (lambda: foreign("httpx.ConnectTimeout"), Certainty.REJECTED),
+        (lambda: foreign("somewhere.Refused", status_code=422), Certainty.REJECTED),
+        (lambda: ValueError("no"), Certainty.REJECTED),
+    ],
+)
+def test_a_status_that_somebody_made_of_a_lost_answer_is_no_refusal(cause, certainty):
+    """As web frameworks do: `raise HTTPException(400) from error`."""
+    error = caused(foreign("somewhere.HTTPException", status_code=400), caused(RuntimeError("wrapped"), cause()))
+
+    assert classify(error).certainty is certainty
+    assert classify(error).bucket is Bucket.SCHEMA
+
+
+def test_of_several_errors_in_one_none_speaks_for_all():
+    refused, lost = ConnectionRefusedError(111, "no"), TimeoutError("no answer")
+
+    assert classify(RuntimeError("no host", refused)).certainty is Certainty.NOT_SENT
+    for errors in ((refused, lost), (lost, refused), (refused, ConnectionRefusedError(111, "no"))):
+        assert classify(RuntimeError("no host", *errors)).certainty is Certainty.AMBIGUOUS
+        assert classify(ExceptionGroup("no host", errors)).certainty is Certainty.AMBIGUOUS
+
+
 def test_the_row_that_decided_is_named():
     assert (
         classify(foreign("openai.X", status_code=429, code="insufficient_quota")).matched == "openai: code insufficient_quota"

@@ -90,6 +90,7 @@ def test_a_tool_that_moved_on_refuses_an_older_caller(guard):
         ({"window": -1}, "window must be positive"),
         ({"lease_s": 0}, "lease"),
         ({"wait_s": -1}, "waiting"),
+        ({"tombstone": -1}, "forgotten before its window"),
     ],
 )
 def test_a_contract_that_cannot_be_kept_is_refused_at_decoration(guard, contract, reason):
@@ -111,6 +112,9 @@ def test_a_retry_policy_is_checked(bad):
 def test_policies_that_make_no_sense_are_refused():
     with pytest.raises(ContractViolation, match="downstream='none'"):
         Downstream.key(window=0)
+    for delay in (-1, float("nan"), timedelta(seconds=-1)):  # a negative one would let a tool run again beside its own request
+        with pytest.raises(ContractViolation, match="before it is sent"):
+            Downstream.probe(delay=delay)
     with pytest.raises(ContractViolation, match="end some day"):
         TimeWindow(seconds=float("inf"))
     for name in ("key", "probe", "none", "transaction"):

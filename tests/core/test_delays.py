@@ -30,6 +30,11 @@ DATE, AT = "Wed, 21 Oct 2015 07:28:00 GMT", 1445412480.0
         ({"retry-after": "nan"}, None),
         ({"retry-after": "soon"}, None),
         ({"retry-after": ""}, None),
+        ({"retry-after": "120, 30"}, 120),  # two of them
+        ({"retry-after": "-5, 30"}, 30),
+        ({"retry-after": "30, soon"}, None),
+        ({"retry-after-ms": "-1", "retry-after": "9"}, 9),
+        ({"retry-after-ms": "nan", "retry-after": "9"}, 9),
         ({"retry-after": "1e999"}, LONGEST_S),  # a long delay is never taken for none
         ({"retry-after": "99999999999"}, LONGEST_S),
         ({}, None),

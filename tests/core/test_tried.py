@@ -2,8 +2,8 @@
 
 import pytest
 
-from effectonce import Bucket, Certainty, GaveUp, Scope, Verdict, classify, retry
-from effectonce._core.classify import classifier
+from effectonce import Bucket, Certainty, GaveUp, InDoubt, PartialSuccess, Scope, Verdict, classify, retry
+from effectonce._core.classify import as_rules, classifier
 from effectonce._core.endings import Fresh
 from effectonce._core.ops import Invoke, Ok, Raised
 from effectonce._core.plain import whole_call
@@ -77,6 +77,13 @@ def test_a_response_says_it_in_its_headers(mark, certainty, retryable):
     assert (verdict.bucket, verdict.certainty, verdict.retryable) == (Bucket.RATE_LIMIT, certainty, retryable)
 
 
+def test_what_a_layer_of_ours_says_is_heard_behind_any_number_of_headers():
+    many = {f"x_{n}": "y" for n in range(300)}
+
+    assert classify(Response(400, **many)).certainty is Certainty.REJECTED
+    assert classify(Response(400, **many, x_effectonce_tried="unsure")).certainty is Certainty.AMBIGUOUS
+
+
 def test_the_last_of_many_refusals_is_not_the_final_answer_to_the_request():
     locked = classify(Response(423, x_effectonce_tried="gave-up"))
 
@@ -102,6 +109,47 @@ def test_what_a_tool_declares_about_its_errors_holds_for_one_attempt(declared):
     assert judge(OSError()).certainty is sure
     assert judge(told(OSError(), REFUSED, gave_up=False)).certainty is sure
     assert judge(told(OSError(), LOST, gave_up=False)).certainty is Certainty.AMBIGUOUS
+
+
+@pytest.mark.parametrize("declared", ["not_sent", "rejected"])
+def test_what_a_tool_declares_about_an_error_that_wraps_a_lost_answer_is_not_believed(declared):
+    types = {"not_sent": (), "rejected": ()} | {declared: (LookupError,)}
+    judge = classifier(types["not_sent"], types["rejected"], one_request=True)
+    wrapper = LookupError("not paid")
+    wrapper.__context__ = told(OSError(), LOST, gave_up=False)
+
+    assert judge(LookupError("not paid")).certainty is not Certainty.AMBIGUOUS
+    assert judge(wrapper).certainty is Certainty.AMBIGUOUS
+
+
+@pytest.mark.parametrize(("verdict", "certainty"), [(REFUSED, Certainty.REJECTED), (LOST, Certainty.AMBIGUOUS)])
+def test_a_rule_speaks_for_one_attempt(verdict, certainty):
+    rules = {LookupError: Verdict(Bucket.SCHEMA, Certainty.REJECTED)}
+    judge = classifier((), (), rules=as_rules(rules))
+
+    assert classify(told(LookupError(), verdict, gave_up=False), rules=rules).certainty is certainty
+    assert judge(told(LookupError(), verdict, gave_up=False)).certainty is certainty
+
+
+@pytest.mark.parametrize(("verdict", "certainty"), [(REFUSED, Certainty.NOT_SENT), (LOST, Certainty.AMBIGUOUS)])
+def test_whoever_wraps_a_layer_that_gave_up_says_no_more_than_that_layer(verdict, certainty):
+    inner = GaveUp("no connection", verdict=verdict)
+    inner.__cause__ = ConnectionRefusedError(111, "no")
+    outer = RuntimeError("could not pay")
+    outer.__cause__ = inner
+
+    judged = classify(outer)
+
+    assert (judged.bucket, judged.certainty, judged.retryable) == (Bucket.UNREACHABLE, certainty, False)
+
+
+@pytest.mark.parametrize("ours", [InDoubt("it may have happened"), PartialSuccess("half of it", corrective_action="look")])
+def test_whoever_wraps_what_may_have_happened_does_not_make_it_a_refusal(ours):
+    ours.__cause__ = ConnectionRefusedError(111, "no")
+    outer = RuntimeError("could not pay")
+    outer.__cause__ = ours
+
+    assert classify(outer).certainty is Certainty.AMBIGUOUS
 
 
 @pytest.mark.parametrize(("answers", "attempts"), [([Ok(7)], 1), ([Raised(TimeoutError()), Ok(7)], 2)])

@@ -287,6 +287,16 @@ def test_every_bad_line_is_told_with_its_number_and_the_others_are_taken():
     assert len(guard.dead_letters.list()) == 3
 
 
+def test_a_line_in_a_broken_encoding_is_told_even_if_its_digest_fits():
+    letter = b'{"reference": "\xff"}'
+    head = {"format": "effectonce dead letter", "version": 1, "digest": hashlib.sha256(letter).hexdigest()}
+    line = json.dumps(head)[:-1].encode() + b', "letter": ' + letter + b"}\n"
+
+    (problem,) = Guard(MemoryStore()).dead_letters.load(io.BytesIO(line)).problems
+
+    assert "not a dead letter" in problem.why
+
+
 @settings(deadline=None)
 @given(at=st.integers(0, 2000), bits=st.integers(1, 255), cut=st.booleans())
 def test_whatever_happens_to_a_line_nothing_else_is_imported_and_nothing_is_raised(at, bits, cut):

@@ -262,8 +262,9 @@ def test_what_is_skipped_costs_no_wait(shop, clock):
 
 def test_a_pace_without_a_limit_never_waits():
     assert Pace(None).next_s() == 0
-    with pytest.raises(ContractViolation, match="per_s=0"):
-        Pace(0)
+    for wrong in (0, -1, float("nan")):  # the last would be no limit at all
+        with pytest.raises(ContractViolation, match=f"per_s={wrong}"):
+            Pace(wrong)
 
 
 def test_async_letters_are_redriven_in_their_colour(shop, clock):

@@ -487,7 +487,12 @@ class Blob(BaseModel):
     raw: bytes
 
 
-@pytest.mark.parametrize("answer", [lambda: object(), lambda: [Blob(raw=b"x")], lambda: Blob(raw=b"\xff")])
+class Stubborn(BaseModel):
+    def model_dump(self, **_):
+        raise RuntimeError("not now")
+
+
+@pytest.mark.parametrize("answer", [lambda: object(), lambda: [Blob(raw=b"x")], lambda: Blob(raw=b"\xff"), lambda: Stubborn()])
 @pytest.mark.parametrize("is_async", [False, True])
 def test_an_answer_that_cannot_be_kept_is_given_and_the_model_is_asked_anew(answer, is_async, caplog):
     asked = []

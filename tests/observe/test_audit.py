@@ -1,5 +1,6 @@
 """The audit: what was changed or removed is found and located, whatever the store; a killed process is not taken for a thief."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -273,6 +274,36 @@ def test_an_audit_that_is_being_written_verifies(writes):
         verified = Audit(store, secret=SECRET).verify()
         assert verified.flaws == ()
     assert first.verify().ok
+
+
+@pytest.mark.parametrize("noting", ["head", "new"])
+@pytest.mark.parametrize("during", list(itertools.combinations(range(1, 9), 2)), ids=str)
+def test_what_others_note_of_each_other_while_somebody_verifies_is_no_flaw(noting, during):
+    class Busy(MemoryStore):
+        reads, act = 0, None  # what others do while somebody reads
+
+        def apply(self, op, /):
+            reply = super().apply(op)
+            if self.act is not None and isinstance(op, ListCells | ReadCell):
+                self.reads += 1
+                if self.reads in during:
+                    act, self.act = self.act, None
+                    act()
+                    self.act = act
+            return reply
+
+    store = Busy()
+    one, two = written(store), written(store)
+
+    def others():
+        noted = Audit(store, secret=SECRET) if noting == "new" else one
+        for audit in (two, noted, one):
+            audit(happened())
+            assert audit.flush()
+        noted.head()
+
+    store.act = others
+    assert Audit(store, secret=SECRET).verify().flaws == ()
 
 
 # ---------------------------------------------------------------- time
@@ -583,3 +614,36 @@ def test_a_forked_child_writes_a_stream_of_its_own(tmp_path):
     assert len(audit.entries(event="completed")) == 2
     audit.close()
     store.close()
+
+
+@pytest.mark.parametrize("does", ["close", "flush", "entries", "head"])
+def test_a_child_that_was_forked_while_the_audit_was_written_does_not_wait_for_its_parent(does):
+    class Held(MemoryStore):
+        def apply(self, op, /):
+            if isinstance(op, Together) and threading.current_thread().name == "writer":
+                self.begun.set()
+                self.go_on.wait()
+            return super().apply(op)
+
+    store = Held()
+    store.begun, store.go_on = threading.Event(), threading.Event()
+    audit = Audit(store, flush_s=3600)
+    audit(happened(1))
+    writer = threading.Thread(target=audit.flush, name="writer")
+    writer.start()
+    store.begun.wait()
+    pid = os.fork()
+    if pid == 0:  # pragma: no cover
+        signal.alarm(20)  # a child that waits for a lock waits for ever
+        try:
+            getattr(audit, does)()
+            os._exit(0)
+        finally:
+            os._exit(2)
+    status = os.waitpid(pid, 0)[1]
+    store.go_on.set()
+    writer.join()
+
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert audit.verify().ok
+    assert len(audit.entries(event="completed")) == 1

@@ -624,6 +624,45 @@ def test_an_observer_that_raises_disturbs_nothing_is_logged_once_and_counted(cap
     assert guard._house.watch.failures.total() > 5
 
 
+def test_an_observer_that_fails_to_close_keeps_nobody_from_closing():
+    class Closing:
+        def __init__(self, error=None):
+            self.error, self.closed = error, False
+
+        def __call__(self, event):
+            raise AssertionError("nothing happens")
+
+        def close(self):
+            self.closed = True
+            if self.error is not None:
+                raise self.error
+
+    class Closed(MemoryStore):
+        closed = False
+
+        def close(self):
+            self.closed = True
+
+    first, second, store = Closing(OSError("disk full")), Closing(), Closed()
+    guard = Guard(store, observers=[first, second])
+    guard.close()
+
+    assert first.closed
+    assert second.closed
+    assert store.closed
+    assert sum(guard._house.watch.failures.values()) == 1
+
+
+def test_an_observer_that_nobody_would_await_is_refused():
+    async def late(event):
+        raise AssertionError("not reached")
+
+    with pytest.raises(ContractViolation, match="nobody would await it"):
+        Guard("memory://", observers=[late])
+    with pytest.raises(ContractViolation, match="nobody would await it"):
+        Guard("memory://").observe(late)
+
+
 def test_an_observer_that_comes_later_hears_of_tools_that_were_there():
     guard = Guard(MemoryStore())
     _, call = tool(guard, script("receipt"))

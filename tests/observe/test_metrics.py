@@ -23,7 +23,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from effectonce import Circuit, Conflict, ContractViolation, Guard, InDoubt, Rejected, RetryBudget, StoreUnavailable
 from effectonce._core.ops import Tally
 from effectonce.observe import EVENTS, METRICS, Event, StoreGauges, Waiting, alerts, grafana
-from effectonce.observe.metrics import MEASURED, measured
+from effectonce.observe.metrics import MEASURED, VALUES_MAX, measured
 from effectonce.observe.otel import OpenTelemetry
 from effectonce.observe.prometheus import Prometheus
 from effectonce.stores.memory import MemoryStore
@@ -132,6 +132,20 @@ def test_no_label_has_a_key_a_tenant_or_a_message():
     for record in guard.store._records:
         assert record not in text
         assert record[-12:] not in text
+
+
+def test_a_label_has_so_many_values_and_no_more():
+    ours, theirs, reader = CollectorRegistry(), CollectorRegistry(), PrometheusMetricReader()
+    REGISTRY.unregister(reader._collector)
+    theirs.register(reader._collector)
+    observers = Prometheus(ours), OpenTelemetry(meter_provider=MeterProvider(metric_readers=[reader]))
+    for n in range(3 * VALUES_MAX):
+        for observer in observers:
+            observer(Event(name="attempt", at=0.0, tool="pay", bucket="unknown", error=f"Error{n % (2 * VALUES_MAX)}"))
+
+    for found in (samples(ours), samples(theirs)):
+        attempts = {dict(labels)["error_type"]: v for (name, labels), v in found.items() if name == "effectonce_attempts_total"}
+        assert (len(attempts), attempts["Error7"], attempts["_OTHER"]) == (VALUES_MAX + 1, 2, VALUES_MAX)
 
 
 def test_every_event_that_counts_is_counted_in_a_metric_that_exists():

@@ -3,6 +3,8 @@
 import uuid
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from effectonce import Guard, Stable
 from effectonce.observe import Audit, Entry
@@ -133,3 +135,49 @@ def test_a_stream_whose_name_says_nothing_about_its_beginning_begins_with_its_fi
     early = Entry(number=1, at=50.0, event="reserved", stream="old", tool="pay", effect="eff_1", fingerprint="f")
     late = Entry(number=1, at=55.0, event="reserved", stream="new", tool="pay", effect="eff_2", fingerprint="f")
     assert [symptom.differs for symptom in symptoms([early, late], 10.0, 120.0)] == ["ordinal"]
+
+
+# ---------------------------------------------------------------- many entries
+
+
+def reserved(number, at, stream="0000000f4240-a", **said):
+    return Entry(number=number, at=at, event="reserved", tool="pay", effect=f"eff_{number:012x}", stream=stream, **said)
+
+
+PLACES = st.sampled_from([("chat", "a"), ("chat", "b"), ("order eff_0123456789ab", "a"), ("order eff_ba9876543210", "a")])
+STREAMS = ("0000000f4240-a", "0000000f6000-b")
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 30), PLACES, st.sampled_from(STREAMS), st.integers(0, 1), st.integers(0, 1)),
+        max_size=12,
+    )
+)
+def test_what_is_told_is_what_comparing_everything_with_everything_tells(drawn):
+    entries, at = [], 1000.0
+    for number, (later_s, (scope, step), stream, one, other) in enumerate(drawn):
+        at += later_s
+        arguments = {"one": f"1-{one}", "other": f"2-{other}"}
+        asked = f"{one}{other}"
+        entries.append(
+            reserved(number, at, stream, scope=scope, step=step, fingerprint=asked, arguments=arguments),
+        )
+
+    told = {symptom.effects[1]: symptom.apart_s for symptom in symptoms(entries, 10.0, 20.0)}
+
+    pairs = [(a, b) for i, b in enumerate(entries) for a in entries[:i]]
+    every = {b.effect: b.at - a.at for a, b in pairs for _ in symptoms([a, b], 10.0, 20.0)}  # later ones are nearer
+    assert told == every
+
+
+def test_a_busy_day_is_looked_through():
+    """Each effect is compared with its like, not with all that were near it."""
+    entries = [
+        reserved(n, 1000.0 + n / 1000, scope=f"chat-{n}", step="pay", fingerprint=str(n), arguments={"a": str(n), "b": str(n)})
+        for n in range(50_000)
+    ]
+    twice = reserved(60_000, 1050.0, scope="chat-1", step="call_9dJ", fingerprint="49999")
+
+    assert [symptom.effects[1] for symptom in symptoms([*entries, twice], 10.0, 120.0)] == [twice.effect]

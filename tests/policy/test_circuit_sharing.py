@@ -331,6 +331,24 @@ def test_a_loop_that_ends_at_once_does_not_end_the_exchanges(store, clock):
     assert counting.seen()[-2:] == EXCHANGE
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a task that was never run to its end
+def test_a_loop_that_is_closed_over_a_task_does_not_end_the_exchanges(store, clock):
+    """Nobody cancels the task, and nobody hears of its end."""
+    counting = Counting(store)
+    subject, _ = circuit(clock=clock, shared=counting, failures=1)
+
+    async def main():
+        fail(subject)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(main())
+    loop.close()
+    clock.advance(5.0)
+    subject.try_admit()
+
+    assert counting.seen()[-2:] == EXCHANGE
+
+
 def test_a_fork_does_not_wait_for_the_thread_of_its_parent(store, clock):
     counting = Counting(store)
     subject, _ = circuit(clock=clock, shared=counting)

@@ -14,7 +14,9 @@ from effectonce import (
     GaveUp,
     Guard,
     InDoubt,
+    NotSent,
     PartialSuccess,
+    Rejected,
     Retry,
     RetryBudget,
     State,
@@ -92,7 +94,89 @@ def test_an_inner_call_that_gave_up_does_not_take_the_outer_effect_back(colour):
     assert shop.charged == 1
 
 
+@pytest.mark.parametrize("observers", [(), (lambda event: None,)], ids=["unwatched", "watched"])
+@pytest.mark.parametrize("said", [lambda: NotSent("no directory", retryable=False), lambda: Rejected("no such entry")])
+def test_what_a_read_inside_a_tool_says_about_itself_it_does_not_say_about_the_effect(colour, said, observers):
+    guard = Guard("memory://", observers=observers)
+    shop = Shop(colour, guard, guard.tool(kind="read", name="directory")(raising(colour, said())))
+    for _ in range(2):
+        with pytest.raises(InDoubt):
+            shop.charge()
+    assert shop.charged == 1
+
+
+@pytest.mark.parametrize("said", [lambda: NotSent("no directory", retryable=False), lambda: Rejected("no such entry")])
+def test_nor_does_a_plain_read_or_a_block_that_reads(colour, said):
+    function = raising("sync", said())
+
+    def block():
+        for attempt in retry(QUICK, kind="read"):
+            with attempt:
+                function()
+
+    async def ablock():
+        block()
+
+    shops = [
+        Shop(colour, Guard("memory://"), retry(QUICK, kind="read")(raising(colour, said()))),
+        Shop(colour, Guard("memory://"), ablock if colour == "async" else block),
+    ]
+    for shop in shops:
+        for _ in range(2):
+            with pytest.raises(InDoubt):
+                shop.charge()
+        assert shop.charged == 1
+
+
+def test_a_plain_function_that_makes_the_request_of_a_tool_speaks_for_it(colour):
+    shop = Shop(colour, Guard("memory://"), retry(QUICK)(raising(colour, Rejected("no"))))
+    with pytest.raises(Rejected):
+        shop.charge()
+    assert shop.guard.counts() == {State.FAILED: 1}
+
+
+@pytest.mark.parametrize("said", [lambda: NotSent("no directory", retryable=False), lambda: Rejected("no such entry")])
+def test_a_read_still_ends_with_its_own_error(colour, said):
+    error = said()
+    read = Guard("memory://").tool(kind="read", name="directory")(raising(colour, error))
+    with pytest.raises((NotSent, Rejected)) as caught:
+        asyncio.run(read()) if colour == "async" else read()
+    assert caught.value is error
+
+
+def test_a_transaction_is_undone_whatever_a_read_inside_it_says(tmp_path):
+    guard = Guard(f"sqlite:///{tmp_path / 'effects.db'}")
+    read = guard.tool(kind="read", name="directory")(raising("sync", Rejected("no such entry")))
+    shop = Shop("sync", guard, read, downstream="transaction")
+    with pytest.raises(Rejected):
+        shop.charge()
+    assert guard.counts() == {State.CLAIMED: 1}
+
+
 # ---------------------------------------------------------------- plain retries inside a guarded call
+
+
+def test_a_plain_retry_that_lost_an_answer_is_not_heard_as_a_refusal_because_somebody_wraps_it(colour):
+    errors = iter([TimeoutError(), REFUSED, REFUSED])
+
+    @retry(QUICK, kind="idempotent_write")
+    def request():
+        raise next(errors)
+
+    def wrapping():
+        try:
+            request()
+        except GaveUp as error:
+            raise LookupError("not paid") from error
+
+    async def coroutine():
+        wrapping()
+
+    shop = Shop(colour, Guard("memory://"), coroutine if colour == "async" else wrapping, one_request=True)
+    for _ in range(2):
+        with pytest.raises(InDoubt):
+            shop.charge()
+    assert shop.charged == 1
 
 
 def test_a_plain_retry_that_gave_up_without_an_answer_leaves_the_outer_effect_in_doubt(colour):
@@ -241,6 +325,27 @@ def test_nothing_inside_a_transaction_waits_for_a_budget_in_the_same_database(co
     assert [op for op, inside in asked if inside] == []
     assert tokens.level == 500 - 14 + 1
     guard.close()
+
+
+def test_nothing_inside_a_tool_goes_on_for_longer_than_the_tool_may(colour):
+    left = []
+
+    def plain():
+        for attempt in retry(QUICK, kind="read", name="lookup"):
+            with attempt:
+                left.append(attempt.remaining_s)
+        patient = retry(Retry(base_s=600, cap_s=600, deadline_s=3600, jitter="equal"), kind="read")
+        return patient(raising("sync", TimeoutError()))()
+
+    async def coroutine():
+        return plain()
+
+    shop = Shop(colour, Guard("memory://"), coroutine if colour == "async" else plain, retry=Retry(attempts=1, deadline_s=5))
+    with pytest.raises(InDoubt) as caught:
+        shop.charge()
+
+    assert 0 < left[0] <= 5
+    assert "which is too late" in str(caught.value.__cause__)  # it did not wait for ten minutes
 
 
 # ---------------------------------------------------------------- a retry around a guarded call

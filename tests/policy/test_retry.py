@@ -13,6 +13,7 @@ from effectonce import (
     CircuitOpen,
     ContractViolation,
     GaveUp,
+    Guard,
     Jitter,
     Retry,
     RetryBudget,
@@ -440,3 +441,28 @@ def test_no_jitter_exceeds_the_cap_even_if_the_base_does(jitter):
     """As with `throttled_base_s`, which nobody has to lower together with `cap_s`."""
     drawn = [delay(jitter, 3, previous_s, 1.0, 0.25, rng) for previous_s in (0.0, 9.0) for rng in (lambda: 0.0, lambda: 0.99)]
     assert max(drawn) <= 0.25
+
+
+class Grumpy(Exception):
+    def __str__(self):
+        raise AttributeError("it has no message")
+
+
+def test_an_error_that_cannot_be_printed_does_not_hide_how_it_ended():
+    guard = Guard("memory://")
+
+    @guard.tool(kind="write", downstream="key", retry=Retry(attempts=1))
+    def pay():
+        raise Grumpy
+
+    with guard.step("chat", "pay"), pytest.raises(GaveUp, match="a Grumpy that cannot be printed"):
+        pay()
+
+
+def test_a_function_whose_errors_cannot_be_printed_gives_up_all_the_same():
+    @retry(kind="read", attempts=2, base_s=0, rules={Grumpy: Bucket.SERVER_ERROR})
+    def ask():
+        raise Grumpy
+
+    with pytest.raises(GaveUp, match="attempt 2 ended with Grumpy"):
+        ask()

@@ -117,20 +117,23 @@ class Turn:
     def __init__(self, name: str, limits: TurnLimits, shown: str) -> None:
         self.name, self.limits, self.shown = name, limits, shown
         self.left_s = limits.wall_s  # as of the last purchase
+        self._known = Spent(0.0, {}, {})  # what this process knows of it
 
     def spend(self, purchase: Purchase) -> Flow[str]:
         """Why not; "" if it is paid."""
         cell: Any = yield ReadCell(self.name)
         for _ in range(self._purchases + 1):  # whoever is faster has bought something, which ends when all is bought
             if isinstance(cell, Unavailable):
-                return ""
-            spent = _read(cell, Spent(cell.now, {}, {}))
+                self._known, refusal = self._buy(self._known, purchase)
+                return refusal
+            self._known = spent = _read(cell, Spent(cell.now, {}, {}))
             self.left_s = spent.started_at + self.limits.wall_s - cell.now
             after, refusal = self._buy(spent, purchase)
             if refusal or after == spent:
                 return refusal
             cell = yield WriteCell(self.name, cell.revision, _encode(after), self.limits.wall_s + DAY_S)
             if cell is None:
+                self._known = after
                 return ""
         return f"{self.shown} is being spent by others"
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from effectonce._core.foreign import attempt, get
-from effectonce._core.verdicts import SURE, UNKNOWN, Bucket, Certainty, Scope, Tried, Verdict
+from effectonce._core.verdicts import UNKNOWN, Bucket, Certainty, Scope, Verdict
 
 __all__ = ["UNKNOWN", "Bucket", "Certainty", "Classifier", "Rule", "Rules", "Scope", "Verdict", "classifier", "classify"]
 
@@ -78,9 +78,11 @@ def _by_tables(thing: Any, now: float | None) -> Verdict:
 
 
 def _by_rules(thing: Any, rules: tuple[Rule, ...]) -> Verdict | None:
+    from effectonce._core.matching import word_from_below
     from effectonce._core.signals import chain, read
 
-    seen = [(link.thing, read(link.thing)) for link in chain(thing) if link.trusted]
+    links = [(link, read(link.thing)) for link in chain(thing)]
+    seen = [(link.thing, signals) for link, signals in links if link.trusted]
     for rule in rules:
         match rule.when:
             case type() as wanted:
@@ -94,7 +96,7 @@ def _by_rules(thing: Any, rules: tuple[Rule, ...]) -> Verdict | None:
             case asked:
                 hit = bool(attempt(asked, thing))
         if hit:
-            return rule.verdict
+            return word_from_below(rule.verdict, [signals for _, signals in links])
     return None
 
 
@@ -117,18 +119,17 @@ def classifier(
     def verdict_of(error: BaseException) -> Verdict:
         declared = get(error, "effectonce_verdict")
         if isinstance(declared, Verdict):
-            # A breaker, and a retry that gave up, speak for one of the tool's requests; the tool itself speaks for the effect.
-            whole = one_request or declared.matched != OURS
+            # A breaker, and a retry that gave up, speak for one of the tool's requests; the tool itself speaks for the effect. A read
+            # that it makes speaks for itself alone.
+            whole = one_request or (declared.matched != OURS and get(error, "effectonce_read") is not True)
             return declared if whole else _about_one_of_many(declared)
         verdict = classify(error, now=None if wall_clock is None else wall_clock(), rules=rules)
         if verdict.matched.startswith("rule: "):
             return verdict
-        tried = get(error, "effectonce_tried")
-        unsure = isinstance(tried, Tried) and tried.verdict.certainty not in SURE
-        if isinstance(error, not_sent) and not unsure:
+        if isinstance(error, not_sent) and not attempt(_unsure, error):
             why = "declared by the tool as raised before anything is sent"
             return verdict.but(certainty=Certainty.NOT_SENT, retry=verdict.retryable, why=why)
-        if isinstance(error, rejected) and not unsure:
+        if isinstance(error, rejected) and not attempt(_unsure, error):
             why, delay_s = "declared by the tool as a definite refusal", verdict.retry_after_s
             return Verdict(
                 verdict.bucket, Certainty.REJECTED, why, delay_s, Scope.REQUEST, retry=False, matched=verdict.matched
@@ -136,6 +137,13 @@ def classifier(
         return verdict if one_request else _about_one_of_many(verdict)
 
     return verdict_of
+
+
+def _unsure(error: BaseException) -> bool:
+    """Does a layer below say that an attempt may have landed? What a tool declares about its errors, it declares about one attempt."""
+    from effectonce._core.signals import chain, read
+
+    return any(read(link.thing).unsure for link in chain(error))
 
 
 def _about_one_of_many(verdict: Verdict) -> Verdict:

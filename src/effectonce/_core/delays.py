@@ -56,14 +56,16 @@ def from_headers(headers: Mapping[str, str], now: float | None) -> float | None:
     """The delay that the headers ask for; a date is measured from *now*, or else from the date of the response itself."""
     for name in IN_MS:
         value_ms = number(headers.get(name))
-        if value_ms is not None:
-            return bounded(value_ms / 1000)
+        value_s = None if value_ms is None else bounded(value_ms / 1000)
+        if value_s is not None:
+            return value_s
     asked = headers.get("retry-after")
     if asked is None:
         return None
-    value_s = number(asked)
-    if value_s is not None:
-        return bounded(value_s)
+    # A proxy may have added one of its own; clients join them with a comma.
+    told = [number(part) for part in asked.split(",")]
+    if None not in told:
+        return max((long_s for each in told if each is not None and (long_s := bounded(each)) is not None), default=None)
     until, since = _date(asked), _date(headers.get("date", "")) if now is None else now
     return None if until is None or since is None else bounded(max(0.0, until - since))
 

@@ -18,6 +18,8 @@ from effectonce._core.tables import BY_CLASS, BY_CODE, BY_ERRNO, BY_FINISH, BY_S
 from effectonce._core.tables._row import OPEN, Row, Table
 from effectonce._core.verdicts import SURE, UNKNOWN, Bucket, Certainty, Verdict
 
+# A code says what these leave open, whosever it is. Under others that say that nobody knows, such as 500, it must be known whose it is.
+CLARIFIED = (409, 503)
 ASK_LATER = (Bucket.RATE_LIMIT, Bucket.OVERLOADED, Bucket.QUOTA, Bucket.UNKNOWN)
 
 
@@ -34,7 +36,7 @@ def judge(thing: Any, now: float | None) -> Verdict:
     seen = [(read(link.thing), link.trusted) for link in chain(thing)]
     match = _decide(seen)
     delay_s = _delay([signals for signals, _ in seen], now)
-    verdict = UNKNOWN if match is None else _as_told(match, delay_s)
+    verdict = UNKNOWN if match is None else _as_told(match, seen)
     verdict = _refined(verdict, "\n".join(signals.text for signals, _ in seen).lower(), delay_s)
     if delay_s is None and verdict.bucket in ASK_LATER:
         delay_s = next((d for d in (spoken(signals.text) for signals, _ in seen) if d is not None), None)
@@ -43,7 +45,7 @@ def judge(thing: Any, now: float | None) -> Verdict:
     if verdict.bucket is Bucket.RATE_LIMIT and delay_s is not None and delay_s > SOON_S:
         why = "it asks to wait so long that it is a quota, whatever it is called"
         verdict = Verdict(Bucket.QUOTA, verdict.certainty, why, delay_s, matched=verdict.matched)
-    return _word_from_below(_server_word(verdict, [signals for signals, _ in seen]), [signals for signals, _ in seen])
+    return word_from_below(_server_word(verdict, [signals for signals, _ in seen]), [signals for signals, _ in seen])
 
 
 def _decide(seen: list[tuple[Signals, bool]]) -> Match | None:
@@ -100,9 +102,10 @@ def _whose(entries: tuple[Entry, ...], theirs: tuple[Table, ...]) -> Entry:
     return next((entry for table in theirs for entry in entries if entry[0] is table), entries[0])
 
 
-def _as_told(match: Match, delay_s: float | None) -> Verdict:
+def _as_told(match: Match, seen: list[tuple[Signals, bool]]) -> Verdict:
     """The row's verdict, as certain as the way it came allows."""
     verdict, signals = match.row.verdict, match.signals
+    inside = seen[next(at for at, (each, _) in enumerate(seen, start=1) if each is signals) :]
     matched = f"{match.table.name}: {match.row.signal} {match.name}"
     if verdict.certainty not in SURE:
         return verdict.but(matched=matched)
@@ -116,18 +119,38 @@ def _as_told(match: Match, delay_s: float | None) -> Verdict:
         )
     if match.row.signal == "code" and not _answered(match):
         return verdict.but(certainty=Certainty.AMBIGUOUS, matched=matched)
+    if signals.status is not None and _lost(inside):
+        return verdict.but(
+            certainty=Certainty.AMBIGUOUS, matched=matched, why=f"{verdict.why}, says somebody who had no answer"
+        )
     return verdict.but(matched=matched)
+
+
+def _lost(inside: list[tuple[Signals, bool]]) -> bool:
+    """Is what the error was raised from a request without an answer? Then its status is not the server's."""
+    match = _decide([(signals, trusted) for signals, trusted in inside if trusted])
+    if match is None or match.row.signal not in ("class", "errno"):
+        return False
+    return match.row.verdict.bucket is Bucket.NO_ANSWER and match.row.verdict.certainty not in SURE
 
 
 def _answered(match: Match) -> bool:
     """Is the code known to be the answer to the request? Over HTTP, a status or the exception's class tells."""
     signals = match.signals
+    theirs = match.table in tables_of(signals)
     if signals.status is not None:
-        return signals.status >= 400
-    if match.table not in tables_of(signals):
+        clear = theirs or signals.status in CLARIFIED or _of_http(signals.status).certainty in SURE
+        return signals.status >= 400 and clear
+    if not theirs:
         return False
     refusals = (BY_CLASS[name][1].verdict.certainty for name in signals.classes if name in BY_CLASS)
     return not match.table.over_http or next(refusals, None) is Certainty.REJECTED
+
+
+def _of_http(status: int) -> Verdict:
+    """What HTTP itself says about a status."""
+    known = BY_STATUS.get(str(status)) or BY_STATUS[f"{status // 100}xx"]
+    return known[-1][1].verdict
 
 
 def _refined(verdict: Verdict, text: str, delay_s: float | None) -> Verdict:
@@ -168,7 +191,7 @@ def _server_word(verdict: Verdict, seen: list[Signals]) -> Verdict:
     return verdict
 
 
-def _word_from_below(verdict: Verdict, seen: list[Signals]) -> Verdict:
+def word_from_below(verdict: Verdict, seen: list[Signals]) -> Verdict:
     """What a layer of ours below says. It has seen more than the last answer, and can only take certainty away."""
     unsure = any(signals.unsure for signals in seen) and verdict.certainty in SURE
     if any(signals.gave_up for signals in seen):

@@ -17,9 +17,10 @@ from msgspec import Struct
 
 from effectonce._core.delays import bounded, duration, number
 from effectonce._core.foreign import attempt, get
-from effectonce._core.verdicts import GAVE_UP, TRIED_HEADER, UNSURE, Tried
+from effectonce._core.verdicts import GAVE_UP, SURE, TRIED_HEADER, UNSURE, Tried, Verdict
 
 LINKS_MAX, NODES_MAX, ITEMS_MAX = 24, 24, 64
+HEADERS_MAX = 4096  # more than any client takes: what a layer of ours says is the last one
 TEXT_MAX, CODE_MAX, BODY_MAX = 4096, 128, 262_144
 
 CODES = ("error_code", "code", "Code", "sqlstate", "pgcode", "grpc_status_code", "sqlite_errorname", "reason")
@@ -75,14 +76,10 @@ def chain(thing: Any) -> list[Link]:
 
 def _wrapped(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
     group = items(get(error, "exceptions"))
-    named = [
-        error.__cause__,
-        get(error, "reason"),
-        get(error, "cause"),
-        *items(error.args),
-        *(group if len(group) == 1 else ()),
-    ]
+    said = [inner for inner in items(error.args) if isinstance(inner, BaseException)]
+    named = [error.__cause__, get(error, "reason"), get(error, "cause"), *(group if len(group) == 1 else ())]
     yield from ((inner, True) for inner in named if isinstance(inner, BaseException))
+    yield from ((inner, len(said) == 1) for inner in said)  # of several requests, none speaks for all
     if error.__context__ is not None and not error.__suppress_context__:
         yield error.__context__, False
 
@@ -113,15 +110,19 @@ def read(thing: Any) -> Signals:
         delay_s=delay_s,
         in_stream=get(thing, "in_stream") is True or (status is not None and status < 300 and bool(codes)),
         never=get(thing, "non_retryable") is True,
-        gave_up=GAVE_UP in tried,
+        gave_up=GAVE_UP in tried or "effectonce.GaveUp" in classes,
         unsure=UNSURE in tried,
     )
 
 
 def _tried(thing: Any, headers: Mapping[str, str]) -> str:
     """What a layer of ours below says: on the error, or in the headers of the response, which others carry on."""
-    tried = get(thing, "effectonce_tried")
-    return tried.mark if isinstance(tried, Tried) else headers.get(TRIED_HEADER, "")
+    tried, said = get(thing, "effectonce_tried"), get(thing, "effectonce_verdict")
+    if isinstance(tried, Tried):
+        return tried.mark
+    if isinstance(said, Verdict) and said.certainty not in SURE:
+        return UNSURE  # an error of ours that somebody has wrapped: what it was raised from speaks for one attempt only
+    return headers.get(TRIED_HEADER, "")
 
 
 def _classes(thing: Any) -> tuple[str, ...]:
@@ -232,7 +233,7 @@ def _headers(nodes: list[Any], remote: _Remote | None) -> dict[str, str]:
 
 def _pairs(value: Any) -> Iterator[tuple[str, str]]:
     pairs = attempt(value.items) if hasattr(value, "items") else value
-    for pair in attempt(lambda: list(islice(pairs, ITEMS_MAX))) if isinstance(pairs, Iterable) else ():
+    for pair in attempt(lambda: list(islice(pairs, HEADERS_MAX))) if isinstance(pairs, Iterable) else ():
         name, content = pair if isinstance(pair, tuple) and len(pair) == 2 else ("", "")
         if isinstance(name, str | bytes) and isinstance(content, str | bytes | int | float):
             yield _plain(name).lower(), _plain(content)

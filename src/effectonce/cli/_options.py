@@ -72,6 +72,14 @@ def _remembering(name: str) -> Callable[[click.Context, click.Parameter, Any], N
     return callback
 
 
+class Number(click.FloatRange):
+    """A number in a range. Not "nan", which is in every range and in none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        return self.fail(f"{value} is not a number.", param, ctx) if number != number else number  # noqa: PLR0124
+
+
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 reason_option = click.option("--reason", metavar="TEXT", help="Why: it stays on the record.  [asked for on a terminal]")

@@ -10,7 +10,7 @@ from effectonce.cli._app import guard_here, made_here
 from effectonce.cli._console import busy, console, say
 from effectonce.cli._exits import FAILED, NEEDS_YOU
 from effectonce.cli._filters import limit_option
-from effectonce.cli._options import store_options, takes
+from effectonce.cli._options import Number, store_options, takes
 from effectonce.cli._output import Column, for_machines, print_one, print_pairs, print_rows, shape
 from effectonce.cli._settings import setting
 from effectonce.cli._times import iso, moment, since_when, span
@@ -164,12 +164,8 @@ def _tell(verified: Verified) -> None:
 
 
 @audit.command()
-@click.option(
-    "--within", default=10.0, show_default=True, type=click.FloatRange(0.0), metavar="SECONDS", help="How close two calls are."
-)
-@click.option(
-    "--deploy", default=120.0, show_default=True, type=click.FloatRange(0.0), metavar="SECONDS", help="The same after a start."
-)
+@click.option("--within", default=10.0, show_default=True, type=Number(0.0), metavar="SECONDS", help="How close two calls are.")
+@click.option("--deploy", default=120.0, show_default=True, type=Number(0.0), metavar="SECONDS", help="The same after a start.")
 @click.option("--check", is_flag=True, help="Exit with 3 if something was found.")
 @_since_option
 @store_options

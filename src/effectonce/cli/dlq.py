@@ -15,7 +15,7 @@ from effectonce.cli._console import busy, say
 from effectonce.cli._exits import CHANGED, FAILED, INTERRUPTED, NOT_ALLOWED, Stop
 from effectonce.cli._filters import limit_option
 from effectonce.cli._letters import letter_filters
-from effectonce.cli._options import app_options, dry_run_option, reason_option, store_options, takes, yes_option
+from effectonce.cli._options import Number, app_options, dry_run_option, reason_option, store_options, takes, yes_option
 from effectonce.cli._output import Column, for_machines, print_one, print_rows
 from effectonce.cli._settings import setting
 
@@ -152,7 +152,7 @@ def _letter(guard: Guard, record: Record, now: float, *, failed: bool = False) -
 @click.option("--all", "everything", is_flag=True, help="All that fit the filters.")
 @letter_filters
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="At most this many.  [default: none]")
-@click.option("--rps", type=click.FloatRange(0.0, min_open=True), default=10.0, show_default=True, metavar="N",
+@click.option("--rps", type=Number(0.0, min_open=True), default=10.0, show_default=True, metavar="N",
               help="At most this many a second.")  # fmt: skip
 @click.option("--early", is_flag=True, help="Even before the time that the downstream asked for.")
 @reason_option

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from effectonce.cli._console import color_option, console
+from effectonce.cli._options import Number
 from effectonce.cli._output import for_machines
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,7 +75,7 @@ def jitter(*, clients: int, runs: int, seed: int, as_json: bool, svg: Path | Non
     "--rate",
     default=20.0,
     show_default=True,
-    type=click.FloatRange(5, 1000),
+    type=Number(5, 1000),
     help="What the last service can do in a second.",
 )
 @_common

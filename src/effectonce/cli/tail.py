@@ -11,7 +11,7 @@ import click
 from effectonce.cli._app import guard_here
 from effectonce.cli._console import console, say
 from effectonce.cli._filters import Filters, after, filters
-from effectonce.cli._options import store_options, takes
+from effectonce.cli._options import Number, store_options, takes
 from effectonce.cli._output import for_machines, print_line, shape
 from effectonce.cli._times import iso, moment
 
@@ -28,9 +28,7 @@ PAGE, WATCHED = 200, 500  # how many open effects are looked at in each round
 @click.option(
     "--lines", default=10, show_default=True, type=click.IntRange(0, 1000), metavar="N", help="Begin with the last N."
 )
-@click.option(
-    "--interval", default=2.0, show_default=True, type=click.FloatRange(0.01), metavar="SECONDS", help="How often to look."
-)
+@click.option("--interval", default=2.0, show_default=True, type=Number(0.01), metavar="SECONDS", help="How often to look.")
 @click.option("--once", is_flag=True, help="Show the last ones and end.")
 @takes("tenant")
 @store_options

@@ -125,7 +125,7 @@ def read_line(line: bytes) -> tuple[Carried, str]:
     try:
         carried = msgspec.json.decode(letter, type=Carried)
         request = carried.request(0.0)
-    except msgspec.ValidationError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadLine(f"it is not a dead letter ({error})") from None
     if carried.state not in (State.CLAIMED, State.DISPATCHED, State.IN_DOUBT):
         raise BadLine(f"it is {carried.state}: that is an outcome, not a dead letter")

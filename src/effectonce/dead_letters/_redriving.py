@@ -34,7 +34,7 @@ class Pace:
     """How long to wait for the next one."""
 
     def __init__(self, per_s: float | None) -> None:
-        if per_s is not None and per_s <= 0:
+        if per_s is not None and not per_s > 0:
             raise ContractViolation(f"per_s={per_s}: more than 0, or None for no limit")
         self._gap_s, self._next = 0.0 if per_s is None else 1 / per_s, time.monotonic()
 

@@ -256,7 +256,8 @@ class Examination:
         self.flaws: list[Flaw] = []
         self.streams: dict[str, Stream] = {}
         self._ends: dict[str, dict[int, bytes]] = {}  # of each batch: number and mark of its last entry
-        self._notes: list[tuple[str, int, bytes, float, float]] = []
+        self._notes: list[tuple[str, int, bytes]] = []  # what streams say about others that should still be there
+        self._noting = True
         self._before: dict[str, Batch | None] = {}  # the last one of each stream, if it could be read
 
     def _flaw(self, what: str, stream: str, batch: int | None, entry: int | None, found: str) -> None:
@@ -299,36 +300,52 @@ class Examination:
         self.streams[batch.stream] = Stream(batch.stream, first, batch.last, count, started, batch.at, batch.closed)
         for entry in batch.entries():
             for stream, (last, mark, at) in entry.heads.items():
-                self._notes.append((stream, last, mark, at, batch.keep_s))
+                if self._noting and at + batch.keep_s > self._now + SLACK_S:
+                    self._notes.append((stream, last, mark))
             if entry.event == "lost":
                 found = f"{entry.count} entries before this one could not be written: the store did not answer for too long"
                 self._flaw("lost", batch.stream, batch.number, entry.number, found)
 
-    def end(self, heads: Mapping[str, Head | None], expect: tuple[str, int, bytes] | None = None) -> Verified:
-        """All batches were looked at, at least up to where these heads say that they come."""
-        for stream, head in heads.items():
-            self._compare(stream, head, self.last.get(stream))
+    def behind(self) -> list[str]:
+        """Streams of which others say more than was there when they were read. What is said from now on is too new to be asked about."""
+        self._noting = False
+        further = (stream for stream, number, _ in self._notes if not self._reaches(stream, number))
+        return list(dict.fromkeys(further))
+
+    def _reaches(self, stream: str, number: int) -> bool:
+        seen = self.streams.get(stream)
+        return seen is not None and seen.last >= number
+
+    def end(
+        self,
+        heads: Mapping[str, Head | None],
+        newer: Mapping[str, Head | None],
+        expect: tuple[str, int, bytes] | None = None,
+    ) -> Verified:
+        """All batches were looked at, at least up to where *heads* say that they come. What is *newer* was read after all batches."""
+        for stream in dict.fromkeys((*heads, *newer)):
+            self._compare(stream, heads.get(stream), newer.get(stream, heads.get(stream)), self.last.get(stream))
         for stream, number in self.last.items():
-            if stream not in heads and number > 0:
+            if stream not in heads and stream not in newer and number > 0:
                 self._flaw("removed", stream, None, None, "its head is gone: how far it had come is not known any more")
-        for stream, number, mark, at, keep_s in self._notes:
-            if at + keep_s > self._now + SLACK_S:
-                self._noted(stream, number, mark, "another stream had seen it")
+        for stream, number, mark in self._notes:
+            self._noted(stream, number, mark, "another stream had seen it")
         if expect is not None:
             self._noted(*expect, "it is expected")
         return Verified(tuple(self.streams.values()), tuple(dict.fromkeys(self.flaws)))
 
-    def _compare(self, stream: str, head: Head | None, last: int | None) -> None:
-        if head is None or head.stream != stream or not self._marks.head_fits(head):
+    def _compare(self, stream: str, head: Head | None, newest: Head | None, last: int | None) -> None:
+        """The head that was read before the batches says how far they must come, the newest how far they may."""
+        if newest is None or newest.stream != stream or not self._marks.head_fits(newest):
             self._flaw("changed", stream, None, None, "its head was changed")
         elif last is None:
-            if head.at + head.keep_s > self._now + SLACK_S:
-                self._flaw("removed", stream, None, None, f"the whole stream is gone: it had {head.last} entries")
-        elif head.batch > last:
+            if newest.at + newest.keep_s > self._now + SLACK_S:
+                self._flaw("removed", stream, None, None, f"the whole stream is gone: it had {newest.last} entries")
+        elif head is not None and head.batch > last:
             which = f"batch {head.batch}" if head.batch == last + 1 else f"batches {last + 1} to {head.batch}"
             self._flaw("cut", stream, last + 1, None, f"its end is missing: {which}, up to entry {head.last}")
-        elif head.batch < last - 1 or (
-            head.batch == last and head.mark != self._ends.get(stream, {}).get(head.last, head.mark)
+        elif newest.batch < last - 1 or (
+            newest.batch == last and newest.mark != self._ends.get(stream, {}).get(newest.last, newest.mark)
         ):
             self._flaw("changed", stream, None, None, "its head is not the one that was written last")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
@@ -30,28 +30,69 @@ class Symptom(Struct, frozen=True):
 
 
 def symptoms(reserved: Iterable[Entry], within_s: float, deploy_s: float) -> list[Symptom]:
-    """Look at every effect that was reserved, in the order of time."""
+    """Look at every effect that was reserved, in the order of time. Only those are compared that could be told as two of one."""
     begun: dict[str, float] = {}
-    recent: dict[str, list[Entry]] = defaultdict(list)
-    first: dict[str, Entry] = {}  # of each effect; later ones go on with it
-    found: dict[tuple[str, str], Symptom] = {}
+    alike: dict[Alike, list[Entry]] = defaultdict(list)
+    known: set[str] = set()  # the first entry of an effect counts; later ones go on with it
+    found: list[Symptom] = []
     for entry in reserved:
         begun.setdefault(entry.stream, _started(entry.stream, entry.at))
-        if entry.effect in first:
+        if entry.effect in known:
             continue
-        first[entry.effect] = entry
+        known.add(entry.effect)
         fresh = entry.at - begun[entry.stream] <= deploy_s
         reach_s = max(within_s, deploy_s) if fresh else within_s
-        others = [e for e in recent[entry.tool] if entry.at - e.at <= max(within_s, deploy_s)]
-        for other in reversed(others):
-            if entry.at - other.at > (reach_s if other.stream != entry.stream else within_s):
-                continue
-            symptom = _compared(other, entry, around=fresh and other.stream != entry.stream)
-            if symptom is not None:
-                found[other.effect, entry.effect] = symptom
-                break  # the nearest one says it all
-        recent[entry.tool] = [*others, entry]
-    return list(found.values())
+        near = [
+            symptom
+            for kind in _looks_for(entry)
+            if (symptom := _nearest(alike.get(kind, []), entry, within_s, reach_s, fresh=fresh)) is not None
+        ]
+        if near:  # the nearest one says it all
+            found.append(min(near, key=lambda symptom: symptom.apart_s))
+        for kind in _found_by(entry):
+            alike[kind].append(entry)
+    return found
+
+
+def _nearest(others: list[Entry], entry: Entry, within_s: float, reach_s: float, *, fresh: bool) -> Symptom | None:
+    for other in reversed(others):
+        if entry.at - other.at > reach_s:
+            return None
+        if other.stream == entry.stream and entry.at - other.at > within_s:
+            continue
+        symptom = _compared(other, entry, around=fresh and other.stream != entry.stream)
+        if symptom is not None:
+            return symptom
+    return None
+
+
+Alike = tuple[object, ...]
+
+
+def _looks_for(entry: Entry) -> Iterator[Alike]:
+    """Where effects are that this one could be compared with: the same request, or in the same place all arguments but one."""
+    asked = entry.tool, entry.fingerprint
+    yield "outside a run", *asked
+    yield ("in this run", *asked, entry.scope) if _RUN.match(entry.scope) else ("in a run", *asked)
+    yield from _all_but_one(entry)
+
+
+def _found_by(entry: Entry) -> Iterator[Alike]:
+    asked = entry.tool, entry.fingerprint
+    if _RUN.match(entry.scope):
+        yield "in a run", *asked
+        yield "in this run", *asked, entry.scope
+    else:
+        yield "outside a run", *asked
+    yield from _all_but_one(entry)
+
+
+def _all_but_one(entry: Entry) -> Iterator[Alike]:
+    arguments = sorted(entry.arguments.items())
+    if len(arguments) > 1:
+        for name, _ in arguments:
+            others = tuple(each for each in arguments if each[0] != name)
+            yield entry.tool, entry.tenant, entry.scope, entry.step, name, others
 
 
 def _started(stream: str, at: float) -> float:

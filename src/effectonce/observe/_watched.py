@@ -103,7 +103,7 @@ def watched_read(tool: Any, read: Retrier) -> Callable[..., Any]:
         flow, store = _reading(read, facts)
         ended = drive(flow, Plain(store, functools.partial(tool.function, *args, **kwargs)))
         try:
-            return concluded(ended, name)
+            return concluded(ended, name, read=True)
         except EffectOnceError as error:
             return tool.rescue(error, args, kwargs)
 
@@ -118,7 +118,7 @@ def watched_aread(tool: Any, read: Retrier) -> Callable[..., Any]:
         flow, store = _reading(read, facts)
         ended = await adrive(flow, AsyncPlain(store, functools.partial(tool.function, *args, **kwargs)))
         try:
-            return concluded(ended, name)
+            return concluded(ended, name, read=True)
         except EffectOnceError as error:
             return await tool.arescue(error, args, kwargs)
 

@@ -93,6 +93,11 @@ class Audit:
         self._thread: threading.Thread | None = None
         self._begin()
 
+    def _own(self) -> None:
+        """After a fork: the stream is our parent's, what it has put aside too, and its lock may be held by a thread that is not here."""
+        if self._pid != os.getpid():
+            self._start()
+
     def _begin(self) -> None:
         self._began = self._clock()
         self.stream = f"{int(self._began * 1000):012x}-{os.urandom(6).hex()}"
@@ -106,8 +111,7 @@ class Audit:
         """Put it aside; at once to the store, if a person has decided something."""
         if event.name == "call" and event.outcome not in TOLD_BY_CALL:
             return
-        if self._pid != os.getpid():
-            self._start()  # the stream is our parent's, and so is what it has put aside
+        self._own()
         if len(self._waiting) >= WAITING_MAX:
             self._lost += 1
             return
@@ -129,6 +133,7 @@ class Audit:
 
     def flush(self) -> bool:
         """Write everything that waits. False: the store did not answer, and it goes on waiting."""
+        self._own()
         with self._lock:
             try:
                 while self._waiting or self._unwritten is not None or self._lost:
@@ -139,10 +144,11 @@ class Audit:
 
     def close(self) -> None:
         """Write what waits, and say that this stream ends here. A later event begins another."""
+        self._own()
         self._stopped.set()
         with self._lock:
             self._thread = None
-            if self._pid != os.getpid() or not (self.flush() and self._number):
+            if not (self.flush() and self._number):
                 return
             try:
                 self._waiting.append({"event": CLOSED, "at": self._clock()})
@@ -153,6 +159,7 @@ class Audit:
 
     def head(self) -> str:
         """Note how far every stream has come, and get a line to keep elsewhere: `verify(expect=...)` finds whether it still holds."""
+        self._own()
         with self._lock:
             self._waiting.append({"event": HEAD, "at": self._clock(), "heads": self._heads_there(limit=None)})
             while self._waiting or self._unwritten is not None:
@@ -238,16 +245,23 @@ class Audit:
         for batch in self._batches():
             examination.look(*batch)
         heads, last = self._heads(None), examination.last
-        for (
-            stream,
-            head,
-        ) in heads.items():  # others go on writing while we read: what they say they wrote meanwhile is read as well
+        # Others go on writing while we read. What they say, here or of each other, that they had written by then is read as well; only
+        # then how far they have come meanwhile.
+        for stream, head in heads.items():
             if head is not None and head.batch > last.get(stream, -1):
-                for batch in self._batches(f"{BATCHES}{stream}/", f"{BATCHES}{stream}/{last.get(stream, -1):08d}"):
-                    examination.look(*batch)
+                self._look_on(examination, stream)
+        for stream in examination.behind():
+            self._look_on(examination, stream)
+        newer: dict[str, Head | None] = {}
         for stream in [stream for stream, number in last.items() if not _covers(heads.get(stream), number)]:
-            heads |= self._heads_of(stream)
-        return examination.end(heads, expected)
+            newer |= self._heads_of(stream)
+        return examination.end(heads, newer, expected)
+
+    def _look_on(self, examination: Examination, stream: str) -> None:
+        """What a stream has beyond the last batch that was looked at."""
+        after = f"{BATCHES}{stream}/{examination.last.get(stream, -1):08d}"
+        for batch in self._batches(f"{BATCHES}{stream}/", after):
+            examination.look(*batch)
 
     def _all(self, since: float | None) -> Iterator[Entry]:
         over = {s for s, head in self._heads(None).items() if since is not None and head is not None and head.at < since}

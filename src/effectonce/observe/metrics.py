@@ -1,6 +1,6 @@
 """Every metric, once: its name, unit and labels, and which events it counts. Prometheus and OpenTelemetry are made from this. Pure.
 
-A label has few values: tools, outcomes, kinds of errors. Never a key, a tenant, an effect, a message.
+A label has few values: tools, outcomes, kinds of errors. Never a key, a tenant, an effect, a message. What others name is bounded.
 """
 
 from __future__ import annotations
@@ -216,6 +216,32 @@ METRICS: dict[str, Metric] = _registry(
         help="How often each kind of observer of this process raised.",
     ),
 )
+
+OTHER, VALUES_MAX = "_OTHER", 200  # the conventions have this word for it
+_FROM_OUTSIDE = frozenset(
+    {TOOL, ERROR, "gen_ai.workflow.name", "effectonce.dependency"}
+)  # names that are not ours: there may be any number
+
+
+class Bounded:
+    """The labels of one observer. A label that has had *limit* values has no more of them: the rest is one, `_OTHER`."""
+
+    def __init__(self, limit: int = VALUES_MAX) -> None:
+        self._limit = limit
+        self._seen: dict[str, set[str]] = {label: set() for label in _FROM_OUTSIDE}
+
+    def __call__(self, metric: str, values: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(self._one, METRICS[metric].labels, values))
+
+    def _one(self, label: str, value: str) -> str:
+        seen = self._seen.get(label)
+        if seen is None or value in seen or not value:
+            return value
+        if len(seen) >= self._limit:
+            return OTHER
+        seen.add(value)
+        return value
+
 
 Measured = tuple[str, float, tuple[str, ...]]  # the metric, the value, and the labels in its order
 

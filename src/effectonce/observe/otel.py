@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from effectonce.observe.events import Event
 from effectonce.observe.gauges import StoreGauges
-from effectonce.observe.metrics import MEASURED, METRICS, Metric, measured
+from effectonce.observe.metrics import MEASURED, METRICS, Bounded, Metric, measured
 
 try:
     from opentelemetry import context, metrics, trace
@@ -58,6 +58,7 @@ class OpenTelemetry:
         self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
         meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
         self._adds: dict[str, Callable[..., None]] = {}
+        self._bounded = Bounded()
         for metric in METRICS.values():
             if metric.kind == "counter":
                 self._adds[metric.name] = meter.create_counter(metric.name, metric.unit, metric.help).add
@@ -73,7 +74,7 @@ class OpenTelemetry:
 
     def __call__(self, event: Event) -> None:
         for name, value, labels in measured(event):
-            self._adds[name](value, attributes=_attributes(METRICS[name].labels, labels))
+            self._adds[name](value, attributes=_attributes(METRICS[name].labels, self._bounded(name, labels)))
         match event.name:
             case "calling":
                 self._call_begins(event)

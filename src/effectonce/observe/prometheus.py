@@ -7,7 +7,7 @@ from typing import Any
 
 from effectonce.observe.events import Event
 from effectonce.observe.gauges import StoreGauges
-from effectonce.observe.metrics import MEASURED, METRICS, Metric, measured
+from effectonce.observe.metrics import MEASURED, METRICS, Bounded, Metric, measured
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
@@ -29,6 +29,7 @@ class Prometheus:
     def __init__(self, registry: CollectorRegistry = REGISTRY, *, gauges: StoreGauges | None = None) -> None:
         self._metrics = {m.name: _made(m, registry) for m in METRICS.values() if m.kind != "gauge"}
         self._children: dict[tuple[str, tuple[str, ...]], Any] = {}
+        self._bounded = Bounded()
         if gauges is not None:
             registry.register(Gauges(gauges))
 
@@ -38,6 +39,10 @@ class Prometheus:
 
     def _child(self, name: str, labels: tuple[str, ...]) -> Any:
         """How to add to a metric with these labels."""
+        known = self._children.get((name, labels))
+        if known is not None:
+            return known
+        labels = self._bounded(name, labels)
         known = self._children.get((name, labels))
         if known is None:
             child: Any = self._metrics[name].labels(*labels)
