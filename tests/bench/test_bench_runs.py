@@ -163,7 +163,7 @@ def test_the_benchmark_of_workflows_leaves_out_peers_that_are_not_installed_and_
             f"{store}: {step}, beside {floor}"
             for store in floors
             for floor in floors[store]
-            for step in ("a step", "a step that may not repeat")
+            for step in ("a step", "a step that may not repeat", "a step with its share of the run")
         ),
         *(f"{store}: resume 20 open runs" for store in floors),
     }
