@@ -560,18 +560,6 @@ def test_a_statement_that_fails_inside_a_transaction_is_a_store_failure(store):
             transaction.complete(ops.Complete("k", "t", 1, b""))
 
 
-def test_a_child_leaves_its_parents_connections_alone(store):
-    """What a fork does in the child, here without one: new connections, and the old ones are neither used nor closed."""
-    store.apply(ops.Tally())
-    parents = store._connect()
-    sqlite._after_fork()
-
-    assert store.apply(ops.Tally()) == {}
-    assert store._connect() is not parents
-    assert parents.db.execute("SELECT 1").fetchone() == (1,)
-    parents.db.close()  # its place in the queue was given up
-
-
 def test_a_store_that_is_gone_takes_its_writer_thread_along(path):
     import asyncio
     import gc

@@ -73,6 +73,7 @@ class SqliteStore:
         """Everything that must not cross a fork: connection, lock, jobs, threads."""
         self._jobs: deque[Job] = deque()
         self._lock = threading.RLock()
+        self._opening = threading.Lock()  # after the other one, where both are held
         self._wake = threading.Event()
         self._writer: threading.Thread | None = None
         self._idle: list[Connection] = []
@@ -86,8 +87,14 @@ class SqliteStore:
         return self._main
 
     def _open(self) -> Connection:
-        connection = Connection(self.path, self._busy_s)
-        self._connections.append(connection)
+        with self._opening:
+            if any(inherited.path == self.path for inherited in _INHERITED):
+                raise StoreUnavailable(
+                    f"{self.path} was in use when this process was forked, and SQLite cannot share it with a child then. Nothing was sent. "
+                    f"Call guard.close() before the fork, fork outside of a transaction, or start processes with 'spawn'."
+                )
+            connection = Connection(self.path, self._busy_s)
+            self._connections.append(connection)
         return connection
 
     # ------------------------------------------------------------ both colours
@@ -154,13 +161,20 @@ class SqliteStore:
     def close(self) -> None:
         """Close every connection. A later call opens new ones."""
         with self._lock:
-            for connection in (*self._idle, *([self._main] if self._main else [])):
-                self._connections.remove(connection)
-                connection.close()
-            self._idle, self._main = [], None
+            self._close_idle()
             if self._beginner is not None:
                 self._beginner.shutdown(wait=False)
                 self._beginner = None
+
+    def _close_idle(self) -> None:
+        if self._main is not None:
+            self._idle.append(self._main)
+            self._main = None
+        while self._idle:
+            with contextlib.suppress(IndexError):  # a transaction took it
+                connection = self._idle.pop()
+                self._connections.remove(connection)
+                connection.close()
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the interpreter may be half gone
@@ -415,21 +429,46 @@ def _write_for_async_callers(store: weakref.ref[SqliteStore], wake: threading.Ev
 
 
 # ---------------------------------------------------------------- fork
+#
+# SQLite notes in the memory of a process which files its connections have locked. A child inherits that memory and none of the locks: its own
+# connection to such a file would be content with a lock that is not there, and the first process to close the file would take its log away
+# from under the child. What the child wrote from then on would be seen by nobody, and its effects would run again. So nothing is open
+# during a fork; and where something must be, because a tool is using it, the child is refused.
 
 _STORES: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
 _INHERITED: list[Connection] = []
+_HELD: dict[int, list[Any]] = {}  # by thread: the locks that it holds while it forks
+
+
+def _before_fork() -> None:
+    """Close what is at rest, and let nobody open anything until the fork is over. Whoever is at work is waited for, though not for ever."""
+    held = _HELD[threading.get_ident()] = []
+    for store in sorted(_STORES, key=id):  # in one order: two threads may fork
+        wait_s = 2 * store._busy_s  # noqa: SLF001  # the same module's
+        if store._lock._is_owned() or not store._lock.acquire(timeout=wait_s):  # type: ignore[attr-defined]  # noqa: SLF001
+            continue
+        held.append(store._lock)  # noqa: SLF001
+        if store._opening.acquire(timeout=wait_s):  # noqa: SLF001
+            held.append(store._opening)  # noqa: SLF001
+            store._close_idle()  # noqa: SLF001
+
+
+def _after_fork_in_parent() -> None:
+    for lock in _HELD.pop(threading.get_ident(), []):
+        lock.release()
 
 
 def _after_fork() -> None:
-    """Give the child its own connections. Its parent's must not even be closed here: SQLite would tidy up under the parent's feet.
+    """In the child: what is open all the same is the parent's, and not even closed here. SQLite would tidy up under the parent's feet.
 
-    Their places in the queue are given up, though: a lock of the parent's would outlive it as long as the child holds its end.
+    Its place in the queue is given up, though: a lock of the parent's would outlive it as long as the child holds its end.
     """
+    _HELD.clear()
     for store in _STORES:
-        for connection in store._connections:  # noqa: SLF001  # the same module's
+        for connection in store._connections:  # noqa: SLF001
             connection.leave_queue()
             _INHERITED.append(connection)
         store._start()  # noqa: SLF001
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork)
