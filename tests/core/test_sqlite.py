@@ -189,6 +189,15 @@ def test_a_replaced_database_sends_nothing(path, store):
     refused(lambda calls: guarded(store, calls), "deleted or replaced")
 
 
+def test_a_database_whose_log_was_deleted_sends_nothing(path, store):
+    """As somebody does who restores a backup: what we would write then, no other process would ever see."""
+    _, pay = guarded(store, [])
+    pay()
+    for end in ("-wal", "-shm"):
+        path.with_name(path.name + end).unlink()
+    refused(lambda calls: guarded(store, calls), "-wal was deleted or replaced")
+
+
 def test_a_folder_that_does_not_exist_is_named(tmp_path):
     refused(lambda calls: guarded(SqliteStore(tmp_path / "no" / "effects.db"), calls), "there is no folder")
 
