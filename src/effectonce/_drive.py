@@ -136,7 +136,10 @@ class Performer:
         setup, call = self.setup, self.call
         if not op.key:  # a read: nothing to keep alive
             return _capture(setup.called(op), call, setup.effect(op, call))
-        beat = setup.heart.start(setup.renewal(op))
+        try:
+            beat = setup.heart.start(setup.renewal(op))
+        except RuntimeError as error:  # no room for a thread, or the interpreter ends
+            return Raised(NotSent(f"nothing could keep the lease of this call alive: {error}"))
         try:
             return _capture(setup.called(op), call, setup.effect(op, call))
         finally:
@@ -263,13 +266,14 @@ class Heart:
             self._reset()  # the thread stayed with our parent
         beat = Beat(renewal, self._clock() + renewal.lease_s / BEATS_PER_LEASE)
         with self._changed:
-            self._beats.add(beat)
             if beat.due < self._wakes_at:
-                self._wakes_at = beat.due
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._live, name="effectonce-heartbeat", daemon=True)
-                    self._thread.start()
+                    thread = threading.Thread(target=self._live, name="effectonce-heartbeat", daemon=True)
+                    thread.start()  # it may raise; then nothing was noted
+                    self._thread = thread
+                self._wakes_at = beat.due
                 self._changed.notify()
+            self._beats.add(beat)
         return beat
 
     def stop(self, beat: Beat) -> None:
@@ -300,7 +304,7 @@ class Heart:
         try:
             beat.lost = isinstance(self._store.apply(beat.renewal), Refused)
             beat.due = inf if beat.lost else self._clock() + lease_s / BEATS_PER_LEASE
-        except StoreUnavailable:
+        except Exception:  # noqa: BLE001  # whatever it is, the leases of all others must not end with this thread
             beat.due = self._clock() + lease_s / BEATS_PER_LEASE_AFTER_A_MISS
 
 
@@ -488,7 +492,7 @@ class AsyncBeat:
         share = BEATS_PER_LEASE
         try:
             self.lost = isinstance(await self._store.aapply(self._renewal), Refused)
-        except StoreUnavailable:
+        except Exception:  # noqa: BLE001  # as in the thread
             share = BEATS_PER_LEASE_AFTER_A_MISS
         if not (self.lost or self.stopped):
             self._timer = self._loop.call_later(self._renewal.lease_s / share, self._beat)

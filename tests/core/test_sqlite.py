@@ -585,6 +585,27 @@ def test_a_store_that_is_gone_takes_its_writer_thread_along(path):
     assert not writer.is_alive()
 
 
+def test_a_machine_that_has_no_thread_left_for_async_callers_is_told_and_asked_again(store, monkeypatch):
+    import asyncio
+
+    def no_room(_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as machine:
+        machine.setattr(threading.Thread, "start", no_room)
+        with pytest.raises(StoreUnavailable, match="can't start new thread. Nothing was sent"):
+            asyncio.run(store.aapply(ops.Tally()))
+        with pytest.raises(StoreUnavailable, match="can't start new thread. Nothing was sent"):
+            asyncio.run(begun(store))
+    assert asyncio.run(store.aapply(ops.Tally())) == {}
+    assert asyncio.run(begun(store))
+
+
+async def begun(store):
+    async with store.atransaction():
+        return True
+
+
 def test_whoever_has_been_served_waits_for_nobody(store):
     job = sqlite.Job(ops.Tally())
     job.answer({})

@@ -127,11 +127,11 @@ class SqliteStore:
         job = Job(op)
         if self._look(job):
             return cast(R, job.reply)
+        if self._writer is None:
+            self._hire_writer()
         job.loop = asyncio.get_running_loop()
         job.future = job.loop.create_future()
         self._jobs.append(job)
-        if self._writer is None:
-            self._hire_writer()
         self._wake.set()
         return cast(R, await job.future)
 
@@ -191,10 +191,14 @@ class SqliteStore:
             if self._writer is None:
                 wake = self._wake
                 store = weakref.ref(self, lambda _: wake.set())  # or the thread would wait for ever
-                self._writer = threading.Thread(
+                writer = threading.Thread(
                     target=_write_for_async_callers, args=(store, wake), name="effectonce-sqlite", daemon=True
                 )
-                self._writer.start()
+                try:
+                    writer.start()
+                except RuntimeError as error:  # no room for a thread, or the interpreter ends
+                    raise self._unavailable(error) from error
+                self._writer = writer
 
     # ------------------------------------------------------------ group commit
 
@@ -387,6 +391,9 @@ class SqliteStore:
         except asyncio.CancelledError:
             handover.abandon()
             raise
+        except RuntimeError as error:  # no room for a thread, or the interpreter ends; the next one to come may still begin it
+            handover.abandon()
+            raise self._unavailable(error) from error
         try:
             yield AsyncLent(transaction)
         finally:
