@@ -593,9 +593,9 @@ def test_a_machine_that_has_no_thread_left_for_async_callers_is_told_and_asked_a
 
     with monkeypatch.context() as machine:
         machine.setattr(threading.Thread, "start", no_room)
-        with pytest.raises(StoreUnavailable, match="can't start new thread. Nothing was sent"):
+        with pytest.raises(StoreUnavailable, match=r"can't start new thread\. Nothing was sent"):
             asyncio.run(store.aapply(ops.Tally()))
-        with pytest.raises(StoreUnavailable, match="can't start new thread. Nothing was sent"):
+        with pytest.raises(StoreUnavailable, match=r"can't start new thread\. Nothing was sent"):
             asyncio.run(begun(store))
     assert asyncio.run(store.aapply(ops.Tally())) == {}
     assert asyncio.run(begun(store))

@@ -113,11 +113,12 @@ class Connection:
             raise StoreUnavailable(
                 f"{target} refused us: {refusals[0]}. Nothing was written. Check user, password and database."
             )
-        if "loading:1\r\n" in info.decode():
+        told = info.decode(errors="replace")  # it also quotes paths, in whatever encoding
+        if "loading:1\r\n" in told:
             # Until it has read its append-only file, it says that it has none.
             raise StoreUnavailable(f"{target} is reading its data and will answer soon. Nothing was written.")
         try:
-            facts = _facts(info.decode(), fsync)
+            facts = _facts(told, fsync)
         except KeyError as missing:
             raise StoreUnavailable(
                 f"{target} does not say what its {missing} is, so no record may be kept there. Nothing was written."
