@@ -419,6 +419,7 @@ class AsyncPerformer:
 
     async def _transact(self, op: Transact) -> Answer | Refused | Unavailable | Unconfirmed:
         assert isinstance(self.setup.store, TransactionalStore)
+        committed: Answer | None = None
         try:
             async with self.setup.store.atransaction() as transaction:
                 effect = self.setup.effect(op, self.call, transaction.connection)
@@ -437,12 +438,13 @@ class AsyncPerformer:
                     return Unavailable(error)
                 except StoreUnavailable as error:
                     return Unconfirmed(answer.value, error)
-                return answer
+                committed = answer
+            return answer
         except StoreUnavailable as error:
             return Unavailable(error)
         except asyncio.CancelledError as cancelled:
             self.cancelled = cancelled
-            return NotStarted(cancelled)
+            return NotStarted(cancelled) if committed is None else committed
 
 
 class AsyncPlain:
