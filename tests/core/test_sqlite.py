@@ -713,6 +713,17 @@ def test_a_signal_that_strikes_while_the_lock_is_taken_does_not_keep_it(store):
     assert not any(thread.is_alive() for thread in threads)
 
 
+def test_a_lock_that_an_interrupted_caller_kept_is_given_back_by_its_next_call(store):
+    store._lock.acquire()  # a signal struck where it would have been released
+    store._jobs.append(waits := sqlite.Job(ops.Tally()))
+    store.apply(ops.Tally())
+
+    assert waits.done
+    with ThreadPoolExecutor(1) as elsewhere:
+        assert elsewhere.submit(store._lock.acquire, timeout=0).result()
+        elsewhere.submit(store._lock.release).result()
+
+
 def test_a_job_that_an_interrupted_caller_lost_is_answered(store):
     job = sqlite.Job(ops.Tally())
     with store._lock:

@@ -533,8 +533,7 @@ def test_a_caller_that_is_cancelled_after_its_commit_is_told_of_as_what_it_did(d
 
         proxy.hold_the_answer_to(b"DISCARD ALL")
         task = asyncio.create_task(call())
-        while not any(b"DISCARD ALL" in sent for sent in proxy.sent):
-            await asyncio.sleep(0)
+        await asyncio.to_thread(proxy.held.wait)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -110,7 +110,12 @@ class SqliteStore:
         except Exception as error:  # whatever it is, nobody knows what was written
             raise self._unavailable(error) from error
         finally:
-            self._hand_over()
+            try:
+                self._lock.release()  # at once: a signal may strike where a function of ours begins, and everybody else would wait for ever
+            except RuntimeError:
+                pass  # it is not ours
+            else:
+                self._wake_next()
 
     def look(self, request: Request, /) -> Recorded | None:
         try:
@@ -120,7 +125,12 @@ class SqliteStore:
         except sqlite3.Error:
             return None  # the claim will meet it too, and tell
         finally:
-            self._hand_over()
+            try:
+                self._lock.release()  # as in `apply`
+            except RuntimeError:
+                pass
+            else:
+                self._wake_next()
         return known if isinstance(known, Recorded) else None
 
     async def aapply(self, op: Op[R], /) -> R:
@@ -227,11 +237,14 @@ class SqliteStore:
     def _hand_over(self) -> None:
         """Give the lock back, if it is ours, and let one of those who came meanwhile lead.
 
-        Asked of the lock itself: a signal may strike between taking it and noting that it was taken.
+        Asked of the lock itself: a signal may strike between taking it and noting that it was taken. Not once: one that struck where this
+        begins has left it with us, and everybody else would wait for ever.
         """
-        if not self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
-            return
-        self._lock.release()
+        while self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
+            self._lock.release()
+            self._wake_next()
+
+    def _wake_next(self) -> None:
         if self._jobs:
             with contextlib.suppress(IndexError):  # somebody else took it
                 self._jobs[0].wake()
