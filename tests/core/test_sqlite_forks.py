@@ -9,7 +9,7 @@ import pytest
 
 from effectonce import StoreUnavailable
 from effectonce._core import ops
-from effectonce.stores import sqlite
+from effectonce.stores import _sqlite_forks as forks
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.conformance.bench import request
 
@@ -102,11 +102,11 @@ def test_nothing_is_open_while_a_process_forks(store):
     with store.transaction():
         pass
 
-    sqlite._before_fork()
+    forks.before()
     others = threading.Thread(target=store.apply, args=(claim,))
     others.start()
     open_then = list(store._connections)
-    sqlite._after_fork_in_parent()
+    forks.after_in_parent()
 
     others.join()
     assert open_then == []
@@ -118,10 +118,10 @@ def test_a_child_neither_uses_nor_closes_what_is_open_all_the_same(store):
     parents = store._connect()
 
     with store._lock:  # a signal handler that forks, in the middle of a write
-        sqlite._before_fork()
-        sqlite._after_fork_in_parent()
+        forks.before()
+        forks.after_in_parent()
     assert store._connect() is parents
-    sqlite._after_fork()
+    forks.after_in_child()
 
     with pytest.raises(StoreUnavailable, match="when this process was forked"):
         store.apply(ops.Tally())
@@ -142,8 +142,8 @@ def test_a_fork_does_not_wait_for_ever_for_whoever_is_at_work(store, lock):
     worker = threading.Thread(target=work)
     worker.start()
     taken.wait()
-    sqlite._before_fork()
-    sqlite._after_fork_in_parent()
+    forks.before()
+    forks.after_in_parent()
     done.set()
     worker.join()
 

@@ -1,5 +1,6 @@
 """A signal whose handler raises (Ctrl-C, an alarm, the time limit of a task queue) strikes where some function begins. The store works on."""
 
+import sqlite3
 import sys
 import threading
 from functools import partial
@@ -42,7 +43,7 @@ def struck(number, function):
     sys.settrace(trace)
     try:
         function()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, sqlite3.DatabaseError):  # SQLite says "not authorized" where it was asking us
         pass
     finally:
         sys.settrace(before)
@@ -68,5 +69,20 @@ def test_wherever_a_signal_strikes_every_thread_can_go_on(store):
     while struck(number, partial(store.apply, claim(number))):
         assert store.apply(claim(number)) == held, number
         assert elsewhere(store.apply, claim(number)) == [held], number
+        number += 1
+    assert number > 5
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+def test_wherever_a_signal_strikes_in_a_transaction_the_file_is_not_left_locked(store):
+    def transact():
+        with store.transaction() as transaction:
+            transaction.connection.execute("SELECT 1")
+
+    transact()
+    number = 1
+    while struck(number, transact):
+        assert store.apply(claim(number)) == ops.Held(1, 1, dispatched=True), number
+        transact()
         number += 1
     assert number > 5

@@ -46,6 +46,7 @@ from effectonce._core.ops import (
 from effectonce._core.records import TERMINAL, Record, Scene, State, latch_of
 from effectonce._core.transitions import Step, born_and_ended, transition
 from effectonce.errors import StoreUnavailable
+from effectonce.stores import _sqlite_forks as forks
 from effectonce.stores._jobs import MUST_WRITE, Job, finish_all
 from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, DUE, READ, RIVAL, SEARCH, SEARCH_REFERENCE, TALLY, Connection
 from effectonce.stores._sqlite_lending import AsyncLent, Handover, Lent
@@ -67,7 +68,7 @@ class SqliteStore:
         self._busy_s = busy_s
         self._clock = clock
         self._start()
-        _STORES.add(self)
+        forks.STORES.add(self)
 
     def _start(self) -> None:
         """Everything that must not cross a fork: connection, lock, jobs, threads."""
@@ -88,11 +89,7 @@ class SqliteStore:
 
     def _open(self) -> Connection:
         with self._opening:
-            if any(inherited.path == self.path for inherited in _INHERITED):
-                raise StoreUnavailable(
-                    f"{self.path} was in use when this process was forked, and SQLite cannot share it with a child then. Nothing was sent. "
-                    f"Call guard.close() before the fork, fork outside of a transaction, or start processes with 'spawn'."
-                )
+            forks.check(self.path)
             connection = Connection(self.path, self._busy_s)
             self._connections.append(connection)
         return connection
@@ -394,7 +391,11 @@ class SqliteStore:
         try:
             yield transaction
         finally:
-            self._end(transaction)
+            try:
+                self._end(transaction)
+            except BaseException:  # a signal, perhaps, that struck where it begins: every process would find the file locked
+                self._end(transaction)
+                raise
 
     @contextlib.asynccontextmanager
     async def atransaction(self) -> AsyncIterator[AsyncLent]:
@@ -415,6 +416,7 @@ class SqliteStore:
     def _begin(self) -> Lent:
         try:
             connection = self._idle.pop() if self._idle else self._open()
+            lent = Lent(connection, partial(self._change, connection), self._unavailable)
             try:
                 connection.check_file()
                 connection.begin()
@@ -425,13 +427,14 @@ class SqliteStore:
                 raise
         except (sqlite3.Error, OSError, StoreUnavailable) as error:
             raise self._unavailable(error) from error
-        return Lent(connection, partial(self._change, connection), self._unavailable)
+        return lent
 
     def _end(self, transaction: Lent) -> None:
         connection = transaction.held
         connection.take_back()
         connection.roll_back()  # nothing, if it was committed
-        self._idle.append(connection)
+        if connection not in self._idle:
+            self._idle.append(connection)
 
 
 def _write_for_async_callers(store: weakref.ref[SqliteStore], wake: threading.Event) -> None:
@@ -446,49 +449,3 @@ def _write_for_async_callers(store: weakref.ref[SqliteStore], wake: threading.Ev
             with this._lock:  # noqa: SLF001
                 this._work()  # noqa: SLF001
         del this
-
-
-# ---------------------------------------------------------------- fork
-#
-# SQLite notes in the memory of a process which files its connections have locked. A child inherits that memory and none of the locks: its own
-# connection to such a file would be content with a lock that is not there, and the first process to close the file would take its log away
-# from under the child. What the child wrote from then on would be seen by nobody, and its effects would run again. So nothing is open
-# during a fork; and where something must be, because a tool is using it, the child is refused.
-
-_STORES: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
-_INHERITED: list[Connection] = []
-_HELD: dict[int, list[Any]] = {}  # by thread: the locks that it holds while it forks
-
-
-def _before_fork() -> None:
-    """Close what is at rest, and let nobody open anything until the fork is over. Whoever is at work is waited for, though not for ever."""
-    held = _HELD[threading.get_ident()] = []
-    for store in sorted(_STORES, key=id):  # in one order: two threads may fork
-        wait_s = 2 * store._busy_s  # noqa: SLF001  # the same module's
-        if store._lock._is_owned() or not store._lock.acquire(timeout=wait_s):  # type: ignore[attr-defined]  # noqa: SLF001
-            continue
-        held.append(store._lock)  # noqa: SLF001
-        if store._opening.acquire(timeout=wait_s):  # noqa: SLF001
-            held.append(store._opening)  # noqa: SLF001
-            store._close_idle()  # noqa: SLF001
-
-
-def _after_fork_in_parent() -> None:
-    for lock in _HELD.pop(threading.get_ident(), []):
-        lock.release()
-
-
-def _after_fork() -> None:
-    """In the child: what is open all the same is the parent's, and not even closed here. SQLite would tidy up under the parent's feet.
-
-    Its place in the queue is given up, though: a lock of the parent's would outlive it as long as the child holds its end.
-    """
-    _HELD.clear()
-    for store in _STORES:
-        for connection in store._connections:  # noqa: SLF001
-            connection.leave_queue()
-            _INHERITED.append(connection)
-        store._start()  # noqa: SLF001
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork)
