@@ -713,15 +713,22 @@ def test_a_signal_that_strikes_while_the_lock_is_taken_does_not_keep_it(store):
     assert not any(thread.is_alive() for thread in threads)
 
 
-def test_a_lock_that_an_interrupted_caller_kept_is_given_back_by_its_next_call(store):
-    store._lock.acquire()  # a signal struck where it would have been released
-    store._jobs.append(waits := sqlite.Job(ops.Tally()))
-    store.apply(ops.Tally())
+def test_a_signal_that_strikes_while_a_transaction_ends_leaves_nothing_locked(store):
+    strikes = [KeyboardInterrupt()]
 
-    assert waits.done
-    with ThreadPoolExecutor(1) as elsewhere:
-        assert elsewhere.submit(store._lock.acquire, timeout=0).result()
-        elsewhere.submit(store._lock.release).result()
+    with pytest.raises(KeyboardInterrupt), store.transaction() as transaction:
+        connection, take_back = transaction.held, transaction.held.take_back
+
+        def struck():
+            if strikes:
+                raise strikes.pop()
+            take_back()
+
+        connection.take_back = struck
+    store._end(transaction)  # struck when it was all but done: the connection is there once
+
+    assert store._idle == [connection]
+    assert isinstance(store.apply(ops.Claim(request("effect"), "t", 30, dispatch=True)), ops.Held)
 
 
 def test_a_job_that_an_interrupted_caller_lost_is_answered(store):

@@ -234,10 +234,9 @@ class SqliteStore:
     def _hand_over(self) -> None:
         """Give the lock back, if it is ours, and let one of those who came meanwhile lead.
 
-        Asked of the lock itself: a signal may strike between taking it and noting that it was taken. Not once: one that struck where this
-        begins has left it with us, and everybody else would wait for ever.
+        Asked of the lock itself: a signal may strike between taking it and noting that it was taken.
         """
-        while self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
             self._lock.release()
             self._wake_next()
 
