@@ -128,7 +128,10 @@ class Performer:
         setup, call = self.setup, self.call
         if not op.key:  # a read: nothing to keep alive
             return _capture(setup.called(op), call, setup.effect(op, call))
-        beat = setup.heart.start(op, setup.lease_s)
+        try:
+            beat = setup.heart.start(op, setup.lease_s)
+        except RuntimeError as error:  # no room for a thread, or the interpreter ends
+            return Raised(NotSent(f"nothing could keep the lease of this call alive: {error}"))
         try:
             return _capture(setup.called(op), call, setup.effect(op, call))
         finally:
@@ -334,6 +337,7 @@ class AsyncPerformer:
 
     async def _transact(self, op: Transact) -> Answer | Refused | Unavailable | Unconfirmed:
         assert isinstance(self.setup.store, TransactionalStore)
+        committed: Answer | None = None
         try:
             async with self.setup.store.atransaction() as transaction:
                 effect = self.setup.effect(op, self.call, transaction.connection)
@@ -352,12 +356,13 @@ class AsyncPerformer:
                     return Unavailable(error)
                 except StoreUnavailable as error:
                     return Unconfirmed(answer.value, error)
-                return answer
+                committed = answer
+            return answer
         except StoreUnavailable as error:
             return Unavailable(error)
         except asyncio.CancelledError as cancelled:
             self.cancelled = cancelled
-            return NotStarted(cancelled)
+            return NotStarted(cancelled) if committed is None else committed
 
 
 class AsyncPlain:

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from math import inf
 
 from effectonce._core.ops import Ask, Invoke, Refused, Renew
-from effectonce.errors import StoreUnavailable
 from effectonce.stores.base import Store
 
 BEATS_PER_LEASE, BEATS_PER_LEASE_AFTER_A_MISS = 3, 10
@@ -57,13 +56,14 @@ class Heart:
             self._reset()  # the thread stayed with our parent
         beat = Beat(op, lease_s, self._clock() + lease_s / BEATS_PER_LEASE)
         with self._lock:
-            self._beats.add(beat)
             if beat.due < self._wakes_at:
-                self._wakes_at = beat.due
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._live, name="effectonce-heartbeat", daemon=True)
-                    self._thread.start()
+                    thread = threading.Thread(target=self._live, name="effectonce-heartbeat", daemon=True)
+                    thread.start()  # it may raise; then nothing was noted
+                    self._thread = thread
+                self._wakes_at = beat.due
                 self._changed.notify()
+            self._beats.add(beat)
         return beat
 
     def stop(self, beat: Beat) -> None:
@@ -94,7 +94,7 @@ class Heart:
         try:
             beat.lost = isinstance(self._store.apply(_renewal(beat)), Refused)
             beat.due = inf if beat.lost else self._clock() + lease_s / BEATS_PER_LEASE
-        except StoreUnavailable:
+        except Exception:  # noqa: BLE001  # whatever it is, the leases of all others must not end with this thread
             beat.due = self._clock() + lease_s / BEATS_PER_LEASE_AFTER_A_MISS
 
     def pulse(self) -> Pulse:
@@ -149,7 +149,7 @@ class Pulse:
         share = BEATS_PER_LEASE
         try:
             beat.lost = isinstance(await self._store.aapply(_renewal(beat)), Refused)
-        except StoreUnavailable:
+        except Exception:  # noqa: BLE001  # as in the thread
             share = BEATS_PER_LEASE_AFTER_A_MISS
         if not beat.lost and beat in self._beats:
             beat.due = self._loop.time() + beat.lease_s / share

@@ -2,7 +2,8 @@
 
 An entry is one write with its token and epoch, in a file of its own, on the disk before the caller is answered. Settling repeats that
 write: if the record still waits for it, it is completed; if somebody else decided meanwhile, what we know is added as evidence. Either
-way nothing is run again. Writes may be repeated, so several processes may settle one folder.
+way nothing is run again. Writes may be repeated, so several processes may settle one folder. An entry that the store refuses again and
+again holds up no other: each round begins behind the one at which the last round failed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from msgspec import Struct
 from effectonce._core.backoff import full_jitter
 from effectonce._core.keys import derive
 from effectonce._core.ops import Applied, Attest, Complete, Fail
+from effectonce.effect import reference_of
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._keyring import Keyring, NotOpened
 from effectonce.stores.base import Store
@@ -64,6 +66,8 @@ class Spool:
         self.folder, self._store, self._keyring = Path(folder), store, keyring
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        self._failed_at = Path()  # where the last round ended early
+        self._told_of: set[Path] = set()  # entries that cannot be opened here, or not now
         if self.waiting():
             self._settle_in_the_background()  # an earlier process left them
 
@@ -89,28 +93,35 @@ class Spool:
             (self.folder / f"{name}.part").rename(self.folder / f"{name}.json")
             _sync_folder(self.folder)
         except OSError:
-            LOG.exception("the outcome of %s could be written neither to the store nor to %s", op.key, self.folder)
+            LOG.exception(
+                "the outcome of %s could be written neither to the store nor to %s", reference_of(op.key), self.folder
+            )
             return
-        LOG.warning("the store could not be told the outcome of %s; it is kept in %s until it can", op.key, self.folder)
+        LOG.warning(
+            "the store could not be told the outcome of %s; it is kept in %s until it can", reference_of(op.key), self.folder
+        )
         self._settle_in_the_background()
 
     def settle(self) -> Settled:
         """Tell the store what is kept. Raises `StoreUnavailable` if it still cannot be reached; nothing is lost by that."""
         written = attested = 0
-        for file in self._files():
+        for file in sorted(self._files(), key=lambda file: (file <= self._failed_at, file)):
             op = self._read(file)
             if op is None:
                 continue
+            self._failed_at = file  # unless it goes well
             if isinstance(self._store.apply(op), Applied):
                 written += 1
             elif self._store.apply(Attest(op.key, "kept while the store could not be reached", op.outcome)) is not None:
                 attested += 1
             else:
-                LOG.error("the store knows nothing of %s, whose outcome is left to you in %s as .unknown", op.key, file)
+                about = (reference_of(op.key), self.folder)
+                LOG.error("the store knows nothing of %s, whose outcome is left to you in %s as .unknown", *about)
                 with contextlib.suppress(OSError):  # another process was faster
                     file.rename(file.with_suffix(".unknown"))
                 continue
             file.unlink(missing_ok=True)
+        self._failed_at = Path()
         return Settled(written, attested, self.waiting())
 
     def _read(self, file: Path) -> Complete | Fail | None:
@@ -118,7 +129,12 @@ class Spool:
             return self._opened(msgspec.json.decode(file.read_bytes(), type=Entry)).op()
         except FileNotFoundError:
             return None  # another process was faster
-        except (OSError, msgspec.MsgspecError, NotOpened):
+        except (OSError, NotOpened) as error:  # later, or by a process that may read it and has the key
+            if file not in self._told_of:
+                self._told_of.add(file)
+                LOG.warning("an outcome in %s waits for a process that can open it: %s", self.folder, error)
+            return None
+        except msgspec.MsgspecError:
             LOG.exception("%s cannot be read, and is left to you as .unreadable", file)
             with contextlib.suppress(OSError):
                 file.rename(file.with_suffix(".unreadable"))
@@ -138,15 +154,26 @@ class Spool:
     def _settle_in_the_background(self) -> None:
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._live, name="effectonce-spool", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._live, name="effectonce-spool", daemon=True)
+                try:
+                    thread.start()
+                except (
+                    RuntimeError
+                ) as error:  # no room for a thread, or the interpreter ends: what is kept waits for the next process
+                    LOG.warning("what is kept in %s is not settled now: %s", self.folder, error)
+                    return
+                self._thread = thread
 
     def _live(self) -> None:
         pause, rounds = threading.Event(), 0
         while self.waiting():
-            with contextlib.suppress(StoreUnavailable):
+            try:
                 if self.settle().left == 0:
                     return
+            except StoreUnavailable as error:
+                LOG.debug("what is kept in %s waits: %s", self.folder, error)
+            except Exception:  # whatever a store makes of one entry, the others wait for this thread
+                LOG.exception("an outcome in %s could not be settled; the next round comes all the same", self.folder)
             rounds += 1
             pause.wait(full_jitter(rounds, FIRST_S, MAX_S, random.random))
 

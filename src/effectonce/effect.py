@@ -26,17 +26,18 @@ class EffectRef(Struct, frozen=True):
     @property
     def reference(self) -> str:
         """A short name that is safe to show: enough to find the effect, not enough to forge its key."""
-        return _reference(self.key)
+        return reference_of(self.key)
 
     def __str__(self) -> str:
         nested = self.step.startswith(INSIDE) and len(self.step) == len(INSIDE) + len(self.key)
-        step = f"{INSIDE}{_reference(self.step)}" if nested else self.step
+        step = f"{INSIDE}{reference_of(self.step)}" if nested else self.step
         where = "/".join(part for part in (self.scope, step) if part)
         name = f"{self.tool} {self.reference}" if self.key else self.tool
         return f"{name} ({where})" if where else name
 
 
-def _reference(key: str) -> str:
+def reference_of(key: str) -> str:
+    """How people are told of the effect that has this key."""
     return f"eff_{key[-REFERENCE_LENGTH:]}"
 
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from effectonce import Guard, StoreUnavailable, _heart
+from effectonce import GaveUp, Guard, Retry, StoreUnavailable, _heart
 from effectonce._core import ops
 from effectonce.stores.memory import MemoryStore
 
@@ -15,11 +15,11 @@ LEASE_S = 0.15
 class CountingStore:
     """Counts renewals, refuses or fails some of them, and tells when enough have come."""
 
-    def __init__(self, fail=0, refuse=False, enough=4):
+    def __init__(self, fail=0, refuse=False, enough=4, blip=None):
         self.inner = MemoryStore()
         self.capabilities = self.inner.capabilities
         self.left_to_fail, self.refuse, self.enough = fail, refuse, enough
-        self.renewals = 0
+        self.renewals, self.blip = 0, blip or StoreUnavailable("a blip")
         self.reached = threading.Event()
 
     def apply(self, op):
@@ -29,7 +29,7 @@ class CountingStore:
                 self.reached.set()
             if self.left_to_fail:
                 self.left_to_fail -= 1
-                raise StoreUnavailable("a blip")
+                raise self.blip
             if self.refuse:
                 return ops.Refused(None)
         return self.inner.apply(op)
@@ -81,8 +81,9 @@ def test_a_tool_that_outlives_its_lease_keeps_it(call):
 
 
 @CALLS
-def test_a_blip_of_the_store_neither_cancels_the_tool_nor_stops_the_heartbeat(call):
-    store = CountingStore(fail=3, enough=6)
+@pytest.mark.parametrize("blip", [None, ValueError("a row that it cannot read")])
+def test_a_blip_of_the_store_neither_cancels_the_tool_nor_stops_the_heartbeat(call, blip):
+    store = CountingStore(fail=3, enough=6, blip=blip)
 
     outcome = call(store, store.reached)
 
@@ -175,3 +176,24 @@ def test_a_heart_with_nothing_to_do_ends_its_thread_and_starts_another(monkeypat
     assert not thread.is_alive()
     heart.stop(heart.start(running, 30.0))
     assert heart._thread is not thread
+
+
+def test_a_tool_whose_lease_nobody_could_keep_alive_is_not_started(monkeypatch):
+    """As in a container that may have no more threads, or in an exit handler."""
+    guard, ran = Guard(MemoryStore(), cache=0), []
+
+    @guard.tool(kind="write", retry=Retry(base_s=0, cap_s=0))
+    def pay():
+        ran.append(1)
+        return "paid"
+
+    def no_room(_):
+        raise RuntimeError("can't start new thread")
+
+    with guard.step("chat", "pay"):
+        with monkeypatch.context() as machine:
+            machine.setattr(threading.Thread, "start", no_room)
+            with pytest.raises(GaveUp, match=r"did not run.*can't start new thread"):
+                pay()
+        assert ran == []
+        assert pay() == "paid"

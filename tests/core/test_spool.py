@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import logging
+import threading
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,86 @@ def test_a_file_that_cannot_be_read_is_left_to_a_person(store, spool, content, c
     assert "broken.json cannot be read" in caplog.text
 
 
+def test_a_file_that_cannot_be_opened_now_is_read_later(store, spool, monkeypatch, caplog):
+    """A process that has too many files open could not reach its store either."""
+    guard, _, _ = unwritten(store, spool)
+
+    def too_many(_):
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as machine:
+        machine.setattr(Path, "read_bytes", too_many)
+        assert guard.spool.settle() == Settled(written=0, attested=0, left=1)
+    assert "Too many open files" in caplog.text
+    assert guard.spool.settle() == Settled(written=1, attested=0, left=0)
+
+
+class Picky(FlakyStore):
+    """A store that does not take some outcomes, however often it is told."""
+
+    refused = (b'v1 ok "a"', b'v1 ok "c"')
+
+    def apply(self, op):
+        if isinstance(op, ops.Complete) and op.outcome in self.refused:
+            raise StoreUnavailable("a record that it cannot read")
+        return super().apply(op)
+
+
+def kept(store, spool, *names):
+    guard = Guard(store, cache=0, spool=spool)
+    pay = tool(guard, named("pay", lambda name: name), retry=SOON)
+    store.fail(ops.Complete, times=10_000)
+    for name in names:
+        with guard.step("chat", name):
+            assert pay(name) == name
+    store.faults.clear()
+    return guard
+
+
+def test_an_outcome_that_the_store_does_not_take_holds_up_no_other(spool, clock):
+    guard = kept(Picky(clock=clock), spool, "a", "b", "c", "d", "e")
+
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            guard.spool.settle()
+    assert guard.spool.waiting() == 2
+    assert guard.counts()[State.COMPLETED] == 3
+
+    guard.store.refused = ()
+    assert guard.spool.settle() == Settled(written=2, attested=0, left=0)
+
+
+def test_an_error_of_another_kind_does_not_end_the_background(store, spool, monkeypatch, caplog):
+    monkeypatch.setattr("effectonce._spool.FIRST_S", 0.001)
+    guard, _, _ = unwritten(store, spool)
+    apply, errors = store.apply, [ValueError("what no store should say")]
+
+    def once(op):
+        if errors:
+            raise errors.pop()
+        return apply(op)
+
+    monkeypatch.setattr(store, "apply", once)
+    guard.spool._live()
+    assert guard.counts() == {State.COMPLETED: 1}
+    assert "what no store should say" in caplog.text
+
+
+def test_without_a_thread_what_is_kept_waits_for_the_next_process(store, spool, monkeypatch, caplog):
+    monkeypatch.undo()
+
+    def no_room(thread):
+        raise RuntimeError("can't start new thread") if thread.name == "effectonce-spool" else AssertionError
+
+    guard = Guard(store, cache=0, spool=spool)
+    with monkeypatch.context() as machine:
+        machine.setattr(threading.Thread, "start", no_room)
+        guard.spool.keep(ops.Complete("k" * 64, "t", 1, b"v1 ok 1"))
+    assert guard.spool.waiting() == 1
+    assert "is not settled now: can't start new thread" in caplog.text
+    assert "k" * 64 not in caplog.text
+
+
 def test_a_file_that_another_process_settled_first_is_no_error(store, spool, monkeypatch):
     guard, _, _ = unwritten(store, spool)
     monkeypatch.setattr(guard.spool, "_files", lambda: [spool / "gone.json"])
@@ -279,9 +360,10 @@ def test_what_is_kept_is_sealed_as_in_the_store(store, spool, caplog):
     assert b"receipt" not in content
     assert b"receipt" not in base64.b64decode(json.loads(content)["outcome"])
 
-    assert guard_with(Keyring({"two": bytes(32)})).spool.settle() == Settled(0, 0, 0)
-    assert "cannot be read" in caplog.text
-    file.write_bytes(content)
+    without_the_key = guard_with(Keyring({"two": bytes(32)})).spool
+    for _ in range(2):
+        assert without_the_key.settle() == Settled(written=0, attested=0, left=1)
+    assert caplog.text.count("waits for a process that can open it") == 1
     assert guard.spool.settle().written == 1
     with guard.step("chat", "pay"):
         assert pay() == "receipt"

@@ -189,6 +189,15 @@ def test_a_replaced_database_sends_nothing(path, store):
     refused(lambda calls: guarded(store, calls), "deleted or replaced")
 
 
+def test_a_database_whose_log_was_deleted_sends_nothing(path, store):
+    """As somebody does who restores a backup: what we would write then, no other process would ever see."""
+    _, pay = guarded(store, [])
+    pay()
+    for end in ("-wal", "-shm"):
+        path.with_name(path.name + end).unlink()
+    refused(lambda calls: guarded(store, calls), "-wal was deleted or replaced")
+
+
 def test_a_folder_that_does_not_exist_is_named(tmp_path):
     refused(lambda calls: guarded(SqliteStore(tmp_path / "no" / "effects.db"), calls), "there is no folder")
 
@@ -585,18 +594,6 @@ def test_a_statement_that_fails_inside_a_transaction_is_a_store_failure(store):
             transaction.complete(ops.Complete("k", "t", 1, b""))
 
 
-def test_a_child_leaves_its_parents_connections_alone(store):
-    """What a fork does in the child, here without one: new connections, and the old ones are neither used nor closed."""
-    store.apply(ops.Tally())
-    parents = store._connect()
-    sqlite._after_fork()
-
-    assert store.apply(ops.Tally()) == {}
-    assert store._connect() is not parents
-    assert parents.db.execute("SELECT 1").fetchone() == (1,)
-    parents.db.close()  # its place in the queue was given up
-
-
 def test_a_store_that_is_gone_takes_its_writer_thread_along(path):
     import asyncio
     import gc
@@ -611,6 +608,27 @@ def test_a_store_that_is_gone_takes_its_writer_thread_along(path):
     gc.collect()
     writer.join(30)
     assert not writer.is_alive()
+
+
+def test_a_machine_that_has_no_thread_left_for_async_callers_is_told_and_asked_again(store, monkeypatch):
+    import asyncio
+
+    def no_room(_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as machine:
+        machine.setattr(threading.Thread, "start", no_room)
+        with pytest.raises(StoreUnavailable, match=r"can't start new thread\. Nothing was sent"):
+            asyncio.run(store.aapply(ops.Tally()))
+        with pytest.raises(StoreUnavailable, match=r"can't start new thread\. Nothing was sent"):
+            asyncio.run(begun(store))
+    assert asyncio.run(store.aapply(ops.Tally())) == {}
+    assert asyncio.run(begun(store))
+
+
+async def begun(store):
+    async with store.atransaction():
+        return True
 
 
 def test_whoever_has_been_served_waits_for_nobody(store):
@@ -718,6 +736,24 @@ def test_a_signal_that_strikes_while_the_lock_is_taken_does_not_keep_it(store):
     for thread in threads:
         thread.join(30)
     assert not any(thread.is_alive() for thread in threads)
+
+
+def test_a_signal_that_strikes_while_a_transaction_ends_leaves_nothing_locked(store):
+    strikes = [KeyboardInterrupt()]
+
+    with pytest.raises(KeyboardInterrupt), store.transaction() as transaction:
+        connection, take_back = transaction.held, transaction.held.take_back
+
+        def struck():
+            if strikes:
+                raise strikes.pop()
+            take_back()
+
+        connection.take_back = struck
+    store._end(transaction)  # struck when it was all but done: the connection is there once
+
+    assert store._idle == [connection]
+    assert isinstance(store.apply(ops.Claim(request("effect"), "t", 30, dispatch=True)), ops.Held)
 
 
 def test_a_job_that_an_interrupted_caller_lost_is_answered(store):

@@ -20,7 +20,7 @@ class Proxy:
         self._passing.set()
         self._loses = self._drops = self._holds = None
         self.round_trips = 0  # how often a client spoke after it had been answered
-        self.lost = threading.Event()
+        self.lost, self.held = threading.Event(), threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self):
@@ -89,6 +89,7 @@ class Proxy:
                 if self._holds is not None and self._holds in chunk:
                     self._holds = None
                     held.set()
+                    self.held.set()
                 server.sendall(chunk)
             server.shutdown(socket.SHUT_WR)
             back.join()

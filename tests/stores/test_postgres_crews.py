@@ -69,19 +69,22 @@ def interrupted():
     raise KeyboardInterrupt
 
 
+ANOTHER = frozenset({0})  # a thread that leads
+
+
 def test_a_thread_that_finds_every_connection_busy_gives_up_in_time(database):
     store = PostgresStore(database, connections=1, timeout_s=0.1)
-    store._crew._taken = 1
+    store._crew._leaders = set(ANOTHER)
     with pytest.raises(StoreUnavailable, match=r"all 1 connections were busy all the time\. Nothing was sent"):
         store.apply(claim("k"))
-    store._crew._taken = 0
+    store._crew._leaders.clear()
     assert isinstance(store.apply(claim("k")), ops.Held)
     store.close()
 
 
 def test_a_thread_that_is_interrupted_while_it_waits_leaves_the_queue(store, monkeypatch):
     turn_with(monkeypatch, interrupted)
-    store._crew._taken = 1
+    store._crew._leaders = set(ANOTHER)
     with pytest.raises(KeyboardInterrupt):
         store.apply(claim("k"))
     assert not store._crew._waiting
@@ -95,10 +98,10 @@ def test_a_thread_that_is_interrupted_when_its_turn_comes_passes_it_on(store, mo
         raise KeyboardInterrupt
 
     turn_with(monkeypatch, given_and_interrupted)
-    store._crew._taken = 1
+    store._crew._leaders = set(ANOTHER)
     with pytest.raises(KeyboardInterrupt):
         store.apply(claim("k"))
-    assert (store._crew._idle, store._crew._taken) == ([wire], 0)
+    assert (store._crew._idle, store._crew._leaders) == ([wire], ANOTHER)
 
 
 def test_a_thread_whose_job_was_taken_along_at_the_last_moment_waits_for_its_reply(store, monkeypatch):
@@ -108,9 +111,18 @@ def test_a_thread_whose_job_was_taken_along_at_the_last_moment_waits_for_its_rep
         lambda: taken.extend(store._crew._waiting.popleft().jobs),
         lambda: [job.refuse(Lost("it was lost on the way")) for job in taken],
     )
-    store._crew._taken = 1
+    store._crew._leaders = set(ANOTHER)
     with pytest.raises(StoreUnavailable, match="it was lost on the way"):
         store.apply(claim("k"))
+
+
+def test_a_leader_that_was_interrupted_before_it_could_say_so_is_no_leader_any_more(database):
+    """Signals strike anywhere. A thread leads once at a time, so one that comes again has ended."""
+    store = PostgresStore(database, connections=1, timeout_s=0.5)
+    store._crew._leaders = {threading.get_ident()}
+    assert isinstance(store.apply(claim("k")), ops.Held)
+    assert not store._crew._leaders
+    store.close()
 
 
 def test_a_leader_that_is_interrupted_tells_its_followers(store, monkeypatch):
@@ -118,11 +130,11 @@ def test_a_leader_that_is_interrupted_tells_its_followers(store, monkeypatch):
     monkeypatch.setattr(wire, "wait", lambda _: interrupted())
     leader = Job(_exchange.See("k"), None, soon())
     follower = Job(_exchange.See("other"), None, soon())
-    store._crew._taken = 1
+    store._crew._leaders = {threading.get_ident()}
     with pytest.raises(KeyboardInterrupt):
         store._crew._lead(store._crew._idle.pop(), [leader, follower])
     assert "interrupted" in str(follower.error)
-    assert store._crew._taken == 0
+    assert not store._crew._leaders
     assert isinstance(store.apply(claim("k")), ops.Held), "on a new connection"
 
 

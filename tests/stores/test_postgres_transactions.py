@@ -516,6 +516,36 @@ def test_a_cancelled_transaction_is_rolled_back_and_its_connection_is_free_again
     store.close()
 
 
+def test_a_caller_that_is_cancelled_after_its_commit_is_told_of_as_what_it_did(database, postgres, ledger):
+    """The session is washed after COMMIT. Who is cancelled while that takes its time has executed its effect, not been refused."""
+    told = []
+
+    async def main(store, proxy):
+        guard = Guard(store, cache=0, observers=[told.append])
+
+        @guard.tool(kind="write", downstream="transaction")
+        async def book(amount: int):
+            await current_effect().connection.execute(*insert(amount))
+
+        async def call():
+            async with guard.step("chat", "book"):
+                await book(1)
+
+        proxy.hold_the_answer_to(b"DISCARD ALL")
+        task = asyncio.create_task(call())
+        await asyncio.to_thread(proxy.held.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with Proxy(postgres.socket) as proxy:
+        store = PostgresStore(through(proxy, database))
+        asyncio.run(main(store, proxy))
+        store.close()
+    assert ledger() == [1]
+    assert [event.outcome for event in told if event.name == "call"] == ["executed"]
+
+
 @BOTH
 def test_a_server_that_hangs_at_commit_is_resolved_by_the_record(database, postgres, ledger, make):
     """The answer to COMMIT does not come in time; the record says whether it happened."""
@@ -527,6 +557,26 @@ def test_a_server_that_hangs_at_commit_is_resolved_by_the_record(database, postg
         assert book(5) == 5
         assert ledger() == [1, 5]
         store.close()
+
+
+@BOTH
+def test_a_record_that_became_unreadable_while_the_tool_ran_leaves_nothing(database, postgres, ledger, make):
+    """As when a newer release has written to it."""
+    store = PostgresStore(database)
+    _, book = make(store)
+    postgres.execute(SPOILING, database)
+
+    with pytest.raises(StoreUnavailable, match=r"cannot read.*Nothing of this transaction stays"):
+        book(5)
+    assert ledger() == []
+    store.close()
+
+
+SPOILING = """
+CREATE FUNCTION spoil() RETURNS trigger LANGUAGE plpgsql AS
+  $$ BEGIN UPDATE effectonce.effects SET terms = '{"kind": "from a newer release"}'; RETURN NULL; END $$;
+CREATE TRIGGER spoil AFTER INSERT ON ledger EXECUTE FUNCTION spoil();
+"""
 
 
 @BOTH

@@ -7,6 +7,7 @@ import socket
 import threading
 from contextlib import suppress
 
+import msgspec
 import pytest
 
 from effectonce import ContractViolation, Guard, Retry, StoreUnavailable
@@ -605,6 +606,44 @@ def test_a_record_of_a_newer_release_is_refused_not_guessed(server, opened, call
         with pytest.raises(StoreUnavailable, match="written by a newer release"):
             pay.apply(op)
     assert server.ask("GET", key) == bytes(written)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda written: written.replace(b"write", b"wrote"), lambda written: written[:20], lambda _: b""],
+    ids=["an unknown kind", "cut off", "empty"],
+)
+def test_a_record_that_cannot_be_read_is_refused_with_the_reason(server, opened, caller, spoil):
+    pay = caller(opened(server.url))
+    pay.apply(claim())
+    key = next(key for key in server.ask("KEYS", "*") if b":r:" in key)
+    spoilt = spoil(server.ask("GET", key))
+    server.ask("SET", key, spoilt)
+
+    for again in (False, True):
+        with pytest.raises(StoreUnavailable, match="cannot be read by this release"):
+            pay.apply(msgspec.structs.replace(claim(), again=again))
+    assert server.ask("GET", key) == spoilt
+
+
+class LoopOfAnotherThread:
+    """Its thread tidies up, and another loop begins to use the store, while somebody looks whether it is closed."""
+
+    def __init__(self, store):
+        self.store = store
+
+    def is_closed(self):
+        self.store._lanes.clear()
+        self.store._lanes.update({(object(), n): None for n in range(9)})
+        return True
+
+
+def test_loops_that_come_and_go_in_other_threads_disturb_nobody(server, opened):
+    store = opened(server.url)
+    store._lanes[LoopOfAnotherThread(store), "address"] = None
+
+    assert asyncio.run(store.aapply(ops.Find("k"))) is None
+    store._lanes.clear()
 
 
 def test_a_server_that_is_still_reading_its_data_is_not_taken_for_one_that_can_forget(tmp_path, opened):

@@ -47,6 +47,7 @@ from effectonce._core.ops import (
 )
 from effectonce._core.records import TABLE, Record, Scene, State, Table, latch_of
 from effectonce._core.transitions import born_and_ended, transition
+from effectonce.effect import reference_of
 from effectonce.errors import StoreUnavailable
 
 R = TypeVar("R", covariant=True)
@@ -229,7 +230,7 @@ def _decide(op: RecordOp, table: Table, seen: Seen | None = None) -> Answering[A
             return step.reply
         seen = None
     raise StoreUnavailable(
-        f"the record of {op.key} changed {PATIENCE} times while it was being decided about. Nothing was written."
+        f"the record of {reference_of(op.key)} changed {PATIENCE} times while it was being decided about. Nothing was written."
     )
 
 

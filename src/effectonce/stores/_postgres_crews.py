@@ -32,10 +32,10 @@ def fail(jobs: Iterable[Job], error: Exception) -> None:
 class _Turn:
     """A thread that waits for a connection, or for somebody who takes its job along."""
 
-    __slots__ = ("gate", "jobs", "wire", "won")
+    __slots__ = ("gate", "jobs", "thread", "wire", "won")
 
     def __init__(self, jobs: list[Job]) -> None:
-        self.jobs, self.won = jobs, False
+        self.jobs, self.won, self.thread = jobs, False, threading.get_ident()
         self.wire: Wire | None = None
         self.gate = threading.Lock()
         self.gate.acquire()
@@ -48,14 +48,15 @@ class Crew:
         self._open, self._habits, self._limit = open_wire, habits, limit
         self._lock = threading.Lock()
         self._idle: list[Wire] = []
-        self._taken = 0
+        self._leaders: set[int] = set()  # threads. One that comes again was interrupted before it could say that it had ended
         self._waiting: deque[_Turn] = deque()
 
     def do(self, jobs: list[Job]) -> None:
         """Return when these jobs are done."""
+        me = threading.get_ident()
         with self._lock:
-            if self._taken < self._limit:
-                self._taken += 1
+            if len(self._leaders) < self._limit or me in self._leaders:
+                self._leaders.add(me)
                 turn = None
                 wire = self._idle.pop() if self._idle else None
             else:
@@ -133,14 +134,14 @@ class Crew:
 
     def _hand_over(self, wire: Wire | None) -> None:
         with self._lock:
+            self._leaders.discard(threading.get_ident())
             if self._waiting:
                 turn = self._waiting.popleft()
+                self._leaders.add(turn.thread)
                 turn.wire, turn.won = wire, True
                 turn.gate.release()
-            else:
-                self._taken -= 1
-                if wire is not None:
-                    self._idle.append(wire)
+            elif wire is not None:
+                self._idle.append(wire)
 
     def close(self) -> None:
         """Close what nobody is using."""

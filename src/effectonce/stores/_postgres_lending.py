@@ -24,7 +24,7 @@ from effectonce._core.ops import Applied, Complete, Refused
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores import _postgres_sql as sql
 from effectonce.stores._exchange import Exchange, arun, decide_once, run
-from effectonce.stores._postgres_jobs import Job, result
+from effectonce.stores._postgres_jobs import Job, Unreadable, result
 from effectonce.stores._postgres_wire import Lost, ServerError, Wire
 from effectonce.stores.base import RolledBack
 
@@ -262,7 +262,7 @@ class LentConnection(_Lent):
         try:
             _check_mark(loan.wire.ask([sql.Query(sql.LENT, ())], loan.give_up_at()))
             return run(decide_once(op), self._perform)
-        except (Lost, ServerError) as error:
+        except (Lost, ServerError, Unreadable) as error:
             raise loan.unavailable(error, GONE) from error
 
     def _perform(self, exchange: Exchange[Any]) -> Any:
@@ -290,7 +290,7 @@ class LentAsyncConnection(_Lent):
             loan.wire.send([sql.Query(sql.LENT, ())], named=False)
             _check_mark(await areceive(loan.wire, loan.give_up_at()))
             return await arun(decide_once(op), self._perform)
-        except (Lost, ServerError) as error:
+        except (Lost, ServerError, Unreadable) as error:
             raise loan.unavailable(error, GONE) from error
 
     async def _perform(self, exchange: Exchange[Any]) -> Any:

@@ -18,6 +18,7 @@ from msgspec import Struct
 from effectonce._core.ops import Cell, Recorded, Request
 from effectonce._core.records import Evidence, Record, State
 from effectonce._core.terms import Terms
+from effectonce.effect import reference_of
 from effectonce.errors import StoreUnavailable
 
 VERSION = 1
@@ -122,10 +123,22 @@ def born(record: Record, due: float) -> tuple[bytes, bytes, bytes]:
 
 def read(key: str, written: bytes) -> tuple[Record, int]:
     """The record of a string, and its revision."""
+    try:
+        return _read(key, written)
+    except (struct.error, ValueError, msgspec.MsgspecError) as error:
+        raise StoreUnavailable(
+            f"the record of {reference_of(key)} cannot be read by this release ({error}). Nothing was changed. "
+            f"Upgrade effectonce here, unless somebody else wrote it."
+        ) from error
+
+
+def _read(key: str, written: bytes) -> tuple[Record, int]:
+    if len(written) < _HEAD.size:
+        raise ValueError(f"it has {len(written)} bytes")
     if written[:1] != _VERSION or written[1] not in _KNOWN:
         raise StoreUnavailable(
-            f"the record of {key} was written by a newer release (version {written[0]}, state {written[1]}), which this one would have to "
-            f"guess about. Nothing was changed. Upgrade effectonce here."
+            f"the record of {reference_of(key)} was written by a newer release (version {written[0]}, state {written[1]}), which this "
+            f"one would have to guess about. Nothing was changed. Upgrade effectonce here."
         )
     _, state, revision, decided, dedup, by_n, outcome_n, lease, created, first, sent, epoch, sends, _, *lengths = (
         _HEAD.unpack_from(written)
@@ -170,6 +183,8 @@ def read(key: str, written: bytes) -> tuple[Record, int]:
 
 def recorded(written: bytes, fingerprint: str, now: float) -> Recorded | None:
     """The outcome in this string, if it answers this request: a replay reads no more of it than that."""
+    if len(written) < _HEAD.size:
+        return None
     version, state, _, decided_at, dedup_until, by_n, outcome_n, _, _, _, _, _, _, _, token_n, print_n, _, _ = (
         _HEAD.unpack_from(written)
     )

@@ -13,6 +13,7 @@ import socket
 import struct
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -113,11 +114,12 @@ class Connection:
             raise StoreUnavailable(
                 f"{target} refused us: {refusals[0]}. Nothing was written. Check user, password and database."
             )
-        if "loading:1\r\n" in info.decode():
+        told = info.decode(errors="replace")  # it also quotes paths, in whatever encoding
+        if "loading:1\r\n" in told:
             # Until it has read its append-only file, it says that it has none.
             raise StoreUnavailable(f"{target} is reading its data and will answer soon. Nothing was written.")
         try:
-            facts = _facts(info.decode(), fsync)
+            facts = _facts(told, fsync)
         except KeyError as missing:
             raise StoreUnavailable(
                 f"{target} does not say what its {missing} is, so no record may be kept there. Nothing was written."
@@ -221,7 +223,9 @@ class Pool:
     def __init__(self, connect: Callable[[], Connection], timeout_s: float, size: int) -> None:
         self._connect, self._timeout_s = connect, timeout_s
         self._idle: deque[Connection] = deque()
-        self._room, self._waiting = size, 0
+        # Not a number that is counted down and up: a signal may strike in between. A connection that nobody holds any more makes room.
+        self._alive: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._size, self._opening, self._waiting = size, 0, 0
         self._changed = threading.Condition()
 
     def exchange(self, payload: bytes, replies: int) -> list[Any]:
@@ -258,7 +262,7 @@ class Pool:
         """It is broken, so its neighbours probably are: the next caller gets a new one."""
         connection.close()
         with self._changed:
-            self._room += 1
+            self._alive.discard(connection)
             self._changed.notify()
         self.close()
 
@@ -266,16 +270,17 @@ class Pool:
         """Close those that rest."""
         while self._idle:
             with contextlib.suppress(IndexError):  # somebody else took it
-                self._idle.pop().close()
+                connection = self._idle.pop()
+                connection.close()
                 with self._changed:
-                    self._room += 1
+                    self._alive.discard(connection)
 
     def _open(self) -> Connection:
         until = time.monotonic() + self._timeout_s
         with self._changed:
             self._waiting += 1
             try:
-                while self._room == 0:
+                while len(self._alive) + self._opening >= self._size:
                     if self._idle:
                         with contextlib.suppress(IndexError):  # somebody else took it
                             return self._idle.pop()
@@ -286,13 +291,14 @@ class Pool:
                             f"Allow more of them with connections=."
                         )
                     self._changed.wait(left_s)
-                self._room -= 1
+                self._opening += 1
             finally:
                 self._waiting -= 1
         try:
-            return self._connect()
-        except BaseException:
+            connection = self._connect()
+            self._alive.add(connection)
+            return connection
+        finally:
             with self._changed:
-                self._room += 1
+                self._opening -= 1
                 self._changed.notify()
-            raise

@@ -11,6 +11,7 @@ import orjson
 from effectonce._core.ops import Request
 from effectonce._core.records import Evidence, Record, State, due_at
 from effectonce._core.terms import Terms
+from effectonce.effect import reference_of
 
 # Written once, when the record is born.
 BIRTH = (
@@ -93,7 +94,8 @@ def read(row: tuple[Any, ...]) -> Record:
     state, epoch, token, lease_until, sends, dtoken, first, sent_until, outcome, decided, dedup, by, reason, evidence = row[10:]
     if state not in STATES:
         raise ValueError(
-            f"the record of {key} is in a state that this release does not know ({state!r}), and it does not guess. Upgrade effectonce here"
+            f"the record of {reference_of(key)} is in a state that this release does not know ({state!r}), and it does not guess. "
+            f"Upgrade effectonce here"
         )
     return Record(
         Request(key, fingerprint, _read_terms(terms), tenant, scope, step, arguments, latch, after),

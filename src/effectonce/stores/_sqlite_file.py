@@ -3,8 +3,8 @@
 Processes queue on a lock file before they ask SQLite for its write lock: SQLite's own busy handler sleeps with growing pauses, and the
 unluckiest of eight processes waits more than a second. A wait is bounded by `busy_s`; past it, nothing was written and the caller is told.
 
-What can go wrong with a file is checked before it can cost an effect: a connection never crosses a fork, and a database that was deleted
-or replaced underneath is noticed before the next write (records written to an unlinked file protect nobody).
+What can go wrong with a file is checked before it can cost an effect: a connection never crosses a fork, and a database or a log of it that
+was deleted or replaced underneath is noticed before the next write (records written to an unlinked file protect nobody).
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class Connection:
         try:
             self._enter_queue()  # two processes must not create the schema at once
             self._prepare()
-            self._inode = path.stat().st_ino
+            self._inodes = self._look_at_files()
         except BaseException:
             self.close()
             raise
@@ -199,7 +199,8 @@ class Connection:
             )
         # A call changes a little on each of seven pages: small ones halve what is logged and synced. Only a new file listens.
         self.db.execute("PRAGMA page_size = 2048")
-        self.db.execute("PRAGMA journal_mode = WAL")
+        journal = self.db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        self._log = f"{self.path}-wal" if journal == "wal" else self._name  # some filesystems cannot have one
         # An acknowledged claim must survive a power cut: with NORMAL it does not, and the effect would run twice.
         self.db.execute("PRAGMA synchronous = FULL")
         self.db.execute("PRAGMA cache_size = -65536")
@@ -215,16 +216,19 @@ class Connection:
         os.close(self._queue)
 
     def check_file(self) -> None:
-        """Is the file at this path still the one that is open?"""
+        """Are the file at this path and its log still those that are open?"""
         try:
-            same = os.stat(self._name).st_ino == self._inode  # noqa: PTH116  # twice as fast, and on the path of every call
+            same = self._look_at_files() == self._inodes
         except FileNotFoundError:
             same = False
         if not same:
             raise StoreUnavailable(
-                f"{self.path} was deleted or replaced while it was open. Nothing was sent. "
-                f"Restore the file, or restart to begin with an empty one."
+                f"{self.path} or its -wal was deleted or replaced while it was open. Nothing was sent. "
+                f"Restore the file, or restart to begin with what is there now."
             )
+
+    def _look_at_files(self) -> tuple[int, int]:
+        return os.stat(self._name).st_ino, os.stat(self._log).st_ino  # noqa: PTH116  # twice as fast, and on the path of every call
 
     # ------------------------------------------------------------ reading
 

@@ -174,10 +174,10 @@ class PostgresStore:
                 about = facts(wire, time.monotonic() + self._timeout_s)
             finally:
                 wire.close()
+            before_s = time.time()
+            its_s, due = self._perform(Due(DUE_SHOWN), time.monotonic() + self._timeout_s)
         except FAILURES as error:
             raise self._unavailable(error, "Nothing was changed.") from error
-        before_s = time.time()
-        its_s, due = self._perform(Due(DUE_SHOWN), time.monotonic() + self._timeout_s)
         return (*about, clock_finding(its_s - (before_s + time.time()) / 2), due_finding(len(due)))
 
     def close(self) -> None:

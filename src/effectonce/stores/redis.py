@@ -221,8 +221,9 @@ class RedisStore:
     async def _open_lane(self, place: Place) -> Lane:
         loop, address = place
         try:
-            for gone in [known for known in self._lanes if known[0].is_closed()]:
-                self._lanes.pop(gone).close()
+            for known, old in list(self._lanes.items()):  # a copy: other loops come and go in their own threads
+                if known[0].is_closed() and self._lanes.pop(known, None) is not None:
+                    old.close()
             lane = self._lanes[place] = Lane(loop, await loop.run_in_executor(None, self._open, address))
             return lane
         finally:

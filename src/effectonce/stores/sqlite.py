@@ -46,6 +46,7 @@ from effectonce._core.ops import (
 from effectonce._core.records import TERMINAL, Record, Scene, State, latch_of
 from effectonce._core.transitions import Step, born_and_ended, transition
 from effectonce.errors import StoreUnavailable
+from effectonce.stores import _sqlite_forks as forks
 from effectonce.stores._jobs import MUST_WRITE, Job, finish_all
 from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, DUE, READ, RIVAL, SEARCH, SEARCH_REFERENCE, TALLY, Connection
 from effectonce.stores._sqlite_lending import AsyncLent, Handover, Lent
@@ -67,12 +68,13 @@ class SqliteStore:
         self._busy_s = busy_s
         self._clock = clock
         self._start()
-        _STORES.add(self)
+        forks.STORES.add(self)
 
     def _start(self) -> None:
         """Everything that must not cross a fork: connection, lock, jobs, threads."""
         self._jobs: deque[Job] = deque()
         self._lock = threading.RLock()
+        self._opening = threading.Lock()  # after the other one, where both are held
         self._wake = threading.Event()
         self._writer: threading.Thread | None = None
         self._idle: list[Connection] = []
@@ -86,8 +88,10 @@ class SqliteStore:
         return self._main
 
     def _open(self) -> Connection:
-        connection = Connection(self.path, self._busy_s)
-        self._connections.append(connection)
+        with self._opening:
+            forks.check(self.path)
+            connection = Connection(self.path, self._busy_s)
+            self._connections.append(connection)
         return connection
 
     # ------------------------------------------------------------ both colours
@@ -103,7 +107,12 @@ class SqliteStore:
         except Exception as error:  # whatever it is, nobody knows what was written
             raise self._unavailable(error) from error
         finally:
-            self._hand_over()
+            try:
+                self._lock.release()  # at once: a signal may strike where a function of ours begins, and everybody else would wait for ever
+            except RuntimeError:
+                pass  # it is not ours
+            else:
+                self._wake_next()
 
     def look(self, request: Request, /) -> Recorded | None:
         try:
@@ -113,18 +122,23 @@ class SqliteStore:
         except sqlite3.Error:
             return None  # the claim will meet it too, and tell
         finally:
-            self._hand_over()
+            try:
+                self._lock.release()  # as in `apply`
+            except RuntimeError:
+                pass
+            else:
+                self._wake_next()
         return known if isinstance(known, Recorded) else None
 
     async def aapply(self, op: Op[R], /) -> R:
         job = Job(op)
         if self._look(job):
             return cast(R, job.reply)
+        if self._writer is None:
+            self._hire_writer()
         job.loop = asyncio.get_running_loop()
         job.future = job.loop.create_future()
         self._jobs.append(job)
-        if self._writer is None:
-            self._hire_writer()
         if not self._wake.is_set():  # setting it again would go through a lock
             self._wake.set()
         return cast(R, await job.future)
@@ -155,13 +169,20 @@ class SqliteStore:
     def close(self) -> None:
         """Close every connection. A later call opens new ones."""
         with self._lock:
-            for connection in (*self._idle, *([self._main] if self._main else [])):
-                self._connections.remove(connection)
-                connection.close()
-            self._idle, self._main = [], None
+            self._close_idle()
             if self._beginner is not None:
                 self._beginner.shutdown(wait=False)
                 self._beginner = None
+
+    def _close_idle(self) -> None:
+        if self._main is not None:
+            self._idle.append(self._main)
+            self._main = None
+        while self._idle:
+            with contextlib.suppress(IndexError):  # a transaction took it
+                connection = self._idle.pop()
+                self._connections.remove(connection)
+                connection.close()
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the interpreter may be half gone
@@ -178,10 +199,14 @@ class SqliteStore:
             if self._writer is None:
                 wake = self._wake
                 store = weakref.ref(self, lambda _: wake.set())  # or the thread would wait for ever
-                self._writer = threading.Thread(
+                writer = threading.Thread(
                     target=_write_for_async_callers, args=(store, wake), name="effectonce-sqlite", daemon=True
                 )
-                self._writer.start()
+                try:
+                    writer.start()
+                except RuntimeError as error:  # no room for a thread, or the interpreter ends
+                    raise self._unavailable(error) from error
+                self._writer = writer
 
     # ------------------------------------------------------------ group commit
 
@@ -212,9 +237,11 @@ class SqliteStore:
 
         Asked of the lock itself: a signal may strike between taking it and noting that it was taken.
         """
-        if not self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
-            return
-        self._lock.release()
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
+            self._lock.release()
+            self._wake_next()
+
+    def _wake_next(self) -> None:
         if self._jobs:
             with contextlib.suppress(IndexError):  # somebody else took it
                 self._jobs[0].wake()
@@ -366,7 +393,11 @@ class SqliteStore:
         try:
             yield transaction
         finally:
-            self._end(transaction)
+            try:
+                self._end(transaction)
+            except BaseException:  # a signal, perhaps, that struck where it begins: every process would find the file locked
+                self._end(transaction)
+                raise
 
     @contextlib.asynccontextmanager
     async def atransaction(self) -> AsyncIterator[AsyncLent]:
@@ -376,6 +407,9 @@ class SqliteStore:
         except asyncio.CancelledError:
             handover.abandon()
             raise
+        except RuntimeError as error:  # no room for a thread, or the interpreter ends; the next one to come may still begin it
+            handover.abandon()
+            raise self._unavailable(error) from error
         try:
             yield AsyncLent(transaction)
         finally:
@@ -384,6 +418,7 @@ class SqliteStore:
     def _begin(self) -> Lent:
         try:
             connection = self._idle.pop() if self._idle else self._open()
+            lent = Lent(connection, partial(self._change, connection), self._unavailable)
             try:
                 connection.check_file()
                 connection.begin()
@@ -394,13 +429,14 @@ class SqliteStore:
                 raise
         except (sqlite3.Error, OSError, StoreUnavailable) as error:
             raise self._unavailable(error) from error
-        return Lent(connection, partial(self._change, connection), self._unavailable)
+        return lent
 
     def _end(self, transaction: Lent) -> None:
         connection = transaction.held
         connection.take_back()
         connection.roll_back()  # nothing, if it was committed
-        self._idle.append(connection)
+        if connection not in self._idle:
+            self._idle.append(connection)
 
 
 def _write_for_async_callers(store: weakref.ref[SqliteStore], wake: threading.Event) -> None:
@@ -415,24 +451,3 @@ def _write_for_async_callers(store: weakref.ref[SqliteStore], wake: threading.Ev
             with this._lock:  # noqa: SLF001
                 this._work()  # noqa: SLF001
         del this
-
-
-# ---------------------------------------------------------------- fork
-
-_STORES: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
-_INHERITED: list[Connection] = []
-
-
-def _after_fork() -> None:
-    """Give the child its own connections. Its parent's must not even be closed here: SQLite would tidy up under the parent's feet.
-
-    Their places in the queue are given up, though: a lock of the parent's would outlive it as long as the child holds its end.
-    """
-    for store in _STORES:
-        for connection in store._connections:  # noqa: SLF001  # the same module's
-            connection.leave_queue()
-            _INHERITED.append(connection)
-        store._start()  # noqa: SLF001
-
-
-os.register_at_fork(after_in_child=_after_fork)
