@@ -15,6 +15,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from effectonce.stores import _rows
 from effectonce.stores.base import DUE_SHOWN, Finding, due_finding, size_finding
 
 POLL_S = 0.0002
+_MINE = fcntl.LOCK_EX | fcntl.LOCK_NB
 SCHEMA_VERSION = 3
 
 # SQLite uses a partial index only where a statement repeats its condition word for word.
@@ -344,11 +346,12 @@ class Connection:
             fcntl.flock(self._queue, fcntl.LOCK_UN)
 
     def _enter_queue(self) -> None:
-        give_up_at = time.monotonic() + self._busy_s
+        give_up_at = inf  # until somebody is in the way
         while True:
             try:
-                fcntl.flock(self._queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(self._queue, _MINE)
             except BlockingIOError:
+                give_up_at = min(give_up_at, time.monotonic() + self._busy_s)
                 if time.monotonic() > give_up_at:
                     raise StoreUnavailable(
                         f"{self.path} has been locked by another writer for {self._busy_s:g} s. Nothing was sent."

@@ -170,7 +170,7 @@ class Run:
     def _done(self, step: Planned) -> Any:
         self.refuse_when_stopped()
         prepared, late = self._prepare(step), self._may_claim_late(step.tool)
-        perform = step.tool.performing(self._workflow.without_heart(step.tool) if late else step.tool.setup, prepared)
+        perform = step.tool.performing(self._workflow.of_step(step.tool).late if late else step.tool.setup, prepared)
         if late:
             perform = ClaimingLate(perform, self._lost)
         try:
@@ -234,7 +234,7 @@ class Run:
             )
         key = run_key(ref.key, step.position, tool.house.secret)
         place = EffectRef(tool.contract.name, key, ref.tenant, self._scope, label(step.position, step.name))
-        prepared = tool.prepare_step(place, self._workflow.terms_of(tool), step.args, step.kwargs)
+        prepared = tool.prepare_step(place, self._workflow.of_step(tool).terms, step.args, step.kwargs)
         if step.function is None:
             return prepared
         return Prepared(prepared.request, place, (step.function, *step.args), step.kwargs)
@@ -374,7 +374,7 @@ class _Late:
         if type(op) is Claim and self.claim is None:
             self.claim = op
             return Held(1, 1, dispatched=True)
-        if self.claim is None or type(op) in _ANYWAY:
+        if self.claim is None:
             return op
         if type(op) is Keep:
             return None  # an end without its claim is nothing that a store could ever be told: the step is repeated
@@ -401,6 +401,8 @@ class ClaimingLate:
         self._perform, self._late = perform, _Late(lost)
 
     def __call__(self, op: Op[Any]) -> Any:
+        if type(op) in _ANYWAY:
+            return self._perform(op)
         instead = self._late.instead(op)
         return self._late.reply(instead, self._perform(instead)) if isinstance(instead, Op) else instead
 
@@ -418,6 +420,8 @@ class AsyncClaimingLate:
         return self._perform.cancelled
 
     async def __call__(self, op: Op[Any], /) -> Any:
+        if type(op) in _ANYWAY:
+            return await self._perform(op)
         instead = self._late.instead(op)
         return self._late.reply(instead, await self._perform(instead)) if isinstance(instead, Op) else instead
 

@@ -14,6 +14,7 @@ from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import msgspec
+from msgspec import Struct
 
 from effectonce._core.endings import Ending
 from effectonce._core.ops import Flow, Invoke, Op
@@ -58,8 +59,7 @@ class Workflow:
         self.tool.calling = WorkflowCall
         self.tool.performing, self.tool.aperforming = self._performing, self._aperforming
         self._plain: dict[Any, tuple[tuple[Any, ...], GuardedTool]] = {}
-        self._terms: WeakKeyDictionary[GuardedTool, Terms] = WeakKeyDictionary()
-        self._setups: WeakKeyDictionary[GuardedTool, tuple[Setup, Setup]] = WeakKeyDictionary()
+        self._of_step: WeakKeyDictionary[GuardedTool, OfStep] = WeakKeyDictionary()
 
     # ------------------------------------------------------------ one run
 
@@ -163,21 +163,14 @@ class Workflow:
 
     # ------------------------------------------------------------ its steps
 
-    def terms_of(self, tool: GuardedTool) -> Terms:
-        """What a step's record pins: its tool's terms, for at least as long as the run is remembered."""
-        known = self._terms.get(tool)
-        if known is None:
-            known = self._terms[tool] = msgspec.structs.replace(
-                tool.terms, window_s=max(tool.terms.window_s, self.keep_s), tombstone_s=inf, rerun=False
-            )
+    def of_step(self, tool: GuardedTool) -> OfStep:
+        """What a tool is as a step."""
+        known = self._of_step.get(tool)
+        if known is None or known.setup is not tool.setup:
+            terms, replace = tool.terms, msgspec.structs.replace
+            pinned = replace(terms, window_s=max(terms.window_s, self.keep_s), tombstone_s=inf, rerun=False)
+            known = self._of_step[tool] = OfStep(pinned, tool.setup, replace(tool.setup, heart=_NoHeart()))
         return known
-
-    def without_heart(self, tool: GuardedTool) -> Setup:
-        """How a step is run that has no record while it runs: there is nothing to keep alive."""
-        known = self._setups.get(tool)
-        if known is None or known[0] is not tool.setup:
-            known = self._setups[tool] = (tool.setup, msgspec.structs.replace(tool.setup, heart=_NoHeart()))
-        return known[1]
 
     def plain(self, name: str, function: Callable[..., Any], *, asks: bool) -> GuardedTool:
         """The tool of a function that is none. One for all functions of the same code: closures are made anew in every run."""
@@ -213,6 +206,14 @@ class Workflow:
                 f"Call it in a function of your own."
             ) from None
         return GuardedTool(self.tool.house, contract, call, ())
+
+
+class OfStep(Struct, frozen=True):
+    """A tool as a step of a workflow."""
+
+    terms: Terms  # what its record pins: its own, for at least as long as the run is remembered
+    setup: Setup  # as it was when the next one was made
+    late: Setup  # for one that has no record while it runs: there is nothing to keep alive
 
 
 class _NoHeart:
