@@ -221,8 +221,21 @@ def test_a_newer_schema_is_refused_not_guessed(path, store):
 def test_no_write_of_a_call_makes_sqlite_build_a_table_of_its_own(store):
     store.apply(ops.Tally())
     for statement in (_sqlite_file.LATCHED, _sqlite_file.BIRTH, _sqlite_file.FINISH, _sqlite_file.UPDATE):
-        program = store._connect().rows(f"EXPLAIN {statement}", *[None] * statement.count("?"))
+        program = store._connect().db.execute(
+            f"EXPLAIN {statement}", [None] * (1 if "?1" in statement else statement.count("?"))
+        )
         assert "OpenEphemeral" not in {opcode for _, opcode, *_ in program}, statement
+
+
+@pytest.mark.parametrize("statement", ["LATCHED", "RIVAL", "DUE", "BROWSE_OPEN"])
+def test_nobody_walks_through_all_that_is_in_doubt_to_find_what_is_not(store, statement):
+    store.apply(ops.Tally())
+    sql = getattr(_sqlite_file, statement)
+    parameters = [None] * (sql.count("?") if "?1" not in sql else 2 if "?2" in sql else 1)
+    steps = [row[3] for row in store._connect().db.execute(f"EXPLAIN QUERY PLAN {sql}", parameters)]
+    looks = [step for step in steps if "effects_open" in step]
+    assert looks
+    assert all(step.startswith("SEARCH effects") and "(state=?" in step for step in looks), steps
 
 
 def test_the_indexes_of_an_older_file_are_made_anew(path, store):

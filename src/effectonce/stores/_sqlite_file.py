@@ -69,7 +69,7 @@ CREATE TABLE IF NOT EXISTS effects (
 DROP INDEX IF EXISTS effects_open;
 DROP INDEX IF EXISTS effects_due;
 -- Few rows are open at any moment, so this stays small: who shares a latch, who is in doubt, whose owner vanished.
-CREATE INDEX effects_open ON effects (latch, key, state) WHERE {_OPEN};
+CREATE INDEX effects_open ON effects (state, latch, key) WHERE {_OPEN};
 -- What the sweeper looks for. A record without an outcome is not in it, and one that is remembered for ever neither.
 CREATE INDEX effects_due ON effects (due_at) WHERE {_DUE};
 -- Since version 2: small values that processes share.
@@ -93,8 +93,13 @@ SELECT state IN ('completed', 'failed') AND fingerprint = ? AND dedup_until > ?,
 _ROW = ", ".join(_rows.BIRTH + _rows.LIFE)
 _VALUES = ", ".join("?" * len(_rows.BIRTH + _rows.LIFE))
 REPLACE = f"INSERT OR REPLACE INTO effects ({_ROW}) VALUES ({_VALUES})"
-# T1 in two statements: born only if no other call of its step is in the air, and it is absent. In one, SQLite would build a table for it.
-LATCHED = f"SELECT 1 FROM effects WHERE {_OPEN} AND latch = ? AND (state <> 'claimed' OR sends > 0)"
+# T1 in two statements: born only if no other call of its step is in the air, and it is absent. In one, SQLite would build a table for it,
+# and another one for a list of states: so each is looked for by itself.
+LATCHED = f"""
+SELECT 1 FROM effects WHERE {_OPEN} AND state = 'dispatched' AND latch = ?1
+ UNION ALL SELECT 1 FROM effects WHERE {_OPEN} AND state = 'in_doubt' AND latch = ?1
+ UNION ALL SELECT 1 FROM effects WHERE {_OPEN} AND state = 'claimed' AND latch = ?1 AND sends > 0
+"""
 BIRTH = f"INSERT INTO effects ({_ROW}) VALUES ({_VALUES}) ON CONFLICT (key) DO NOTHING"
 UPDATE = f"UPDATE effects SET {', '.join(f'{name} = ?' for name in _rows.LIFE)} WHERE key = ?"
 # T5 in one statement, for the second write of every call. 0 rows: look closer.
@@ -130,7 +135,7 @@ SEARCH_REFERENCE = SEARCH.replace("(?1 IS NULL", f"{_REFERRED} AND (?1 IS NULL")
 TALLY = "SELECT state, count(*) FROM effects GROUP BY state"
 DUE = f"""
 SELECT * FROM (
-SELECT {_COLUMNS} FROM effects INDEXED BY effects_open WHERE {_OPEN} AND state <> 'in_doubt' AND due_at <= ?1
+SELECT {_COLUMNS} FROM effects INDEXED BY effects_open WHERE {_OPEN} AND state IN ('claimed', 'dispatched') AND due_at <= ?1
  UNION ALL
 SELECT {_COLUMNS} FROM effects INDEXED BY effects_due WHERE {_DUE} AND due_at <= ?1)
  LIMIT ?2
