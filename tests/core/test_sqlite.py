@@ -791,7 +791,7 @@ INHERITED = """
     os.read(reader, 4)
     os.wait()
     with store.transaction():
-        print("free")
+        print("free", flush=True)  # the next line ends this process, too
     os.killpg(0, signal.SIGTERM)
 """
 
