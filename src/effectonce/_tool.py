@@ -368,13 +368,13 @@ class GuardedTool:
             self._remember_outcome(request, ending)
         return ending
 
-    def flow(self, prepared: Prepared) -> Flow[Ending]:
-        """The call as a flow, to be driven by a performer."""
-        request, turn = prepared.request, turn_here.get()
+    def flow(self, prepared: Prepared, calling: type[GuardedCall] | None = None) -> Flow[Ending]:
+        """The call as a flow, to be driven by a performer; *calling*, if not in this tool's own way."""
+        request, turn, calling = prepared.request, turn_here.get(), calling or self.calling
         if turn is None:
-            return self.calling(request, self.plan, self.house.env, again=prepared.again).flow()
+            return calling(request, self.plan, self.house.env, again=prepared.again).flow()
         step = step_of(prepared.ref)
-        return self.calling(request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step).flow()
+        return calling(request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step).flow()
 
     def told(self, flow: Flow[Ending], _prepared: Prepared) -> Flow[Ending]:
         """A flow of this call that somebody else has made: as it is, if nobody wants to know."""

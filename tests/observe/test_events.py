@@ -762,6 +762,25 @@ def test_a_workflow_and_each_of_its_steps_are_told():
     assert names(seen).count("completed") == 3
 
 
+@colours
+def test_a_step_that_may_be_repeated_is_told_as_it_is_written_at_its_end(colour):
+    guard, seen = watched(cache=0)
+    note, _ = tool(guard, script("noted"), colour, kind="idempotent_write")
+
+    async def anote(run, number: int):
+        return await run.step("note", note)
+
+    def snote(run, number: int):
+        return run.step("note", note)
+
+    done = guard.workflow(name="order")(snote if colour == "sync" else anote)(7)
+    assert (done if colour == "sync" else asyncio.run(done)) == "noted"
+
+    of_the_step = [event for event in seen if event.tool != "order"]
+    assert names(of_the_step) == ["attempt", "reserved", "dispatched", "completed", "call"]
+    assert [event.operation for event in of_the_step if event.name == "store"] == ["together"]
+
+
 def test_a_workflow_that_is_resumed_tells_of_it():
     guard, seen = watched()
     answers = script(NotSent(retryable=False), "receipt")

@@ -19,7 +19,7 @@ left on the record as evidence, after the state and before the next attempt.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -76,6 +76,7 @@ from effectonce._core.records import TERMINAL, Record, State, in_the_air
 from effectonce._core.terms import Capability
 from effectonce._core.verdicts import SURE
 
+W = TypeVar("W")
 NEVER = Next(Action.FAIL, "an error of another effect says nothing about this one")
 POLL_FIRST_S, POLL_MAX_S, POLL_GROWTH = 0.004, 0.25, 1.6
 STORE_TRIES = 3  # a lost acknowledgement is repeated with the same token before anybody is told
@@ -330,7 +331,7 @@ class GuardedCall:
                 pass
         return GaveUp(error, self.patience.attempt) if isinstance(reply, Unavailable) else _Again()
 
-    def _persist(self, op: Op[WriteReply]) -> Flow[WriteReply]:
+    def _persist(self, op: Op[W]) -> Flow[W]:
         """The effect has happened: keep trying to write it down for as long as the caller's deadline allows, then keep it here."""
         failures = 0
         while True:
@@ -345,7 +346,7 @@ class GuardedCall:
                 break
         if isinstance(op, Complete | Fail):
             yield from Keep(op)
-        return reply
+        return reply  # type: ignore[return-value]  # as every op is replied to, if nobody answers
 
     def _too_late(self, outcome: bytes, value: Any) -> Flow[Ending]:
         """We lost the record while the tool ran. Leave what we know, and take the recorded outcome if there is one."""

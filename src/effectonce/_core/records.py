@@ -236,8 +236,10 @@ def unremembered(r: Record, _op: Any, scene: Scene) -> bool:
 
 
 def _born(_r: Record | None, op: Claim, scene: Scene, epoch: int = 1) -> Record:
-    record = Record(op.request, State.CLAIMED, epoch, op.token, scene.now + op.lease_s, scene.now)
-    return _sent(record, op, scene) if op.dispatch else record
+    now, token, lease_until = scene.now, op.token, scene.now + op.lease_s
+    if op.dispatch:  # as `_sent` has it, in one go: this is every call's first write
+        return Record(op.request, State.DISPATCHED, epoch, token, lease_until, now, 1, token, now, lease_until)
+    return Record(op.request, State.CLAIMED, epoch, token, lease_until, now)
 
 
 def _reborn(r: Record, op: Claim, scene: Scene) -> Record:

@@ -11,18 +11,41 @@ new. Resuming is replaying; there is no second engine.
 
 A step is keyed by its position in the run and nothing else. Other arguments, or another tool, at the same position are a conflict and not
 a new effect: that is how changed code is noticed.
+
+A step that may be repeated is claimed when its end is known, and both are written at once: one commit per step. A crash before that repeats
+the step, which its contract allows. Only who is the first to have the run may do so: nobody can have done the step before. All other steps
+are claimed before they are done, like any effect.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from effectonce._core.attempts import failed_attempt, in_the_outcome
-from effectonce._core.call import GuardedCall, _Again
+from effectonce._core.call import GuardedCall, W, _Again
 from effectonce._core.codec import encode_error
-from effectonce._core.endings import Ending, Fenced, NothingSent, Rejection
-from effectonce._core.ops import Applied, Fail, Flow, Invoke, Ok, Op, Raised, Refused, Renew, WriteReply
+from effectonce._core.endings import Ending, Fenced, Fresh, NothingSent, Rejection
+from effectonce._core.ops import (
+    Applied,
+    Claim,
+    ClaimReply,
+    Complete,
+    Fail,
+    Flow,
+    Held,
+    Invoke,
+    Ok,
+    Op,
+    Raised,
+    Refused,
+    Renew,
+    Together,
+    Unavailable,
+    WriteReply,
+)
 from effectonce._core.records import Record
 from effectonce._core.verdicts import Verdict
 
@@ -49,7 +72,7 @@ class WorkflowCall(GuardedCall):
         yield from self._leave(reply, self.patience.attempt, error, verdict, "the run waits until it is resumed")
         return NothingSent(error, self.patience.attempt, exhausted=False)
 
-    def _persist(self, op: Op[WriteReply]) -> Flow[WriteReply]:
+    def _persist(self, op: Op[W]) -> Flow[W]:
         """Whoever resumes the run comes to the same end, so nobody waits for the store for ever."""
         return (yield from self._insist(op))  # type: ignore[no-any-return]
 
@@ -64,6 +87,52 @@ class WorkflowCall(GuardedCall):
                 return Fenced(None)
             case _:
                 return NothingSent(error, self.patience.attempt, exhausted=False)
+
+
+class LateCall(GuardedCall):
+    """One call of a step that may be repeated, in a run that nobody had before: it has no record until its end is known."""
+
+    late = False
+
+    def _claim(self) -> Flow[tuple[ClaimReply, bool]]:
+        if self.token:  # it has a record by now
+            return (yield from super()._claim())
+        self.token, self.late = self.env.new_token(), True
+        self.key = ""  # there is nothing to keep alive
+        self.epoch = self.sends = 1
+        return Held(1, 1, dispatched=True), False
+
+    def _claiming(self) -> Claim:
+        self.key, self.late = self.request.key, False
+        return Claim(self.request, self.token, self.plan.lease_s, dispatch=True)
+
+    def _complete(self, value: Any, by: str = "") -> Flow[Ending]:
+        if not self.late:
+            return (yield from super()._complete(value, by))
+        outcome, claim = self.plan.encode(value), self._claiming()
+        replies = yield from self._persist(Together((claim, Complete(self.key, self.token, self.epoch, outcome))))
+        if isinstance(replies, Unavailable):
+            return Fresh(
+                value, recorded=False
+            )  # and not kept: an end without its claim is nothing that a store could ever be told
+        # If the claim was refused, both were written before and only the acknowledgement was lost, or somebody else has done it meanwhile.
+        return Fresh(value, outcome=outcome) if isinstance(replies[1], Applied) else Fenced(value)
+
+    def _failed(self, error: BaseException) -> Flow[Ending | None]:
+        """What comes of an error is written on a record: so it gets one first."""
+        if self.late:
+            reply = yield from self._persist(self._claiming())
+            if not isinstance(reply, Held):
+                self._release()
+                self.unanswered = error
+                return reply if isinstance(reply, Unavailable) else Fenced(None)
+        return (yield from super()._failed(error))
+
+    def _take_back(self, lease_s: float) -> Flow[WriteReply]:
+        if not self.late:
+            return (yield from super()._take_back(lease_s))
+        self.sends = 0
+        return Applied(self.epoch)
 
 
 class Cancellation(Struct, frozen=True):

@@ -48,6 +48,7 @@ from effectonce._core.records import (
 )
 
 _RERUN_FROM = (State.COMPLETED, State.FAILED)
+_HOLDS = frozenset({Claim, Inquire})
 
 
 class Step(Struct, frozen=True):
@@ -69,31 +70,32 @@ def transition(record: Record | None, op: RecordOp | Sweep, scene: Scene, table:
                 break
         else:
             after = rule.change(record, op, scene)  # type: ignore[arg-type]
-            return Step(record, after, True, _reply(after, op, scene), rule)
+            return Step(record, after, True, _reply(after, op), rule)
     return Step(record, record, False, _refusal(record, op, scene))
 
 
 def born_and_ended(op: Together, scene: Scene, table: Table = TABLE) -> Step | None:
     """A claim and its end at once are one record that is written once: its step, and both replies. None: it is something else."""
-    match op.ops:
-        case (Claim(request) as claim, Complete(key) as end) if request.key == key and claim.dispatch and not request.latch:
-            born = transition(None, claim, scene, table)
-            ended = transition(born.after, end, scene, table)
-            return Step(None, ended.after, True, (born.reply, ended.reply)) if born.changed and ended.changed else None
-    return None
+    first, last = op.ops[0], op.ops[-1]
+    if len(op.ops) != 2 or type(first) is not Claim or type(last) is not Complete:
+        return None
+    if first.request.key != last.key or first.request.latch or not first.dispatch:
+        return None
+    born = transition(None, first, scene, table)
+    ended = transition(born.after, last, scene, table)
+    return Step(None, ended.after, True, (born.reply, ended.reply)) if born.changed and ended.changed else None
 
 
-def _reply(after: Record | None, op: RecordOp | Sweep, scene: Scene) -> Any:
+def _reply(after: Record | None, op: RecordOp | Sweep) -> Any:
     """The reply to an op that a rule allowed."""
-    match op:
-        case Claim() | Inquire() if after is not None:
-            if isinstance(op, Claim) and after.state is State.IN_DOUBT:
-                return Doubtful(0.0, after.reason)
-            return Held(after.epoch, after.sends, after.state is State.DISPATCHED)
-        case Attest():
-            return after
-        case _:
-            return Applied(0 if after is None else after.epoch)
+    asked = type(op)
+    if after is None:
+        return Applied(0)
+    if asked is Claim and after.state is State.IN_DOUBT:
+        return Doubtful(0.0, after.reason)
+    if asked in _HOLDS:
+        return Held(after.epoch, after.sends, after.state is State.DISPATCHED)
+    return after if asked is Attest else Applied(after.epoch)
 
 
 def _refusal(r: Record | None, op: RecordOp | Sweep, scene: Scene) -> Any:

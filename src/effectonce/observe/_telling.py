@@ -43,6 +43,7 @@ from effectonce._core.ops import (
     Refused,
     Rerun,
     Sleep,
+    Together,
     Transact,
     Unavailable,
     Unconfirmed,
@@ -207,8 +208,13 @@ class Telling:
         self.tell("store", operation=name, duration_s=took_s, error=error, dependency=self.facts.system)
         if lost:
             self.tell("store_error", operation=name, duration_s=took_s, error=error)
-        if type(op) in _ASIDE:
-            return
+        if isinstance(op, Together) and not lost:
+            for each, its in zip(op.ops, reply, strict=True):
+                self._changed(each, its)
+        elif type(op) not in _ASIDE:
+            self._changed(op, reply)
+
+    def _changed(self, op: Op[Any], reply: Any) -> None:
         self._last = reply
         match op, reply:
             case Claim(), Held(_, sends, dispatched):

@@ -69,8 +69,8 @@ def watched(tool: Any) -> dict[str, Callable[..., Any]]:
             telling.cut(error)
             raise
 
-    def flow(prepared: Prepared) -> Flow[Ending]:
-        return told(methods.flow(tool, prepared), prepared)
+    def flow(prepared: Prepared, *calling: Any) -> Flow[Ending]:
+        return told(methods.flow(tool, prepared, *calling), prepared)
 
     def told(flow: Flow[Ending], prepared: Prepared) -> Flow[Ending]:
         return heard_call(flow, Telling(facts, prepared.ref, prepared, workflow=tool.terms.steps))

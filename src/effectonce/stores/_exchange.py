@@ -183,6 +183,8 @@ def answer(op: Op[R], table: Table = TABLE) -> Answering[R]:
             reply = (
                 Applied(op.epoch) if (yield Finish(op)) else (yield from _decide(op, table))
             )  # `yield from` costs a generator
+        case Together():
+            reply = yield from _together(op, table)
         case Find(key):
             reply = (yield from See(key)).record
         case Browse():
@@ -199,8 +201,6 @@ def answer(op: Op[R], table: Table = TABLE) -> Answering[R]:
             reply = yield from SwapCell(op)
         case ListCells():
             reply = yield from ListedCells(op)
-        case Together():
-            reply = yield from _together(op, table)
         case _:
             reply = yield from _decide(op, table)  # type: ignore[arg-type]  # what is left is about one record
     return reply  # type: ignore[no-any-return]

@@ -339,15 +339,15 @@ class SqliteStore:
             born = transition(None, op, Scene(self._clock()))
             if connection.bear(cast(Record, born.after)):
                 return born.reply
-        if isinstance(op, Sweep):
-            return self._sweep(connection, op)
-        if isinstance(op, WriteCell):
-            return connection.write_cell(op, self._clock())
         if isinstance(op, Together):
             once = born_and_ended(op, Scene(self._clock()))
             if once is not None and connection.bear(cast(Record, once.after)):
                 return once.reply
             return tuple([self._apply_one(connection, each) for each in op.ops])
+        if isinstance(op, Sweep):
+            return self._sweep(connection, op)
+        if isinstance(op, WriteCell):
+            return connection.write_cell(op, self._clock())
         return self._change(connection, op).reply
 
     def _apply_one(self, connection: Connection, op: Any) -> Any:

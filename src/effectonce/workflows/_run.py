@@ -1,9 +1,4 @@
-"""Runs of workflows: what the function gets, and how its steps are performed in both colours.
-
-A step that may be repeated is claimed when its end is known, and both are written at once: one commit per step. A crash before that repeats
-the step, which its contract allows. Only who is the first to have the run may do so: nobody can have done the step before. All other steps
-are claimed before they are done, like any effect.
-"""
+"""Runs of workflows: what the function gets, and how its steps are performed in both colours."""
 
 from __future__ import annotations
 
@@ -17,35 +12,28 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from msgspec import Struct
 
-from effectonce._core.endings import Ending, Fresh
+from effectonce._core.call import GuardedCall
+from effectonce._core.endings import Ending, Fenced, Fresh
 from effectonce._core.keys import run_key
 from effectonce._core.ops import (
     Applied,
-    Ask,
-    Claim,
     Find,
-    Held,
     Invoke,
-    Keep,
     Mismatch,
-    Op,
     Raised,
     Renew,
-    Sleep,
     Together,
-    Unavailable,
 )
 from effectonce._core.records import Record, State
-from effectonce._core.steps import Cancellation, Parked, cancellation, label
-from effectonce._core.terms import Capability
-from effectonce._drive import AsyncPerforming, Prepared, adrive, drive
+from effectonce._core.steps import Cancellation, LateCall, Parked, cancellation, label
+from effectonce._drive import Prepared, adrive, drive
 from effectonce.effect import EffectRef
 from effectonce.errors import Cancelled, CodeChanged, ContractViolation, GaveUp, LeaseLost, StepFailed, StoreUnavailable
 from effectonce.outcome import conclude
 
 if TYPE_CHECKING:
     from effectonce._tool import GuardedTool
-    from effectonce.workflows._workflow import Workflow
+    from effectonce.workflows._workflow import OfStep, Workflow
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,6 +48,7 @@ class Planned(Struct, frozen=True):
     position: str
     name: str
     tool: GuardedTool
+    as_step: OfStep
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     function: Callable[..., Any] | None  # of a plain function, the very one; its tool is shared by all of the same code
@@ -158,7 +147,7 @@ class Run:
             raise ContractViolation(f"step {position} of {self._ref} has no name. Nothing was sent.")
         guarded = getattr(function, "__effectonce_tool__", None)
         tool = guarded or self._workflow.plain(name, function, asks=asks)
-        return Planned(position, name, tool, args, kwargs, None if guarded else function)
+        return Planned(position, name, tool, self._workflow.of_step(tool), args, kwargs, None if guarded else function)
 
     def do(self, step: Planned) -> Any:
         """One step, in the colour of its function."""
@@ -169,16 +158,13 @@ class Run:
 
     def _done(self, step: Planned) -> Any:
         self.refuse_when_stopped()
-        prepared, late = self._prepare(step), self._may_claim_late(step.tool)
-        perform = step.tool.performing(self._workflow.of_step(step.tool).late if late else step.tool.setup, prepared)
-        if late:
-            perform = ClaimingLate(perform, self._lost)
+        tool, prepared = step.tool, self._prepare(step)
         try:
             if self._env.now() >= self._look_at:
                 self._seen(self._store.apply(self._look()))
             if self._ends_at(step):
-                self._end_here(step.tool.setup.store.apply(Find(prepared.request.key)))
-            ending = drive(step.tool.flow(prepared), perform)
+                self._end_here(tool.setup.store.apply(Find(prepared.request.key)))
+            ending = drive(tool.flow(prepared, self._calling(step)), tool.performing(tool.setup, prepared))
             found = self._store.apply(Find(prepared.request.key)) if isinstance(ending, Mismatch) else None
             return self._value(step, prepared, ending, found)
         except BaseException as error:  # noqa: BLE001  # whatever it is, this run is over unless it is a step's own end
@@ -193,15 +179,13 @@ class Run:
             self._ends()
 
     async def _adone(self, step: Planned, prepared: Prepared) -> Any:
-        perform = step.tool.aperforming(step.tool.setup, prepared)
-        if self._may_claim_late(step.tool):
-            perform = AsyncClaimingLate(perform, self._lost)
+        tool = step.tool
         try:
             if self._env.now() >= self._look_at:
                 self._seen(await self._store.aapply(self._look()))
             if self._ends_at(step):
-                self._end_here(await step.tool.setup.store.aapply(Find(prepared.request.key)))
-            ending = await adrive(step.tool.flow(prepared), perform)
+                self._end_here(await tool.setup.store.aapply(Find(prepared.request.key)))
+            ending = await adrive(tool.flow(prepared, self._calling(step)), tool.aperforming(tool.setup, prepared))
             found = await self._store.aapply(Find(prepared.request.key)) if isinstance(ending, Mismatch) else None
             return self._value(step, prepared, ending, found)
         except BaseException as error:  # noqa: BLE001  # as above; a step that was cancelled may have happened
@@ -218,10 +202,8 @@ class Run:
         if self._under_way == 0 and self._all_ended is not None and not self._all_ended.done():
             self._all_ended.set_result(None)
 
-    def _may_claim_late(self, tool: GuardedTool) -> bool:
-        terms = tool.terms
-        at_once = not (tool.plan.separate_dispatch or terms.downstream is Capability.TRANSACTION or terms.steps)
-        return self._epoch == 1 and terms.resend_s == inf and at_once
+    def _calling(self, step: Planned) -> type[GuardedCall] | None:
+        return LateCall if self._epoch == 1 and step.as_step.may_be_late else None
 
     def _prepare(self, step: Planned) -> Prepared:
         """The step as an effect: keyed by its position, kept for as long as the run is."""
@@ -234,7 +216,7 @@ class Run:
             )
         key = run_key(ref.key, step.position, tool.house.secret)
         place = EffectRef(tool.contract.name, key, ref.tenant, self._scope, label(step.position, step.name))
-        prepared = tool.prepare_step(place, self._workflow.of_step(tool).terms, step.args, step.kwargs)
+        prepared = tool.prepare_step(place, step.as_step.terms, step.args, step.kwargs)
         if step.function is None:
             return prepared
         return Prepared(prepared.request, place, (step.function, *step.args), step.kwargs)
@@ -246,6 +228,8 @@ class Run:
             return ending.value
         if found is not None:
             raise self._changed(step, prepared, found)
+        if isinstance(ending, Fenced) and self._calling(step) is LateCall:
+            raise self._lost()
         outcome = conclude(ending, prepared.ref, step.tool.signature.returns)
         if outcome.status != "failed":
             return outcome.unwrap()
@@ -355,75 +339,6 @@ class Run:
         """What has to be compensated, the last one first."""
         while self._undo:
             yield self._undo.pop()
-
-
-_ANYWAY = frozenset({Invoke, Ask, Sleep})  # these are not the store's
-
-
-class _Late:
-    """A claim that was not made yet: whoever asks is told that it holds, and the first write takes it along."""
-
-    __slots__ = ("claim", "lost")
-
-    def __init__(self, lost: Callable[[], Exception]) -> None:
-        self.lost = lost
-        self.claim: Claim | None = None
-
-    def instead(self, op: Op[Any]) -> Op[Any] | Held | None:
-        """What to perform instead of *op*; or the reply, if there is nothing to perform yet."""
-        if type(op) is Claim and self.claim is None:
-            self.claim = op
-            return Held(1, 1, dispatched=True)
-        if self.claim is None:
-            return op
-        if type(op) is Keep:
-            return None  # an end without its claim is nothing that a store could ever be told: the step is repeated
-        return Together((self.claim, op))
-
-    def reply(self, done: Op[Any], replies: Any) -> Any:
-        """The reply to what was asked, once its claim is written."""
-        if not isinstance(done, Together) or isinstance(replies, Unavailable):
-            return replies
-        self.claim, (claimed, reply) = None, replies
-        if not (
-            isinstance(claimed, Held) or isinstance(reply, Applied)
-        ):  # the latter: both were written before, and nobody was told
-            raise self.lost()  # somebody else has done it meanwhile, or is about to
-        return reply
-
-
-class ClaimingLate:
-    """Performs the ops of a step that may be repeated, sync: its claim is written together with its end."""
-
-    __slots__ = ("_late", "_perform")
-
-    def __init__(self, perform: Callable[[Op[Any]], Any], lost: Callable[[], Exception]) -> None:
-        self._perform, self._late = perform, _Late(lost)
-
-    def __call__(self, op: Op[Any]) -> Any:
-        if type(op) in _ANYWAY:
-            return self._perform(op)
-        instead = self._late.instead(op)
-        return self._late.reply(instead, self._perform(instead)) if isinstance(instead, Op) else instead
-
-
-class AsyncClaimingLate:
-    """The same in the other colour."""
-
-    __slots__ = ("_late", "_perform")
-
-    def __init__(self, perform: AsyncPerforming, lost: Callable[[], Exception]) -> None:
-        self._perform, self._late = perform, _Late(lost)
-
-    @property
-    def cancelled(self) -> asyncio.CancelledError | None:
-        return self._perform.cancelled
-
-    async def __call__(self, op: Op[Any], /) -> Any:
-        if type(op) in _ANYWAY:
-            return await self._perform(op)
-        instead = self._late.instead(op)
-        return self._late.reply(instead, await self._perform(instead)) if isinstance(instead, Op) else instead
 
 
 def _first_error_or_all(done: Sequence[Any], value: Callable[[Any], Any]) -> list[Any]:

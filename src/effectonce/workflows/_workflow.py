@@ -20,7 +20,7 @@ from effectonce._core.endings import Ending
 from effectonce._core.ops import Flow, Invoke, Op
 from effectonce._core.records import Record
 from effectonce._core.steps import WorkflowCall
-from effectonce._core.terms import Kind, Terms
+from effectonce._core.terms import Capability, Kind, Terms
 from effectonce._drive import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive, drive
 from effectonce._signature import is_async
 from effectonce._tool import GuardedTool, House
@@ -166,10 +166,11 @@ class Workflow:
     def of_step(self, tool: GuardedTool) -> OfStep:
         """What a tool is as a step."""
         known = self._of_step.get(tool)
-        if known is None or known.setup is not tool.setup:
-            terms, replace = tool.terms, msgspec.structs.replace
-            pinned = replace(terms, window_s=max(terms.window_s, self.keep_s), tombstone_s=inf, rerun=False)
-            known = self._of_step[tool] = OfStep(pinned, tool.setup, replace(tool.setup, heart=_NoHeart()))
+        if known is None:
+            terms, in_transaction = tool.terms, tool.terms.downstream is Capability.TRANSACTION
+            pinned = msgspec.structs.replace(terms, window_s=max(terms.window_s, self.keep_s), tombstone_s=inf, rerun=False)
+            at_once = not (tool.plan.separate_dispatch or in_transaction or terms.steps)
+            known = self._of_step[tool] = OfStep(pinned, at_once and terms.resend_s == inf)
         return known
 
     def plain(self, name: str, function: Callable[..., Any], *, asks: bool) -> GuardedTool:
@@ -212,16 +213,7 @@ class OfStep(Struct, frozen=True):
     """A tool as a step of a workflow."""
 
     terms: Terms  # what its record pins: its own, for at least as long as the run is remembered
-    setup: Setup  # as it was when the next one was made
-    late: Setup  # for one that has no record while it runs: there is nothing to keep alive
-
-
-class _NoHeart:
-    """Where there is nothing to keep alive."""
-
-    def start(self, _op: Any, _lease_s: float) -> None: ...
-
-    def stop(self, _: Any) -> None: ...
+    may_be_late: bool  # claimed when its end is known
 
 
 class _AsyncRun:

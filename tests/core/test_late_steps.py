@@ -1,0 +1,133 @@
+"""Steps that may be repeated have no record until their end is known: what happens when that end is not a result."""
+
+import pytest
+
+from effectonce import Budget, GaveUp, Guard, NotSent, Retry, StoreUnavailable
+from effectonce._core import ops
+from effectonce._core.records import State
+from effectonce.errors import LeaseLost
+from effectonce.stores.memory import MemoryStore
+from effectonce.workflows import Run
+from tests.core.helpers import QUICK
+from tests.core.workflows import Flaky, Ledger, elsewhere, job, key_of, noting
+
+
+RESET = ConnectionError("reset")
+
+
+@pytest.fixture
+def ledger():
+    return Ledger()
+
+
+def flaky(guard, ledger, error=RESET):
+    @guard.tool(kind="idempotent_write", name="note", retry=QUICK)
+    def note(what: str) -> str:
+        return failing(what)
+
+    failing = Flaky(ledger, 1, error)
+    return note
+
+
+def one_step(guard, note):
+    @guard.workflow
+    def one(run: Run, n: int) -> str:
+        return run.step("note", note, "noted")
+
+    return one
+
+
+class Refusing(MemoryStore):
+    """Refuses the first write of this kind, as if somebody else had the record by then."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.asked = kind, []
+
+    def apply(self, op, /):
+        self.asked.append(type(op).__name__)
+        if self.kind is not None and isinstance(op, self.kind):
+            self.kind = None
+            return ops.Refused(State.DISPATCHED)
+        return super().apply(op)
+
+
+@pytest.mark.parametrize(("error", "said"), [(RESET, ["Attest"]), (NotSent("no line"), ["Unsend", "Attest"])])
+def test_a_step_that_fails_gets_its_record_before_anything_is_said_about_it(ledger, error, said):
+    store = Refusing(None)
+    guard = Guard(store, cache=0)
+    assert one_step(guard, flaky(guard, ledger, error))(1) == "noted"
+    assert store.asked == ["Claim", "Claim", *said, "Dispatch", "Complete", "Complete"]
+
+
+def test_a_step_that_lost_its_record_between_two_attempts_claims_it_like_any_other(ledger):
+    store = Refusing(ops.Dispatch)
+    guard = Guard(store, cache=0)
+    assert one_step(guard, flaky(guard, ledger))(1) == "noted"
+    assert store.asked == ["Claim", "Claim", "Attest", "Dispatch", "Renew", "Claim", "Complete", "Complete"]
+    assert ledger.done == ["noted"]
+
+
+class AwayFor(MemoryStore):
+    """Does not hear the claims of steps, for as long as it is told."""
+
+    def __init__(self):
+        super().__init__()
+        self.away = True
+
+    def apply(self, op, /):
+        if self.away and isinstance(op, ops.Claim) and op.request.scope:
+            raise StoreUnavailable("no answer")
+        return super().apply(op)
+
+
+def test_an_error_that_cannot_be_written_down_stops_the_run_and_is_told(ledger):
+    store = AwayFor()
+    guard = Guard(store, cache=0)
+
+    @guard.tool(kind="idempotent_write", name="note", retry=Retry(base_s=0, deadline_s=0.05))
+    def note(what: str) -> str:
+        return failing(what)
+
+    failing = Flaky(ledger, 1, RESET)
+    one = one_step(guard, note)
+    with pytest.raises(GaveUp, match="reset"):
+        one(1)
+    store.away = False
+    assert guard.workflows.resume(key_of(guard)) == "noted"
+    assert ledger.done == ["noted"]
+
+
+def test_an_error_of_a_step_that_somebody_else_has_done_meanwhile_is_nobodys(store, clock, ledger):
+    guard, other = Guard(store, cache=0), Guard(store, cache=0)
+
+    @job
+    def swift(run: Run, n: int) -> str:
+        return run.step("note", noting(other, ledger), "noted")
+
+    @job
+    def stalled(run: Run, n: int) -> str:
+        clock.advance(31)
+        assert elsewhere(other.workflow(swift), 1) == "noted"
+        return run.step("note", flaky(guard, ledger), "noted")
+
+    with pytest.raises(LeaseLost, match="is run by somebody else by now"):
+        guard.workflow(stalled)(1)
+    assert ledger.done == ["noted"]
+    assert guard.counts() == {State.COMPLETED: 2}
+
+
+def test_a_step_that_its_turn_does_not_pay_for_leaves_no_record(ledger):
+    store = Refusing(None)
+    guard = Guard(store, cache=0)
+    note = noting(guard, ledger)
+
+    @guard.workflow
+    def two(run: Run, n: int) -> None:
+        run.step("note", note, 1)
+        run.step("note", note, 2)
+
+    with guard.turn("chat", "turn-7", budget=Budget(steps=1)), pytest.raises(GaveUp):
+        two(1)
+    assert ledger.done == [1]
+    assert guard.counts() == {State.CLAIMED: 1, State.COMPLETED: 1}  # the run, which waits, and its first step
