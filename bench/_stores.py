@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import sqlite3
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,16 @@ def connect(path: Path, timeout_s: float = 30.0) -> sqlite3.Connection:
     for pragma in PRAGMAS:
         db.execute(pragma)
     return db
+
+
+def settle(folder: Path, *ops: Callable[[], Any], times: int = 300) -> None:
+    """Until SQLite's logs in a folder are written over. While they grow, every fsync costs more: a long-lived process does not live so."""
+    size = -1
+    while (now := sum(log.stat().st_size for log in folder.glob("*-wal"))) > size:
+        size = now
+        for op in ops:
+            for _ in range(times):
+                op()
 
 
 class BareDict:

@@ -28,6 +28,7 @@ from typing import Any
 
 import psycopg
 from _paired import Goal, Row, filesystem, fsync_s, machine, options, ratio, report, speedup, take_turns
+from _stores import settle
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.servers.postgres import Postgres
@@ -35,7 +36,7 @@ from tests.servers.postgres import Postgres
 from effectonce import Guard
 from effectonce.workflows import Run
 
-STEPS = 20
+STEPS, QUICK = 20, 2
 TWICE, FIVEFOLD = Goal("<=", 2.0), Goal(">=", 5.0)
 PEERS = {"dbos": "DBOS", "langgraph": "LangGraph"}
 NEEDS = {"dbos": ["dbos"], "langgraph": ["langgraph.checkpoint.sqlite", "langgraph.checkpoint.postgres"]}
@@ -139,11 +140,18 @@ def _inserts(insert: Callable[[], Any]) -> list[float]:
 
 
 def rows_of(
-    store: str, urls: dict[str, str], floors: dict[str, Callable[[], list[float]]], slices: int, open_runs: int
+    store: str,
+    folder: Path,
+    urls: dict[str, str],
+    floors: dict[str, Callable[[], list[float]]],
+    slices: int,
+    open_runs: int,
 ) -> list[Row]:
     ours = Ours(urls["ours"])
     measured = {what: functools.partial(ours.steps, kind) for what, kind in KINDS.items()}
     measured[WHOLE] = functools.partial(ours.whole, KINDS["a step"])
+    if slices > QUICK:
+        settle(folder, *floors.values(), *measured.values(), times=10)
     medians = take_turns(floors | measured, slices)
     goals = {("a step", "one insert"): TWICE}
     rows = [
@@ -176,13 +184,13 @@ def installed() -> list[str]:
 
 def sqlite_rows(folder: Path, slices: int, open_runs: int) -> list[Row]:
     urls = {name: f"sqlite:///{folder / name}.db" for name in ("ours", *PEERS)}
-    return rows_of("sqlite", urls, {"one insert": sqlite_floor(folder / "floor.db")}, slices, open_runs)
+    return rows_of("sqlite", folder, urls, {"one insert": sqlite_floor(folder / "floor.db")}, slices, open_runs)
 
 
 def postgres_rows(folder: Path, slices: int, open_runs: int) -> list[Row]:
     with Postgres(under=folder.parent) as server:
         urls = {name: server.database() for name in ("ours", *PEERS)}
-        return rows_of("postgres", urls, postgres_floors(server.database()), slices, open_runs)
+        return rows_of("postgres", folder, urls, postgres_floors(server.database()), slices, open_runs)
 
 
 def main() -> None:
@@ -190,7 +198,7 @@ def main() -> None:
         parser.add_argument("--store", default="sqlite,postgres", help="which stores (default: %(default)s)")
 
     chosen = options(__doc__, folder=True, more=more)
-    slices, open_runs = (2, 20) if chosen.quick else (60, 10_000)
+    slices, open_runs = (QUICK, 20) if chosen.quick else (60, 10_000)
     rows, loads = [], [os.getloadavg()[0]]
     with tempfile.TemporaryDirectory(dir=chosen.dir) as name:
         folder = Path(name)

@@ -11,7 +11,6 @@ from effectonce.workflows import Run
 from tests.core.helpers import QUICK
 from tests.core.workflows import Flaky, Ledger, elsewhere, job, key_of, noting
 
-
 RESET = ConnectionError("reset")
 
 
