@@ -14,7 +14,7 @@ from msgspec import Struct
 from effectonce._core.attempts import asked_again
 from effectonce._core.codec import encode_error
 from effectonce._core.endings import Ending
-from effectonce._core.ops import Applied, Flow, Refute
+from effectonce._core.ops import Applied, Flow, Refute, Search
 from effectonce._core.records import Record, Scene, State, resendable
 from effectonce._desk import atold, told, who
 from effectonce._tool import GuardedTool
@@ -23,7 +23,7 @@ from effectonce.dead_letters._file import BadLine, Imported, Problem, read_file,
 from effectonce.dead_letters._import import taken
 from effectonce.dead_letters._letter import OPEN, Letter, Page, Query, Wanted, effect_of, letter_of, looked_up, may_leave, page
 from effectonce.dead_letters._redriving import Pace, Redriven, came_to, settled, skipped, unsendable, would
-from effectonce.effect import EffectRef
+from effectonce.effect import EffectRef, reference_of
 from effectonce.errors import ContractViolation
 from effectonce.stores.base import Store
 
@@ -79,12 +79,15 @@ class DeadLetters:
         return shown.letters
 
     def show(self, key: str) -> Letter | None:
-        """One effect as a letter, whatever its state is, by its key; a letter also by its reference (`eff_…`)."""
+        """One effect as a letter, whatever its state is, by its key or its reference (`eff_…`)."""
         if key.startswith("eff_"):
-            found = [letter for letter in self._all(Query(failed=True)) if letter.reference == key]
-            if len(found) > 1:
-                raise ContractViolation(f"{key} stands for {len(found)} effects here: use the key")
-            return found[0] if found else None
+            found = self._store.apply(Search(key.removeprefix("eff_"), limit=2))
+            keys = [record.request.key for record in found if reference_of(record.request.key) == key]
+            if len(keys) > 1:
+                raise ContractViolation(f"{key} stands for several effects here: use the key")
+            if not keys:
+                return None
+            key = keys[0]
         record, now = told(looked_up(key), self._store)
         return None if record is None else letter_of(record, self._tools.get(record.request.terms.tool), now)
 
