@@ -24,6 +24,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
+from _slow_disk import slow_down
+
 Name = TypeVar("Name")
 Slice = Callable[[], Iterable[float]]  # runs a few ops and says how many seconds each took
 
@@ -166,9 +168,15 @@ def options(
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     if folder:
         parser.add_argument("--dir", default=tempfile.gettempdir(), help="a folder on a real disk (default: %(default)s)")
+        parser.add_argument(
+            "--sync-ms", type=float, default=0.0, help="let every fsync take so much longer: cloud disks take 0.5 to 3"
+        )
     if more is not None:
         more(parser)
-    return parser.parse_args()
+    chosen = parser.parse_args()
+    if folder:
+        slow_down(chosen.sync_ms)
+    return chosen
 
 
 def machine() -> dict[str, Any]:

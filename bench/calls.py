@@ -1,6 +1,6 @@
 """What a guarded call costs beside the same two durable writes, or the same read, done by hand with the same driver.
 
-    python bench/calls.py [--quick] [--json] [--dir FOLDER]
+    python bench/calls.py [--quick] [--json] [--dir FOLDER] [--sync-ms MS]
 
 Latency for one caller, throughput per op for many; the floor and ours take turns, and the ratio of medians is the figure.
 """

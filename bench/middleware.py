@@ -1,6 +1,6 @@
 """Requests per second of an app behind our middleware, beside the bare app and beside the middleware of others.
 
-    python bench/middleware.py [--quick] [--json] [--dir FOLDER]
+    python bench/middleware.py [--quick] [--json] [--dir FOLDER] [--sync-ms MS]
 
 The app is a Starlette one that reads a JSON body and answers with JSON. Each contender is served by a uvicorn process of its own, and the
 load comes from this process. They take turns, with the same number of connections, and the figure is the ratio of their rates. With

@@ -1,6 +1,6 @@
 """What others take for the same work on the same servers: a 1 kB result under a key, for one caller, for 16 and for 64.
 
-    python bench/peers.py [--quick] [--json] [--dir FOLDER]
+    python bench/peers.py [--quick] [--json] [--dir FOLDER] [--sync-ms MS]
 
 Each peer and ours take turns in one process; the figure is how many times longer the peer takes. Above 1, ours is faster.
 """

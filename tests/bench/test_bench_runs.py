@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,7 @@ EXPECTED = {
         "commits of a first call",
         "reads of a replay",
         "transactions of a replay",
+        "sqlite sync x1 first, while the logs grow",
         *(
             f"{store} {colour} x{callers} {what}"
             for store in ("memory", "sqlite", "postgres")
@@ -91,6 +93,17 @@ def test_a_benchmark_runs_and_prints_every_figure(script):
     assert all(row["reached"] >= 0 or row["of"] == "ns over" for row in rows)
     counted = [row for row in rows if row["unit"] == ""]  # round trips: the same on every machine
     assert all(row["met"] for row in counted), counted
+
+
+def test_a_benchmark_can_run_as_if_its_disk_were_slower():
+    command = [sys.executable, BENCH / "workflows.py", "--quick", "--json", "--store", "sqlite", "--sync-ms", "2"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if shutil.which("cc") is None:
+        assert "needs a C compiler" in run.stderr
+    else:
+        assert run.returncode == 0, run.stderr
+        one_us = int(json.loads(run.stdout)["notes"]["disk"].split()[-2])
+        assert one_us >= 2000
 
 
 POLICY = (
