@@ -275,7 +275,7 @@ _unpack_int = Packer(">q").unpack
 
 
 def pack_text(value: str) -> bytes:
-    if "\0" in value or "\x1b" in value:
+    if not value.isprintable():
         value = value.replace("\x1b", "\x1b1").replace("\0", "\x1b0")
     return value.encode()
 

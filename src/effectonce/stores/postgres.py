@@ -228,6 +228,8 @@ class PostgresStore:
 
 def _unfinished(exchange: Exchange[Any], reply: Any) -> Answering[Any] | None:
     """How to go on where this was no reply, because somebody else was faster. None: it was one."""
+    if reply is None or isinstance(reply, bool):  # most are told in a word
+        return None
     match exchange:
         case Volley(exchanges) if reply is ONE_BY_ONE:
             return _alone(exchanges)
