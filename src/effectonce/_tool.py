@@ -383,10 +383,10 @@ class GuardedTool:
     def known(self, prepared: Prepared) -> Recorded | None:
         """The outcome, if it costs no more than a look: in this process, or in a store that is read without a round trip."""
         request, cache = prepared.request, self.house.cache
-        known = cache.get(request.key, request.fingerprint)
+        known = cache.get(request.key, request.fingerprint) if cache.size else None
         if known is None and prepared.again and self._look is not None:
             known = self._look(request)
-            if known is not None:
+            if known is not None and cache.size:
                 cache.put(request.key, request.fingerprint, known)
         return known
 
@@ -431,12 +431,8 @@ def _asked(boundary: Boundary, args: tuple[Any, ...], kwargs: Mapping[str, Any])
 
     Of plain data only: MessagePack tells 1, 1.0 and True apart, so equal bytes are equal arguments.
     """
-    for value in args:
-        if type(value) not in _PLAIN:
-            return None
-    for value in kwargs.values():
-        if type(value) not in _PLAIN:
-            return None
+    if not (_PLAIN.issuperset(map(type, args)) and _PLAIN.issuperset(map(type, kwargs.values()))):
+        return None
     try:
         data = _pack((args, kwargs))
     except (OverflowError, UnicodeEncodeError):  # an integer of more than 64 bits, half a surrogate pair

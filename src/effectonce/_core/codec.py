@@ -117,7 +117,7 @@ def decode(data: bytes, hint: Any = Any) -> Stored:
     """Read stored bytes back."""
     if data.startswith(_OK):
         try:
-            return Stored("ok", orjson.loads(memoryview(data)[len(_OK) :]))
+            return Stored("ok", orjson.loads(data[len(_OK) :]))
         except orjson.JSONDecodeError as error:
             raise NotReadable(f"the stored outcome cannot be read: {error}") from error
     version, _, rest = data.partition(b" ")
