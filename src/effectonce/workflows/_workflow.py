@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 from msgspec import Struct
 
+from effectonce._core.codec import NotStorable, encode
 from effectonce._core.endings import Ending
 from effectonce._core.ops import Flow, Invoke, Op
 from effectonce._core.records import Record
@@ -84,6 +85,7 @@ class Workflow:
         try:
             value = self._function(run, *args, **kwargs)
         except self._ends_on as error:
+            run.close()
             failures = _Failures(run)
             for step in run.undoing():
                 with failures:
@@ -101,6 +103,7 @@ class Workflow:
             value = await self._function(run, *args, **kwargs)
         except self._ends_on as error:
             await run.all_ended()
+            run.close()
             failures = _Failures(run)
             for step in run.undoing():
                 with failures:
@@ -205,7 +208,10 @@ class Workflow:
                 f"step {name!r} of {self.tool.contract.name}: {function!r} does not tell its parameters. Nothing was sent. "
                 f"Call it in a function of your own."
             ) from None
-        return GuardedTool(self.tool.house, contract, call, ())
+        tool = GuardedTool(self.tool.house, contract, call, ())
+        if asks:
+            tool.plan = msgspec.structs.replace(tool.plan, encode=functools.partial(_written, hint=tool.signature.returns))
+        return tool
 
 
 class OfStep(Struct, frozen=True):
@@ -261,6 +267,14 @@ class _Failures:
         if self._found:
             failed = "; ".join(str(each) for each in self._found)
             raise StepFailed(f"{error} It could not be compensated: {failed}", effect=self._found[0].effect) from error
+
+
+def _written(answer: Any, hint: Any) -> bytes:
+    """An answer that cannot be written down is not acted on: whoever resumes the run would have none."""
+    try:
+        return encode(answer, hint)
+    except NotStorable as error:
+        raise ContractViolation(f"this answer cannot be written down, so nothing is done with it: {error}") from None
 
 
 def _call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
