@@ -373,3 +373,58 @@ def _paying(ledger):
         return ledger.do(amount)
 
     return pay
+
+
+# ---------------------------------------------------------------- going on from the store alone
+
+
+@pytest.mark.parametrize("colour", ["def", "async def"])
+def test_a_run_is_not_gone_on_with_without_an_argument_that_it_was_begun_with(store, ledger, colour):
+    def deployed(body):
+        guard = Guard(store, cache=0)
+        body.__name__ = "order"
+        guard.workflow(body)
+        return guard
+
+    def before(run: Run, n: int, amount: int = 100) -> None:
+        raise KeyError("a bug")
+
+    def after(run: Run, n: int, sum_minor: int = 100) -> None:
+        run.step("pay", ledger.do, sum_minor)
+
+    async def abefore(run: Run, n: int, amount: int = 100) -> None:
+        raise KeyError("a bug")
+
+    async def aafter(run: Run, n: int, sum_minor: int = 100) -> None:
+        run.step("pay", ledger.do, sum_minor)
+
+    if colour == "def":
+        with pytest.raises(KeyError):
+            deployed(before).call("order", {"n": 1, "amount": 500})
+        guard = deployed(after)
+        with pytest.raises(CodeChanged, match="it was begun with amount, which order does not take any more"):
+            guard.workflows.resume(key_of(guard))
+    else:
+        with pytest.raises(KeyError):
+            asyncio.run(deployed(abefore).call("order", {"n": 1, "amount": 500}))
+        guard = deployed(aafter)
+        with pytest.raises(CodeChanged, match="it was begun with amount, which order does not take any more"):
+            asyncio.run(guard.workflows.resume(key_of(guard)))
+
+    assert ledger.done == []
+    assert guard.counts() == {State.CLAIMED: 1}
+
+
+def test_a_run_whose_arguments_are_not_stored_says_what_to_do(store):
+    guard = Guard(store, cache=0, secret=b"s" * 32)
+
+    @guard.workflow(redact=["card"])
+    def order(run: Run, card: str) -> None:
+        raise KeyError("a bug")
+
+    with pytest.raises(KeyError):
+        order("4242")
+
+    with pytest.raises(ContractViolation, match=r"its arguments were redacted\. Nothing was sent\. Call order again"):
+        guard.workflows.resume(key_of(guard))
+    assert guard.workflows.resume_all().waiting == 1

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 from msgspec import Struct
 
-from effectonce._core.codec import NotStorable, encode
+from effectonce._core.codec import NotReadable, NotStorable, encode
 from effectonce._core.endings import Ending
 from effectonce._core.ops import Flow, Invoke, Op
 from effectonce._core.records import Record
@@ -25,8 +25,8 @@ from effectonce._core.terms import Kind, Terms
 from effectonce._drive import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive, drive
 from effectonce._signature import is_async
 from effectonce._tool import GuardedTool, House
-from effectonce.effect import current_effect
-from effectonce.errors import ContractViolation, GaveUp, Rejected, StepFailed
+from effectonce.effect import EffectRef, current_effect
+from effectonce.errors import CodeChanged, ContractViolation, GaveUp, Rejected, StepFailed
 from effectonce.outcome import Outcome, conclude
 from effectonce.policy import Contract, Downstream
 from effectonce.workflows._run import Run
@@ -151,14 +151,29 @@ class Workflow:
 
     def go_on(self, record: Record) -> Outcome[Any]:
         """Without waiting for somebody who has it."""
-        prepared = self.tool.recalled(record)
+        prepared = self._recalled(record)
         ending = drive(self._impatient(prepared), self._performing(self.tool.setup, prepared))
         return conclude(ending, prepared.ref, self.tool.signature.returns)
 
     async def ago_on(self, record: Record) -> Outcome[Any]:
-        prepared = self.tool.recalled(record)
+        prepared = self._recalled(record)
         ending = await adrive(self._impatient(prepared), self._aperforming(self.tool.setup, prepared))
         return conclude(ending, prepared.ref, self.tool.signature.returns)
+
+    def _recalled(self, record: Record) -> Prepared:
+        """The call that began the run, from what the store has of it: all of it, or it is not gone on with."""
+        signature, ref = self.tool.signature, EffectRef(self.tool.contract.name, record.request.key)
+        try:
+            gone = set(signature.decode(record.request.arguments)) - set(signature.names)
+        except NotReadable as error:
+            why = (
+                f"{ref} cannot be resumed from the store: {error}. Nothing was sent. Call {ref.tool} again with its arguments."
+            )
+            raise ContractViolation(why, effect=ref) from None
+        if gone:
+            what = f"it was begun with {', '.join(sorted(gone))}, which {ref.tool} does not take any more"
+            raise CodeChanged(f"{ref} cannot go on: {what}. Nothing was sent.", effect=ref)
+        return self.tool.recalled(record)
 
     def _impatient(self, prepared: Prepared) -> Flow[Ending]:
         plan = msgspec.structs.replace(self.tool.plan, wait_s=0.0)
