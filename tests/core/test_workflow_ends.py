@@ -199,6 +199,46 @@ class Pausing:
         return self._apply(op)
 
 
+# ---------------------------------------------------------------- several errors in one
+
+
+@pytest.mark.parametrize("bug", [False, True])
+def test_a_task_group_whose_steps_failed_for_good_ends_the_run(guard, ledger, bug):
+    async def sold_out() -> None:
+        raise Rejected("sold out")
+
+    async def undo() -> None:
+        ledger.do("undo")
+
+    async def broken() -> None:
+        raise KeyError("a bug")
+
+    @guard.workflow
+    async def order(run: Run, n: int) -> None:
+        run.compensate("undo", undo)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(run.step("take", sold_out))
+            if bug:
+                group.create_task(broken())
+
+    with pytest.raises(ExceptionGroup if bug else StepFailed):
+        asyncio.run(order(1))
+
+    assert ledger.done == ([] if bug else ["undo"])
+    assert key_of(guard, "open" if bug else "failed")
+
+
+def test_several_errors_in_one_end_a_sync_run_as_well(guard, ledger):
+    @guard.workflow
+    def order(run: Run, n: int) -> None:
+        run.compensate("undo", ledger.do, "undo")
+        raise ExceptionGroup("all", [ExceptionGroup("some", [Rejected("sold out")]), Rejected("no room")])
+
+    with pytest.raises(Rejected, match="sold out"):
+        order(1)
+    assert ledger.done == ["undo"]
+
+
 # ---------------------------------------------------------------- left behind
 
 

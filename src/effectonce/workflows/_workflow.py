@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from math import inf
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -53,6 +53,7 @@ class Workflow:
     ) -> None:
         self._function, self._runs = function, runs
         self._ends_on: tuple[type[Exception], ...] = (StepFailed, Rejected, *ends_on)
+        self._may_end: tuple[type[Exception], ...] = (*self._ends_on, ExceptionGroup)
         self.keep_s, self.permissions = keep_s, permissions
         body = self._abody if is_async(function) else self._body
         self.tool = GuardedTool(house, contract, _called_like(body, function, skip=1), identity)
@@ -84,7 +85,8 @@ class Workflow:
         self._refuse_endless(run)
         try:
             value = self._function(run, *args, **kwargs)
-        except self._ends_on as error:
+        except self._may_end as raised:
+            error = self._end(raised)
             run.close()
             failures = _Failures(run)
             for step in run.undoing():
@@ -92,7 +94,7 @@ class Workflow:
                     run.do(step)
             run.ended = True
             failures.tell(error)
-            raise
+            raise error  # noqa: B904  # with the cause that it has
         last = run.last()
         run.refuse_leftovers(None if last is None else self.tool.house.store.apply(last))
         return value
@@ -101,7 +103,8 @@ class Workflow:
         self._refuse_endless(run)
         try:
             value = await self._function(run, *args, **kwargs)
-        except self._ends_on as error:
+        except self._may_end as raised:
+            error = self._end(raised)
             await run.all_ended()
             run.close()
             failures = _Failures(run)
@@ -112,11 +115,23 @@ class Workflow:
                         await done
             run.ended = True
             failures.tell(error)
-            raise
+            raise error  # noqa: B904  # with the cause that it has
         await run.all_ended()
         last = run.last()
         run.refuse_leftovers(None if last is None else await self.tool.house.store.aapply(last))
         return value
+
+    def _end(self, raised: Exception) -> Exception:
+        """The error that ends the run. Of several in one, as a `TaskGroup` raises them, the first, if each of them is an end."""
+        if isinstance(raised, self._ends_on):
+            return raised
+        ends, others = cast("ExceptionGroup[Exception]", raised).split(self._ends_on)
+        if ends is None or others is not None:
+            raise raised
+        first: Exception = ends
+        while isinstance(first, ExceptionGroup):
+            first = first.exceptions[0]
+        return first
 
     def _refuse_endless(self, run: Run) -> None:
         """A run that kills its process each time must not do so for ever."""
