@@ -72,9 +72,8 @@ def loosely(line: bytes) -> Any:
     return json.loads(line.decode(json.detect_encoding(line), "replace"), parse_constant=lambda _: None)
 
 
-def answered(line: bytes) -> str:
-    """The request that this answers, however it is written; "" if it is no answer."""
-    message = outside(line)
+def answered(line: bytes, message: Envelope | None) -> str:
+    """The request that a line answers, of which *message* is the outside; "" if it is no answer. It may be written in any way."""
     if message is not None:
         return message.name if message.is_response else ""
     try:

@@ -241,7 +241,7 @@ class Proxy:
 
     async def _from_server(self, server: ServerProcess, line: bytes) -> None:
         message = outside(line)
-        asked, waiting = self._sent.get(answered(line), (None, None))
+        asked, waiting = self._sent.get(answered(line, message), (None, None))
         if waiting is not None and asked is server:
             if not waiting.done():
                 waiting.set_result(line)

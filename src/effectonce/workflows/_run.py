@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from msgspec import Struct
 
-from effectonce._core.codec import encode_error
+from effectonce._core.codec import encode_error, printable
 from effectonce._core.endings import Ending, Fresh
 from effectonce._core.keys import run_key
 from effectonce._core.ops import (
@@ -171,6 +171,10 @@ class Run:
     ) -> Planned:
         if not isinstance(name, str) or name == "":  # type: ignore[redundant-expr]  # callers without a type checker
             raise ContractViolation(f"step {position} of {self._ref} has no name. Nothing was sent.")
+        if not name.isascii() and printable(name) != name:
+            raise ContractViolation(
+                f"step {position} of {self._ref}: {name[:40]!r} is no Unicode text, or too long. Nothing was sent."
+            )
         self._refuse_inside(name)
         guarded = getattr(function, "__effectonce_tool__", None)
         tool = guarded or self._workflow.plain(name, function, asks=asks)
