@@ -180,6 +180,9 @@ def is_async(function: Callable[..., Any]) -> bool:
     """Is this an `async def`, also behind a partial or a callable object? Generators are neither colour."""
     if isinstance(function, staticmethod):
         function = function.__func__
+    said: bool | None = getattr(function, "__effectonce_async__", None)  # an object of ours that has either colour
+    if said is not None:
+        return said
     call = function if inspect.isroutine(function) else getattr(function, "func", None) or type(function).__call__
     if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
         raise TypeError(f"{getattr(function, '__name__', function)!r} is a generator: what is guarded returns one result")

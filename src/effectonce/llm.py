@@ -123,6 +123,7 @@ class LLMCall(Generic[R]):
     ) -> None:
         self._tool, self._create, self._at, self._volatile, self._returns = tool, create, at, volatile, returns
         self._shared, self._signature = shared, inspect.signature(create)
+        self.__effectonce_async__ = tool.is_async  # as a step of a workflow
 
     def __call__(self, *, sample: int = 0, **parameters: Any) -> R:
         """The answer. *sample* 1, 2, ... are other answers to the same question."""

@@ -427,10 +427,14 @@ def test_a_step_needs_a_name_and_a_function(guard):
     def order(run: Run, n: int) -> None:
         if n == 1:
             run.step("", print)
+        if n == 3:
+            run.step("half a pair: \ud800", print)
         run.step("print", "not a function")
 
     with pytest.raises(ContractViolation, match="has no name"):
         order(1)
+    with pytest.raises(ContractViolation, match="is no Unicode text"):
+        order(3)
     with pytest.raises(ContractViolation, match="is not a function"):
         order(2)
 

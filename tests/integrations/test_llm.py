@@ -16,6 +16,7 @@ from effectonce import Budget, ContractViolation, GaveUp, Guard, InDoubt, Result
 from effectonce.llm import LLMCall, once_llm, was_cached
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.clock import FakeClock
+from effectonce.workflows import Run
 
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 MESSAGE = {
@@ -512,3 +513,29 @@ def test_an_answer_that_cannot_be_kept_is_given_and_the_model_is_asked_anew(answ
     assert [outcome.replayed or outcome.recorded for outcome in given] == [False, False]
     assert "cannot be kept" in caplog.text
     assert guard.in_doubt() == ()
+
+
+@pytest.mark.parametrize("colour", ["def", "async def"])
+def test_a_question_is_a_step_of_a_workflow_in_its_own_colour(guard, colour):
+    asked = []
+
+    def complete(model: str, prompt: str) -> dict:
+        asked.append(prompt)
+        return {"text": "Paris"}
+
+    async def acomplete(model: str, prompt: str) -> dict:
+        return complete(model, prompt)
+
+    ask = once_llm(guard, complete if colour == "def" else acomplete, name="complete")
+
+    @guard.workflow
+    def travel(run: Run, n: int) -> str:
+        return run.ask("where", ask, model="m", prompt="The capital of France?")["text"]
+
+    @guard.workflow
+    async def atravel(run: Run, n: int) -> str:
+        return (await run.ask("where", ask, model="m", prompt="The capital of France?"))["text"]
+
+    for n in range(2):
+        assert (travel(n) if colour == "def" else asyncio.run(atravel(n))) == "Paris"
+    assert asked == ["The capital of France?"]

@@ -251,6 +251,11 @@ class Odd:
                 while not await anyio.Path(message["params"]["arguments"]["gate"]).exists():  # noqa: ASYNC110  # the test makes it
                     await anyio.sleep(0.005)
                 return await self.say(send, message, {"content": [{"type": "text", "text": "paid"}]})
+            case "says":
+                await self.begin(send, 200, b"application/json")
+                return await send(
+                    {"type": "http.response.body", "body": message["params"]["arguments"]["words"].encode("latin-1")}
+                )
             case "stream":
                 await self.begin(send, 200, b"text/event-stream")
                 for event in (b": hello\n\n", b'id: 1\r\nevent: message\r\ndata: {"jsonrpc":"2.0","method":"n"}\r\n\r\n'):
@@ -329,6 +334,24 @@ def test_clients_that_count_alike_do_not_get_in_each_others_way(odd, stage):
         second = asked[1].result()
 
     assert [answer.status_code for answer in (first, second)] == [200, 200]
+
+
+@pytest.mark.parametrize("words", ['{"id":7,"result":{"content":[],"n":NaN}}', '{"id":7,"result":{"content":[],"n":"\xff"}}'])
+def test_an_answer_that_only_some_readers_can_read_is_one(odd, words):
+    first = ask(odd.url, "tools/call", name="says", arguments={"words": words})
+    second = ask(odd.url, "tools/call", name="says", arguments={"words": words})
+
+    assert first.content == words.encode("latin-1")
+    assert "This is the recorded result" in second.text
+    assert odd.effects("p") == 1
+
+
+@pytest.mark.parametrize("words", ["", "[]", "paid", '{"id":8,"result":{}}'])
+def test_a_document_that_is_no_answer_is_a_doubt_and_not_half_of_the_answer(odd, words):
+    answer = ask(odd.url, "tools/call", name="says", arguments={"words": words})
+
+    assert "OUTCOME_UNKNOWN" in answer.json()["result"]["content"][0]["text"]
+    assert odd.effects("p") == 1
 
 
 def test_events_before_the_result_pass_as_they_came(odd):

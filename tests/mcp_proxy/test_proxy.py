@@ -148,6 +148,33 @@ def test_no_digit_of_an_argument_is_lost(stage):
     assert b'"n":0.12345678901234567890,"m":123456789012345678901234567890' in stage.log.read_bytes()
 
 
+@pytest.mark.parametrize("odd", ["NaN", '"\xff"', "1e999"])
+def test_an_answer_that_only_some_readers_can_read_is_one(stage, odd):
+    words = '{"jsonrpc":"2.0","id":ID,"result":{"content":[],"n":' + odd + "}}"
+    client = stage.client()
+
+    first = client.call("says", {"words": words})
+    assert client.line() == words.replace("ID", str(first)).encode("latin-1") + b"\n"
+
+    assert client.result("says", {"words": words})["_meta"]["dev.effectonce/replayed"] is True
+    assert stage.effects() == 1
+
+
+def test_an_id_that_is_in_use_answers_no_other_request(stage):
+    client, gate = stage.client(), stage.folder / "gate"
+    waiting = client.call("wait", {"gate": str(gate)})
+    until(lambda: stage.effects() == 1, "the payment")
+
+    for method, params in (("tools/call", {"name": "pay", "arguments": {"id": "y"}}), ("tools/list", {})):
+        client.ids -= 1
+        client.request(method, params)
+        assert "is in use" in client.answer(waiting)["error"]["message"]
+    gate.touch()
+
+    assert text(client.answer(waiting)["result"]) == "rcpt_1"
+    assert stage.effects("y") == 0
+
+
 # ---------------------------------------------------------------- giving up, late results
 
 

@@ -132,7 +132,8 @@ def latch_of(r: Record | None, op: Any) -> str:
     if r is None or r.state in TERMINAL:
         born = isinstance(op, Claim) and (r is None or op.request.terms.rerun)
         return op.request.latch if born else ""
-    return r.request.latch if r.state is State.CLAIMED else ""
+    written = isinstance(op, Complete) and r.request.terms.steps  # a run's end sends nothing, beside whatever it is written
+    return r.request.latch if r.state is State.CLAIMED and not written else ""
 
 
 # ---------------------------------------------------------------- guards

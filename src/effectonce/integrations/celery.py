@@ -66,25 +66,45 @@ def once(guard: Guard, *, base: type[Task] = Task) -> type[Task]:
         def apply_async(
             self, args: Any = None, kwargs: Any = None, task_id: str | None = None, *rest: Any, **options: Any
         ) -> Any:
-            headers = options.pop("headers", None) or {}
-            named = _named(self.name, task_id, args or (), kwargs or {}, frozen="reply_to" in options)
+            headers, sending = options.pop("headers", None) or {}, _Sending()
+            named = _named(self.name, task_id, args or (), kwargs or {}, sending, frozen="reply_to" in options)
             if _inside.get() is not None and not _is_own(task_id):
                 options["link"] = copy.deepcopy(options.get("link"))  # it may be sent after another task as well
-                _name_what_follows([options.get("chain"), options.get("chord"), options["link"]])
+                _name_what_follows([options.get("chain"), options.get("chord"), options["link"]], sending)
             if named and HEADER not in headers:
                 headers = {**headers, HEADER: named}
-            return super().apply_async(args, kwargs, task_id, *rest, headers=headers or None, **options)
+            with sending:
+                return super().apply_async(args, kwargs, task_id, *rest, headers=headers or None, **options)
 
     return Once
 
 
-def _named(task: str, task_id: str | None, args: Any, kwargs: Mapping[str, Any], *, frozen: bool) -> dict[str, str]:
+class _Sending:
+    """`with`: the places of what is sent. If it fails, the broker may have it all the same: sent again, it has the same ones."""
+
+    def __init__(self) -> None:
+        self.places: list[tuple[Places, str, bytes, int]] = []
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            for places, task, asked, place in self.places:
+                places.give_back(task, asked, place)
+
+
+def _named(
+    task: str, task_id: str | None, args: Any, kwargs: Mapping[str, Any], sending: _Sending, *, frozen: bool
+) -> dict[str, str]:
     """Who the new task is, as far as its id does not say it. *frozen*: Celery may have given it the id."""
     sender, boundary = _inside.get(), here.get()
     named = {} if boundary is None else {"tenant": boundary.tenant}
     if sender is not None and (task_id is None or (frozen and _is_made_up(task_id))):
-        scope, places = sender
-        named["scope"] = f"{scope}/{task}#{places.take(task, asked_for(args, kwargs))}"
+        (scope, places), asked = sender, asked_for(args, kwargs)
+        place = places.take(task, asked)
+        sending.places.append((places, task, asked, place))
+        named["scope"] = f"{scope}/{task}#{place}"
     return named
 
 
@@ -101,19 +121,19 @@ def _is_own(task_id: str | None) -> bool:
     return bool(current_task) and task_id == current_task.request.id
 
 
-def _name_what_follows(after: Any) -> None:
+def _name_what_follows(after: Any, sending: _Sending) -> None:
     """Celery sends it when nobody is inside the sender any more: so its message says now who it is."""
     if isinstance(after, list | tuple):
         for each in after:
-            _name_what_follows(each)
+            _name_what_follows(each, sending)
     elif isinstance(after, Mapping):
         given, options = after["kwargs"] or {}, after["options"]
         headers = options.get("headers") or {}
         parts = [given[part] for part in ("tasks", "header", "body") if part in given and after.get("subtask_type")]
         if parts:  # of a group or a chain, and of a chord
-            _name_what_follows(parts)
+            _name_what_follows(parts, sending)
         elif HEADER not in headers:  # the body of a chord is with each task of its header, and is named once
-            named = _named(after["task"], options.get("task_id"), after["args"] or (), given, frozen=True)
+            named = _named(after["task"], options.get("task_id"), after["args"] or (), given, sending, frozen=True)
             options["headers"] = {**headers, HEADER: named}
 
 

@@ -11,6 +11,7 @@ under the id of the call that asks now. Interrupts and the other ways in which a
 
 from __future__ import annotations
 
+import copy
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -80,7 +81,7 @@ class OnceMiddleware(AgentMiddleware[Any, Any, Any]):
                 with self._box.within(guarded, call):
                     return handler(request)
             followed = _followed(request)
-            leg = Leg(lambda: handler(followed), functools.partial(_plain, followed), (GraphBubbleUp,))
+            leg = Leg(lambda: handler(followed.anew()), functools.partial(_plain, followed), (GraphBubbleUp,))
             return _shown(self._box.run(call, leg), request)
         except Said as error:
             return error.result
@@ -97,7 +98,7 @@ class OnceMiddleware(AgentMiddleware[Any, Any, Any]):
                 async with self._box.within(guarded, call):
                     return await handler(request)
             followed = _followed(request)
-            leg = Leg(lambda: handler(followed), functools.partial(_plain, followed), (GraphBubbleUp,))
+            leg = Leg(lambda: handler(followed.anew()), functools.partial(_plain, followed), (GraphBubbleUp,))
             return _shown(await self._box.arun(call, leg), request)
         except Said as error:
             return error.result
@@ -269,10 +270,62 @@ def _schema(tool: BaseTool | None) -> Mapping[str, Any]:
     return schema.model_json_schema() if issubclass(schema, BaseModel) else {}
 
 
+class _OneRun:
+    """A tool that is run once. Whoever asks further in once more, such as a middleware that retries, is told what came of it."""
+
+    def __init__(self, tool: BaseTool) -> None:
+        self._tool, self._ran, self._result = tool, False, None
+        self._error: BaseException | None = None
+
+    def anew(self) -> None:
+        self._ran, self._error = False, None
+
+    def invoke(self, given: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._known():
+            with _Run(self, given):
+                self._result = self._tool.invoke(given, *args, **kwargs)
+        return self._result
+
+    async def ainvoke(self, given: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._known():
+            with _Run(self, given):
+                self._result = await self._tool.ainvoke(given, *args, **kwargs)
+        return self._result
+
+    def _known(self) -> bool:
+        if self._error is not None:
+            raise self._error
+        return self._ran
+
+    def ended(self, given: Any, error: BaseException | None) -> None:
+        if not isinstance(error, ValidationError) or _takes(self._tool, given["args"]):  # else it was not run: call it better
+            self._ran, self._error = True, error
+
+
+class _Run:
+    """`with`: the one run of a tool."""
+
+    def __init__(self, run: _OneRun, given: Any) -> None:
+        self._run, self._given = run, given
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._run.ended(self._given, error)
+
+
 class _Followed(ToolCallRequest):
     """A request that knows whether somebody further in asks for something else: then its arguments tell nothing about the tool."""
 
     changed = False
+    run: _OneRun | None = None
+
+    def anew(self) -> _Followed:
+        """For the next attempt of ours, which is a run of its own."""
+        if self.run is not None:
+            self.run.anew()
+        return self
 
     def override(self, **overrides: Any) -> ToolCallRequest:
         object.__setattr__(self, "changed", True)  # the framework warns of any other way
@@ -280,18 +333,27 @@ class _Followed(ToolCallRequest):
 
 
 def _followed(request: ToolCallRequest) -> _Followed:
-    return _Followed(request.tool_call, request.tool, request.state, request.runtime)
+    if request.tool is None:
+        return _Followed(request.tool_call, None, request.state, request.runtime)
+    run, tool = _OneRun(request.tool), copy.copy(request.tool)
+    for name in ("invoke", "ainvoke"):
+        object.__setattr__(tool, name, getattr(run, name))  # it is a model, and those are no fields
+    followed = _Followed(request.tool_call, tool, request.state, request.runtime)
+    object.__setattr__(followed, "run", run)
+    return followed
 
 
 def _fits(request: ToolCallRequest) -> bool:
     """Would the tool be run with these arguments?"""
-    if request.tool is None:
-        return False
-    schema = request.tool.tool_call_schema
+    return request.tool is not None and _takes(request.tool, request.tool_call["args"])
+
+
+def _takes(tool: BaseTool, arguments: Any) -> bool:
+    schema = tool.tool_call_schema
     if isinstance(schema, dict) or not issubclass(schema, BaseModel):
         return True
     try:
-        schema.model_validate(request.tool_call["args"])
+        schema.model_validate(arguments)
     except ValidationError:
         return False
     return True

@@ -15,7 +15,7 @@ from effectonce.mcp._answers import NOT_CALLED
 from effectonce.mcp._contracts import ToolContract
 from effectonce.mcp._effects import Entry
 from effectonce.mcp._places import KEY
-from effectonce.mcp._wire import Unreadable, read
+from effectonce.mcp._wire import Unreadable, loosely, read
 
 
 class Call(Struct, kw_only=True, eq=False):
@@ -145,8 +145,8 @@ async def run(exchange: Exchange) -> dict[str, Any]:
 def result_of(line: bytes) -> dict[str, Any]:
     """The result in an answer. An error is raised: was the tool called, or may it have been?"""
     try:
-        message = read(line)
-    except Unreadable as unread:
+        message = _message(line)
+    except (ValueError, RecursionError) as unread:
         raise Said(f"the server's answer cannot be read: {unread}", line, Certainty.AMBIGUOUS) from None
     result = message.get("result")
     if isinstance(result, dict):
@@ -154,6 +154,15 @@ def result_of(line: bytes) -> dict[str, Any]:
     error = message.get("error")
     code, why = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, "neither result nor error")
     raise Said(f"the server answered {code}: {why}", line, Certainty.NOT_SENT if code in NOT_CALLED else Certainty.AMBIGUOUS)
+
+
+def _message(line: bytes) -> dict[str, Any]:
+    """Without losing a digit, or as well as it can be read: what was done was done, however it is told."""
+    try:
+        return read(line)
+    except Unreadable:
+        message: dict[str, Any] = loosely(line)
+        return message
 
 
 def judged(result: dict[str, Any], line: bytes, *, nothing_done: bool) -> dict[str, Any]:

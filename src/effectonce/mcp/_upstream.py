@@ -12,7 +12,7 @@ import httpx
 from msgspec import Struct
 
 from effectonce.mcp._calls import Unanswered
-from effectonce.mcp._wire import outside
+from effectonce.mcp._wire import answered, outside
 
 Headers = list[tuple[bytes, bytes]]
 # What is said to the next hop only, and what httpx writes itself.
@@ -48,8 +48,7 @@ class Event(Struct, frozen=True):
         return b"\n".join([*(line for line in lines if not line.startswith(b"data:")), b"data: " + message, b"", b""])
 
     def answers(self, request: str) -> bool:
-        found = outside(self.message) if self.message else None
-        return found is not None and found.is_response and found.name == request
+        return self.message != b"" and answered(self.message, outside(self.message)) == request
 
 
 class Reply(Struct, frozen=True):

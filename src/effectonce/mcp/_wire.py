@@ -67,10 +67,28 @@ def outside(line: bytes) -> Envelope | None:
         return None
 
 
+def loosely(line: bytes) -> Any:
+    """What the most patient reader would see: NaN as nothing, broken encodings with gaps. Raises ValueError or RecursionError."""
+    return json.loads(line.decode(json.detect_encoding(line), "replace"), parse_constant=lambda _: None)
+
+
+def answered(line: bytes, message: Envelope | None) -> str:
+    """The request that a line answers, of which *message* is the outside; "" if it is no answer. It may be written in any way."""
+    if message is not None:
+        return message.name if message.is_response else ""
+    try:
+        found = loosely(line)
+    except (ValueError, RecursionError):
+        return ""
+    named = found.get("id") if isinstance(found, dict) and "method" not in found else None
+    nameable = isinstance(named, str) or (isinstance(named, int) and abs(named) < 1 << 63)
+    return name_of(named) if nameable else ""
+
+
 def calls_in(line: bytes) -> list[Any]:
     """The ids of the calls of tools in what is no message to us. Others read NaN, broken encodings and batches."""
     try:
-        found = json.loads(line.decode(json.detect_encoding(line), "replace"))
+        found = loosely(line)
     except (ValueError, RecursionError):
         return [None] if b"tools/call" in line else []
     messages = found if isinstance(found, list) else [found]

@@ -135,7 +135,7 @@ class Asking:
                 refused = self.reply.status < 500 and self.reply.status not in NO_ANSWER
                 certainty = Certainty.NOT_SENT if refused else Certainty.AMBIGUOUS
                 raise Said(f"the server answered {self.reply.status}", event.raw, certainty)
-            else:
+            elif self.reply.is_stream:
                 await self.hand_on(event)
         if self.last is None:
             raise Unanswered("the server's answer ended before its result", sent=True)

@@ -30,7 +30,18 @@ from effectonce.mcp._calls import Call, Exchange, Said, Unanswered, run
 from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
 from effectonce.mcp._effects import Effects, Entry
 from effectonce.mcp._pipes import ClientPipes, NotStarted, ServerProcess
-from effectonce.mcp._wire import UNREADABLE, Envelope, Unreadable, calls_in, each, name_of, outside, tool_called, written
+from effectonce.mcp._wire import (
+    UNREADABLE,
+    Envelope,
+    Unreadable,
+    answered,
+    calls_in,
+    each,
+    name_of,
+    outside,
+    tool_called,
+    written,
+)
 from effectonce.outcome import Outcome
 
 LOG = logging.getLogger("effectonce")
@@ -203,12 +214,14 @@ class Proxy:
         if not await self._at_server():
             raise Unanswered("the server cannot be started", sent=False)
         assert self._server is not None
-        name, answered = name_of(call.id), asyncio.get_running_loop().create_future()
-        self._sent[name] = (self._server, answered)
+        name, answer_to_it = name_of(call.id), asyncio.get_running_loop().create_future()
+        if name in self._sent or name in self._passed:  # the answer to one would be taken for that to the other
+            raise Unanswered(f"the id {name} is in use", sent=False)
+        self._sent[name] = (self._server, answer_to_it)
         try:
             if not await self._server.send(written(call.with_key(key))):
                 raise Unanswered("the server ended before it was asked", sent=False)
-            return bytes(await answered)
+            return bytes(await answer_to_it)
         finally:
             self._sent.pop(name, None)
 
@@ -228,12 +241,12 @@ class Proxy:
 
     async def _from_server(self, server: ServerProcess, line: bytes) -> None:
         message = outside(line)
+        asked, waiting = self._sent.get(answered(line, message), (None, None))
+        if waiting is not None and asked is server:
+            if not waiting.done():
+                waiting.set_result(line)
+            return
         if message is not None and message.is_response:
-            asked, waiting = self._sent.get(message.name, (None, None))
-            if waiting is not None and asked is server:
-                if not waiting.done():
-                    waiting.set_result(line)
-                return
             if server is self._server and self._greeted is not None and not self._greeted.done():
                 self._greeted.set_result(line)
                 return
@@ -248,11 +261,14 @@ class Proxy:
 
     async def _to_server(self, line: bytes, message: Envelope | None = None) -> None:
         if not await self._at_server():
-            return
+            return None
         assert self._server is not None
         if message is not None and message.is_request:
+            if message.name in self._sent:
+                return await self._tell(failure(message.id, f"The id {message.name} is in use. Nothing was sent."))
             self._passed[message.name] = (self._server, message.id, message.method)
         await self._server.send(line)
+        return None
 
     async def _at_server(self) -> bool:
         """A server that can be written to: rule 2. False: there is none, and it is over."""

@@ -375,7 +375,7 @@ def swap(key: str, revision: int, after: Record | None) -> list[Query]:
     packed = [pack(value) for pack, value in zip(_PACKERS, values, strict=True)]
     if revision == 0:
         return [Query(INSERT, packed)]
-    if after.state is State.COMPLETED and after.sends == 0 and after.request.latch:
+    if after.state is State.COMPLETED and after.sends == 0 and after.request.latch and not after.request.terms.steps:
         lift = Query(LIFT, (pack_text(key), pack_int(revision)))
         return [lift, Query(UPDATE, [*packed, pack_int(revision + LEAP)])]
     return [Query(UPDATE, [*packed, pack_int(revision)])]

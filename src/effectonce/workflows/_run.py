@@ -8,27 +8,41 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from msgspec import Struct
 
 from effectonce._core.call import GuardedCall
+from effectonce._core.codec import encode_error, printable
 from effectonce._core.endings import Ending, Fenced, Fresh
 from effectonce._core.keys import run_key
 from effectonce._core.ops import (
     Applied,
+    Attest,
     Find,
+    Flow,
     Invoke,
     Mismatch,
     Raised,
+    Refute,
     Renew,
     Together,
 )
 from effectonce._core.records import Record, State
-from effectonce._core.steps import Cancellation, LateCall, Parked, cancellation, label
+from effectonce._core.steps import CANCEL, Cancellation, LateCall, Parked, cancellation, label
+from effectonce._desk import atold, told
 from effectonce._drive import Prepared, adrive, drive
-from effectonce.effect import EffectRef
-from effectonce.errors import Cancelled, CodeChanged, ContractViolation, GaveUp, LeaseLost, StepFailed, StoreUnavailable
+from effectonce.effect import EffectRef, running
+from effectonce.errors import (
+    Cancelled,
+    CodeChanged,
+    ContractViolation,
+    GaveUp,
+    InFlight,
+    LeaseLost,
+    StepFailed,
+    StoreUnavailable,
+)
 from effectonce.outcome import conclude
 
 if TYPE_CHECKING:
@@ -65,6 +79,7 @@ class Run:
         self._count, self._undo = 0, list[Planned]()
         self._epoch = 0
         self.ended = False  # for good, and compensated: only then is an error its end
+        self._closed = False  # nothing more is asked for but compensations
         self._stopped: BaseException | None = None
         self._asked_for = set[str]()  # steps that nobody has awaited yet
         self._under_way = 0
@@ -145,9 +160,23 @@ class Run:
     ) -> Planned:
         if not isinstance(name, str) or name == "":  # type: ignore[redundant-expr]  # callers without a type checker
             raise ContractViolation(f"step {position} of {self._ref} has no name. Nothing was sent.")
+        if not name.isascii() and printable(name) != name:
+            raise ContractViolation(
+                f"step {position} of {self._ref}: {name[:40]!r} is no Unicode text, or too long. Nothing was sent."
+            )
+        self._refuse_inside(name)
         guarded = getattr(function, "__effectonce_tool__", None)
         tool = guarded or self._workflow.plain(name, function, asks=asks)
         return Planned(position, name, tool, self._workflow.of_step(tool), args, kwargs, None if guarded else function)
+
+    def _refuse_inside(self, name: str) -> None:
+        """A step that is replayed asks for nothing: what was asked for in it would leave its place to the next one."""
+        effect = running.get()
+        if effect is not None and effect.ref.key != self._ref.key:
+            raise ContractViolation(
+                f"{name!r} of {self._ref} was asked for inside {effect.ref}, which asks for nothing when it is replayed. Nothing was sent. "
+                f"Ask for it in the workflow itself."
+            )
 
     def do(self, step: Planned) -> Any:
         """One step, in the colour of its function."""
@@ -157,15 +186,15 @@ class Run:
         return self._ado(step)
 
     def _done(self, step: Planned) -> Any:
-        self.refuse_when_stopped()
+        self._refuse_when_over(step)
         tool, prepared = step.tool, self._prepare(step)
         try:
             if self._env.now() >= self._look_at:
                 self._seen(self._store.apply(self._look()))
             if self._ends_at(step):
-                self._end_here(tool.setup.store.apply(Find(prepared.request.key)))
+                told(self._end_here(prepared), tool.setup.store)
             ending = drive(tool.flow(prepared, self._calling(step)), tool.performing(tool.setup, prepared))
-            found = self._store.apply(Find(prepared.request.key)) if isinstance(ending, Mismatch) else None
+            found = tool.setup.store.apply(Find(prepared.request.key)) if isinstance(ending, Mismatch) else None
             return self._value(step, prepared, ending, found)
         except BaseException as error:  # noqa: BLE001  # whatever it is, this run is over unless it is a step's own end
             raise self._stop(error, step)  # noqa: B904  # the very same error
@@ -173,7 +202,7 @@ class Run:
     async def _ado(self, step: Planned) -> Any:
         self._begins(step)
         try:
-            self.refuse_when_stopped()
+            self._refuse_when_over(step)
             return await self._adone(step, self._prepare(step))
         finally:
             self._ends()
@@ -184,9 +213,9 @@ class Run:
             if self._env.now() >= self._look_at:
                 self._seen(await self._store.aapply(self._look()))
             if self._ends_at(step):
-                self._end_here(await tool.setup.store.aapply(Find(prepared.request.key)))
+                await atold(self._end_here(prepared), tool.setup.store)
             ending = await adrive(tool.flow(prepared, self._calling(step)), tool.aperforming(tool.setup, prepared))
-            found = await self._store.aapply(Find(prepared.request.key)) if isinstance(ending, Mismatch) else None
+            found = await tool.setup.store.aapply(Find(prepared.request.key)) if isinstance(ending, Mismatch) else None
             return self._value(step, prepared, ending, found)
         except BaseException as error:  # noqa: BLE001  # as above; a step that was cancelled may have happened
             raise self._stop(error, step)  # noqa: B904
@@ -234,8 +263,8 @@ class Run:
         if outcome.status != "failed":
             return outcome.unwrap()
         error = outcome.error
-        type_name = getattr(error, "error_type", type(error).__name__)
-        said = getattr(error, "error_message", str(error))
+        type_name = getattr(error, "error_type", "") or type(error).__name__
+        said = getattr(error, "error_message", "") or str(error)
         message = f"step {label(step.position, step.name)} of {self._ref} failed for good with {type_name}: {said}"
         raise StepFailed(message, step=step.name, error_type=type_name, error_message=said, effect=prepared.ref) from error
 
@@ -265,6 +294,17 @@ class Run:
         if self._stopped is not None:
             raise self._stopped
 
+    def close(self) -> None:
+        """The function has ended. What it has left behind, such as a task that nobody awaited, does nothing more."""
+        self._closed = True
+
+    def _refuse_when_over(self, step: Planned) -> None:
+        self.refuse_when_stopped()
+        if self._closed and not step.position.startswith(UNDO):
+            raise ContractViolation(
+                f"{self._ref} has ended, and nobody awaited {label(step.position, step.name)}. Nothing was sent."
+            )
+
     def _stop(self, error: BaseException, step: Planned) -> BaseException:
         if not isinstance(error, StepFailed) and self._stopped is None:
             self._stopped = error if isinstance(error, Exception) else self._interrupted(error, step)
@@ -278,11 +318,24 @@ class Run:
     def _ends_at(self, step: Planned) -> bool:
         return self._cancelled is not None and not step.position.startswith(UNDO)
 
-    def _end_here(self, found: Record | None) -> None:
+    def _end_here(self, prepared: Prepared) -> Flow[None]:
         """A cancelled run replays what was done, to know what to compensate, and goes no further."""
-        if found is None or (found.state is State.CLAIMED and found.sends == 0):
-            by, reason = self._cancelled.by, self._cancelled.reason  # type: ignore[union-attr]
-            raise Cancelled(f"{self._ref} was cancelled by {by}: {reason}", effect=self._ref)
+        key, cancelled = prepared.request.key, cast("Cancellation", self._cancelled)
+        by, reason = cancelled.by, cancelled.reason
+        found = yield from Find(key)
+        if found is not None and found.state is State.CLAIMED and found.request.terms.steps:
+            if cancellation(found) is None:  # a run, which has done some steps: it ends in the same way, and compensates those
+                yield from Attest(key, CANCEL, cancelled.written())
+            return
+        ended = Cancelled(f"{self._ref} was cancelled by {by}: {reason}", effect=self._ref)
+        if found is not None and found.state is State.CLAIMED and found.sends == 0:
+            # Left open, it could be sent by who redrives it, or by an owner that wakes up: after it was counted as not done.
+            reply = yield from Refute(key, encode_error(ended), by, reason)
+            if not isinstance(reply, Applied):
+                raise InFlight(f"{prepared.ref} is about to be sent by somebody else. The run waits.", effect=prepared.ref)
+            raise ended
+        if found is None or (found.state is State.FAILED and (found.settled_by, found.reason) == (by, reason)):
+            raise ended
 
     # ------------------------------------------------------------ owning it
 
@@ -294,6 +347,7 @@ class Run:
 
     def judged(self, answer: Any) -> Any:
         """What became of the workflow's function: an error is an end only if everything was done that an end takes."""
+        self.close()
         return Parked(answer.error) if isinstance(answer, Raised) and not self.ended else answer
 
     def _look(self) -> Together:

@@ -10,12 +10,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from math import inf
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Struct
 
+from effectonce._core.codec import NotReadable, NotStorable, encode
 from effectonce._core.endings import Ending
 from effectonce._core.ops import Flow, Invoke, Op
 from effectonce._core.records import Record
@@ -24,8 +25,8 @@ from effectonce._core.terms import Capability, Kind, Terms
 from effectonce._drive import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive, drive
 from effectonce._signature import is_async
 from effectonce._tool import GuardedTool, House
-from effectonce.effect import current_effect
-from effectonce.errors import ContractViolation, GaveUp, Rejected, StepFailed
+from effectonce.effect import EffectRef, current_effect
+from effectonce.errors import CodeChanged, ContractViolation, GaveUp, Rejected, StepFailed
 from effectonce.outcome import Outcome, conclude
 from effectonce.policy import Contract, Downstream
 from effectonce.workflows._run import Run
@@ -52,6 +53,7 @@ class Workflow:
     ) -> None:
         self._function, self._runs = function, runs
         self._ends_on: tuple[type[Exception], ...] = (StepFailed, Rejected, *ends_on)
+        self._may_end: tuple[type[Exception], ...] = (*self._ends_on, ExceptionGroup)
         self.keep_s, self.permissions = keep_s, permissions
         body = self._abody if is_async(function) else self._body
         self.tool = GuardedTool(house, contract, _called_like(body, function, skip=1), identity)
@@ -83,14 +85,16 @@ class Workflow:
         self._refuse_endless(run)
         try:
             value = self._function(run, *args, **kwargs)
-        except self._ends_on as error:
+        except self._may_end as raised:
+            error = self._end(raised)
+            run.close()
             failures = _Failures(run)
             for step in run.undoing():
                 with failures:
                     run.do(step)
             run.ended = True
             failures.tell(error)
-            raise
+            raise error  # noqa: B904  # with the cause that it has
         last = run.last()
         run.refuse_leftovers(None if last is None else self.tool.house.store.apply(last))
         return value
@@ -99,8 +103,10 @@ class Workflow:
         self._refuse_endless(run)
         try:
             value = await self._function(run, *args, **kwargs)
-        except self._ends_on as error:
+        except self._may_end as raised:
+            error = self._end(raised)
             await run.all_ended()
+            run.close()
             failures = _Failures(run)
             for step in run.undoing():
                 with failures:
@@ -109,11 +115,23 @@ class Workflow:
                         await done
             run.ended = True
             failures.tell(error)
-            raise
+            raise error  # noqa: B904  # with the cause that it has
         await run.all_ended()
         last = run.last()
         run.refuse_leftovers(None if last is None else await self.tool.house.store.aapply(last))
         return value
+
+    def _end(self, raised: Exception) -> Exception:
+        """The error that ends the run. Of several in one, as a `TaskGroup` raises them, the first, if each of them is an end."""
+        if isinstance(raised, self._ends_on):
+            return raised
+        ends, others = cast("ExceptionGroup[Exception]", raised).split(self._ends_on)
+        if ends is None or others is not None:
+            raise raised
+        first: Exception = ends
+        while isinstance(first, ExceptionGroup):
+            first = first.exceptions[0]
+        return first
 
     def _refuse_endless(self, run: Run) -> None:
         """A run that kills its process each time must not do so for ever."""
@@ -148,14 +166,29 @@ class Workflow:
 
     def go_on(self, record: Record) -> Outcome[Any]:
         """Without waiting for somebody who has it."""
-        prepared = self.tool.recalled(record)
+        prepared = self._recalled(record)
         ending = drive(self._impatient(prepared), self._performing(self.tool.setup, prepared))
         return conclude(ending, prepared.ref, self.tool.signature.returns)
 
     async def ago_on(self, record: Record) -> Outcome[Any]:
-        prepared = self.tool.recalled(record)
+        prepared = self._recalled(record)
         ending = await adrive(self._impatient(prepared), self._aperforming(self.tool.setup, prepared))
         return conclude(ending, prepared.ref, self.tool.signature.returns)
+
+    def _recalled(self, record: Record) -> Prepared:
+        """The call that began the run, from what the store has of it: all of it, or it is not gone on with."""
+        signature, ref = self.tool.signature, EffectRef(self.tool.contract.name, record.request.key)
+        try:
+            gone = set(signature.decode(record.request.arguments)) - set(signature.names)
+        except NotReadable as error:
+            why = (
+                f"{ref} cannot be resumed from the store: {error}. Nothing was sent. Call {ref.tool} again with its arguments."
+            )
+            raise ContractViolation(why, effect=ref) from None
+        if gone:
+            what = f"it was begun with {', '.join(sorted(gone))}, which {ref.tool} does not take any more"
+            raise CodeChanged(f"{ref} cannot go on: {what}. Nothing was sent.", effect=ref)
+        return self.tool.recalled(record)
 
     def _impatient(self, prepared: Prepared) -> Flow[Ending]:
         plan = msgspec.structs.replace(self.tool.plan, wait_s=0.0)
@@ -206,7 +239,10 @@ class Workflow:
                 f"step {name!r} of {self.tool.contract.name}: {function!r} does not tell its parameters. Nothing was sent. "
                 f"Call it in a function of your own."
             ) from None
-        return GuardedTool(self.tool.house, contract, call, ())
+        tool = GuardedTool(self.tool.house, contract, call, ())
+        if asks:
+            tool.plan = msgspec.structs.replace(tool.plan, encode=functools.partial(_written, hint=tool.signature.returns))
+        return tool
 
 
 class OfStep(Struct, frozen=True):
@@ -253,6 +289,14 @@ class _Failures:
         if self._found:
             failed = "; ".join(str(each) for each in self._found)
             raise StepFailed(f"{error} It could not be compensated: {failed}", effect=self._found[0].effect) from error
+
+
+def _written(answer: Any, hint: Any) -> bytes:
+    """An answer that cannot be written down is not acted on: whoever resumes the run would have none."""
+    try:
+        return encode(answer, hint)
+    except NotStorable as error:
+        raise ContractViolation(f"this answer cannot be written down, so nothing is done with it: {error}") from None
 
 
 def _call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Annotated, TypedDict
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware import AgentMiddleware, ToolRetryMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import ToolException, tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
@@ -21,7 +21,7 @@ from langgraph.graph.message import add_messages
 from langgraph.prebuilt import ToolRuntime
 from langgraph.types import Command, interrupt
 
-from effectonce import ContractViolation, Found, InDoubt, Rejected, StoreUnavailable
+from effectonce import ContractViolation, Found, InDoubt, Rejected, Retry, StoreUnavailable
 from effectonce.integrations.langchain import OnceMiddleware, check_durability, durable, once_node, retry_policy, tool_node
 from tests.integrations.agents.langchain_models import Scripted, asks
 
@@ -438,3 +438,79 @@ def test_a_guarded_tool_may_take_what_the_framework_gives_it(guard, bank, invoke
     agent, _ = agent_of(guard, refund, *lines, DONE)
 
     assert [message.content for message in tool_messages(invoke(agent, says()))] == ["rcpt_1", "rcpt_2"]
+
+
+# ---------------------------------------------------------------- other middleware
+
+
+@pytest.mark.parametrize("once_first", [True, False])
+def test_a_middleware_that_retries_sends_nothing_again_wherever_it_stands(guard, bank, invoke, once_first):
+    retries = ToolRetryMiddleware(max_retries=2, initial_delay=0.0, jitter=False)
+    once = OnceMiddleware(guard, contracts=CONTRACTS)
+    agent = create_agent(
+        Scripted(lines=[asks("a", payment_id="pay_7"), DONE]),
+        [refund_of(bank, "lose-answer", "lose-answer", "lose-answer")],
+        middleware=[once, retries] if once_first else [retries, once],
+        checkpointer=InMemorySaver(),
+    )
+
+    (told,) = tool_messages(invoke(agent, says()))
+
+    assert json.loads(told.content)["code"] == "OUTCOME_UNKNOWN"
+    assert len(bank.ledger()) == 1
+
+
+def test_a_middleware_that_asks_twice_is_given_the_one_result(guard, bank, invoke):
+    class Twice(AgentMiddleware):
+        def wrap_tool_call(self, request, handler):
+            return [handler(request), handler(request)][1]
+
+        async def awrap_tool_call(self, request, handler):
+            return [await handler(request), await handler(request)][1]
+
+    agent = create_agent(
+        Scripted(lines=[asks("a", payment_id="pay_7"), DONE]),
+        [refund_of(bank)],
+        middleware=[OnceMiddleware(guard, contracts=CONTRACTS), Twice()],
+        checkpointer=InMemorySaver(),
+    )
+
+    (told,) = tool_messages(invoke(agent, says()))
+
+    assert told.content == "rcpt_1"
+    assert len(bank.ledger()) == 1
+
+
+def test_a_middleware_may_correct_what_the_tool_refused_before_it_ran(guard, bank, invoke):
+    class Correcting(AgentMiddleware):
+        @staticmethod
+        def corrected(request):
+            return request.override(tool_call={**request.tool_call, "args": {"payment_id": "pay_7"}})
+
+        def wrap_tool_call(self, request, handler):
+            handler(request)
+            return handler(self.corrected(request))
+
+        async def awrap_tool_call(self, request, handler):
+            await handler(request)
+            return await handler(self.corrected(request))
+
+    agent = create_agent(
+        Scripted(lines=[asks("a"), DONE]),
+        [refund_of(bank)],
+        middleware=[OnceMiddleware(guard, contracts=CONTRACTS), Correcting()],
+        checkpointer=InMemorySaver(),
+    )
+
+    (told,) = tool_messages(invoke(agent, says()))
+
+    assert told.content == "rcpt_1"
+
+
+def test_each_attempt_of_ours_is_a_run_of_its_own(guard, bank, invoke):
+    contracts = {"refund": {"kind": "idempotent_write", "retry": Retry(attempts=3, base_s=0.001, cap_s=0.002)}}
+    agent, _ = agent_of(guard, refund_of(bank, "lose-answer"), asks("a", payment_id="pay_7"), DONE, contracts=contracts)
+
+    (told,) = tool_messages(invoke(agent, says()))
+
+    assert told.content == "rcpt_2"

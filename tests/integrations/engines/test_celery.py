@@ -211,3 +211,34 @@ def test_a_class_of_ones_own_is_kept(guard):
 
     assert issubclass(made, Mine)
     assert (made.acks_late, made.reject_on_worker_lost, made.queue) == (True, True, "mine")
+
+
+def test_what_the_broker_did_not_acknowledge_is_the_same_when_it_is_sent_again(guard, published):
+    class Unsure(Task):
+        """Its broker takes the first message, and its answer is lost."""
+
+        lost = True
+
+        def apply_async(self, *args, **options):
+            super().apply_async(*args, **options)
+            if type(self).lost:
+                type(self).lost = False
+                raise ConnectionError("no answer")
+
+    app = Celery("shop", broker="memory://", backend="cache+memory://", task_cls=once(guard, base=Unsure), set_as_current=False)
+
+    @app.task(name="pay")
+    def pay(payment_id):
+        return payment_id
+
+    @app.task(name="order")
+    def order():
+        with pytest.raises(ConnectionError):
+            chain(pay.si("a"), pay.si("b")).apply_async()
+        chain(pay.si("a"), pay.si("b")).apply_async()
+        pay.delay("a")
+
+    order.apply(task_id="order-1").get()
+    app.close()
+
+    assert [named["scope"] for named in published] == ["order-1/pay#0", "order-1/pay#0", "order-1/pay#1"]

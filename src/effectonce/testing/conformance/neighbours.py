@@ -72,6 +72,14 @@ def what_was_not_sent_stays_unsent_while_another_call_of_its_step_is_in_the_air(
     assert isinstance(bench.apply(Dispatch("refund", token, epoch, 1, LEASE_S)), Applied)
 
 
+def a_run_ends_beside_another_call_of_its_step(bench: Bench) -> None:
+    run = request("run", on=terms(steps=True), latch="step")
+    token, epoch = bench.held(run, dispatch=False)
+    bench.held(request("credit", latch="step"))
+    assert bench.apply(Complete("run", token, epoch, b"done")) == Applied(epoch)
+    assert bench.state(run) is State.COMPLETED
+
+
 def a_claim_that_was_sent_before_holds_its_step(bench: Bench) -> None:
     token, epoch = bench.held(request("refund", on=KEYED, latch="step"))
     bench.apply(Dispatch("refund", token, epoch, 2, LEASE_S))
