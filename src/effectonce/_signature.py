@@ -16,6 +16,7 @@ from uuid import UUID
 
 import msgspec
 
+from effectonce._core.canonical import NotCanonical, canonical
 from effectonce._core.codec import NotReadable, decode, encode_or_excuse, encode_redacted
 from effectonce._core.keys import Stable, unstable_name
 from effectonce.errors import ContractViolation
@@ -103,6 +104,17 @@ class ToolSignature:
             raise ContractViolation(f"{self.tool}: {error}. Nothing was sent.") from None
         bound.apply_defaults()
         return dict(bound.arguments)
+
+    def is_intent(self, arguments: Mapping[str, Any], intent: bytes) -> bool:
+        """Do these arguments, which the model gave before, identify this very call? An older version of the tool may have taken others."""
+        try:
+            bound = self.bind((), arguments)
+        except ContractViolation:
+            bound = {**self._defaults, **arguments}
+        try:
+            return canonical({name: bound[name] for name in self.identity}) == intent
+        except (KeyError, NotCanonical):
+            return False
 
     def without_volatile(self, arguments: dict[str, Any]) -> dict[str, Any]:
         return {name: arguments[name] for name in self.matched} if self.volatile else arguments

@@ -1,10 +1,16 @@
 """What looks alike and is not the same: no call may get the answer of another, and no retry may look like a new call."""
 
+import dataclasses
+import enum
 import functools
+from types import MappingProxyType
+from typing import ClassVar
 
+import pydantic
 import pytest
 
-from effectonce import ContractViolation
+from effectonce import ContractViolation, Delivered, State
+from effectonce._boundary import place
 
 
 class Bank:
@@ -53,3 +59,175 @@ def test_objects_that_are_called_and_look_alike_do_not_share_keys(guard, made_of
     declare(one)
     with pytest.raises(ContractViolation, match="other captured values"):
         declare(made_of(Bank("there")))
+
+
+# ---------------------------------------------------------------- places
+
+
+class Title(str):
+    """A text that is equal to others, whatever their case."""
+
+    __slots__ = ()
+
+    def __eq__(self, other):
+        return str(self).lower() == str(other).lower()
+
+    def __hash__(self):
+        return hash(str(self).lower())
+
+
+class Label(str):
+    __slots__ = ()
+
+
+class Room(enum.StrEnum):
+    CHAT = "chat"
+
+
+def key_in(guard, scope, **where):
+    with guard.step(scope, "pay", **where):
+        return guard._tools["pay"].explain("inv_1").key
+
+
+@pytest.fixture
+def pay(guard):
+    return guard.tool(kind="write")(Bank("here").pay)
+
+
+@pytest.mark.parametrize("chat", [Label("chat"), Room.CHAT])
+def test_a_scope_is_the_text_that_it_holds(guard, pay, chat):
+    place.cache_clear()
+
+    assert key_in(guard, chat) == key_in(guard, "chat")
+    assert key_in(guard, "chat", tenant=Label("acme")) == key_in(guard, "chat", tenant="acme")
+
+
+def test_a_scope_that_thinks_it_is_another_one_is_not(guard, pay):
+    place.cache_clear()
+
+    assert len({key_in(guard, Title("Chat")), key_in(guard, "chat"), key_in(guard, Title("CHAT"))}) == 3
+    assert len({key_in(guard, "chat", tenant=Title("Acme")), key_in(guard, "chat", tenant="acme")}) == 2
+
+
+@pytest.mark.parametrize("bad", ["half a pair \ud83d", ["chat"]])
+def test_a_place_that_no_store_could_write_is_refused(guard, pay, bad):
+    calls = [
+        lambda: guard.step(bad, "pay"),
+        lambda: guard.step("chat", bad),
+        lambda: guard.step("chat", "pay", tenant=bad),
+        lambda: guard.sequence(bad, 1),
+        lambda: guard.turn(bad, "1"),
+        lambda: guard.call(pay, {"invoice": "inv_1"}, key=bad),
+    ]
+    for call in calls:
+        with pytest.raises(ContractViolation, match="Nothing was sent"):
+            call()
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.0, True, "1", None])
+def test_a_number_of_a_sequence_is_a_whole_one(guard, number):
+    with pytest.raises(ContractViolation, match="counts from 1"):
+        guard.sequence("account", number)
+
+
+def test_a_number_of_a_sequence_is_the_number_that_it_holds(guard, pay):
+    class Number(int):
+        pass
+
+    for number in (1, Number(1)):
+        with guard.sequence("account", number):
+            assert pay("inv_1") == "here paid inv_1"
+    assert guard.counts() == {State.COMPLETED: 1}
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def test_arguments_may_be_any_mapping(guard, pay):
+    with guard.step("chat", "pay"):
+        first = guard.call(pay, MappingProxyType({"invoice": "inv_1"}))
+        again = guard.call(pay, {"invoice": "inv_1"})
+    assert (first.value, again.value, again.replayed) == ("here paid inv_1", "here paid inv_1", True)
+
+
+@dataclasses.dataclass
+class Order:
+    number: int
+    made: ClassVar[int] = 0  # changes with every order
+    note: dataclasses.InitVar[str] = ""
+    secret: dataclasses.InitVar[str] = dataclasses.field(kw_only=True)
+
+    def __post_init__(self, note, secret):
+        Order.made += 1
+
+
+def test_what_a_class_knows_and_what_only_made_an_object_are_no_part_of_it(guard):
+    seen = []
+
+    @guard.tool(kind="write")
+    def ship(order: Order):
+        seen.append(order.number)
+        return order.number
+
+    with guard.step("chat", "ship"):
+        ship(Order(1, secret="a"))
+        ship(Order(1, "another note", secret="b"))
+    assert seen == [1]
+
+
+@dataclasses.dataclass
+class Nothing:
+    pass
+
+
+class NoModel(pydantic.BaseModel):
+    pass
+
+
+@pytest.mark.parametrize("empty", [Nothing, NoModel])
+def test_a_model_without_fields_is_data_too(guard, empty):
+    @guard.tool(kind="write")
+    def ping(what: empty) -> empty:
+        return what
+
+    with guard.step("chat", "ping"):
+        assert ping(empty()) == ping(empty()) == empty()
+
+
+def test_a_number_that_is_too_long_to_write_is_refused(guard):
+    @guard.tool(kind="write")
+    def pay(amount: int):
+        pytest.fail("it must not run")
+
+    with guard.step("chat", "pay"), pytest.raises(ContractViolation, match=r"digits.*Nothing was sent"):
+        pay(10**5000)
+
+
+# ---------------------------------------------------------------- what the model was shown
+
+
+def test_a_result_of_an_older_version_of_the_tool_says_nothing_about_a_call_of_today(guard):
+    paid = []
+
+    @guard.tool(kind="write")
+    def pay(invoice: str, currency: str):
+        paid.append(currency)
+        return len(paid)
+
+    shown = [Delivered("pay", {"invoice": "inv_1"}), Delivered("pay", {"invoice": object(), "currency": "EUR"})]
+    with guard.step("chat", delivered=shown):
+        assert pay("inv_1", "EUR") == pay("inv_1", "EUR") == 1
+
+
+def test_a_result_of_an_older_version_counts_if_its_identity_is_the_same(guard):
+    paid = []
+
+    @guard.tool(kind="write", identity=["invoice"])
+    def pay(invoice: str, currency: str):
+        paid.append(currency)
+        return len(paid)
+
+    with guard.step("chat"):
+        assert pay("inv_1", "EUR") == 1
+    with guard.step("chat", delivered=[Delivered("pay", {"invoice": "inv_1", "note": "of an older version"})]):
+        assert pay("inv_1", "EUR") == 2
