@@ -326,7 +326,12 @@ class AsyncPerformer:
     async def _capture(self, function: Callable[..., Any], effect: Effect) -> Answer:
         token, outside = running.set(effect), here.set(_place_inside(self.call))
         try:
-            return Ok(await function(*self.call.args, **self.call.kwargs))
+            value = await function(*self.call.args, **self.call.kwargs)
+            if hasattr(value, "__await__"):
+                if type(value) is CoroutineType:
+                    value.close()
+                raise TypeError("an async tool returned something to await, which nobody awaits; await it in the tool")
+            return Ok(value)
         except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, cancellation included
             if isinstance(error, asyncio.CancelledError):
                 self.cancelled = error

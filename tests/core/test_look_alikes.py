@@ -1,5 +1,6 @@
 """What looks alike and is not the same: no call may get the answer of another, and no retry may look like a new call."""
 
+import asyncio
 import dataclasses
 import enum
 import functools
@@ -231,3 +232,26 @@ def test_a_result_of_an_older_version_counts_if_its_identity_is_the_same(guard):
         assert pay("inv_1", "EUR") == 1
     with guard.step("chat", delivered=[Delivered("pay", {"invoice": "inv_1", "note": "of an older version"})]):
         assert pay("inv_1", "EUR") == 2
+
+
+# ---------------------------------------------------------------- results
+
+
+def test_an_async_tool_that_returns_something_to_await_is_not_taken_for_done(guard):
+    sent = []
+
+    async def send():
+        sent.append("sent")
+
+    @guard.tool(kind="write")
+    async def pay():
+        return send()  # somebody forgot to await it
+
+    async def main():
+        async with guard.step("chat", "pay"):
+            return await guard.call(pay, {})
+
+    outcome = asyncio.run(main())
+
+    assert (outcome.status, sent) == ("in_doubt", [])
+    assert "something to await" in str(outcome.error)
