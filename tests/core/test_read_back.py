@@ -94,3 +94,14 @@ def test_a_result_of_an_older_release_is_read_by_a_model_that_has_changed_since(
     assert decode(encode(old(7, 8), old), new).content == new(7)
     with pytest.raises(NotReadable):
         decode(encode(old(7, 8), old), stricter)
+
+
+def test_a_person_confirms_with_what_the_tool_would_have_returned(guard):
+    @guard.tool(kind="write")
+    def measure() -> Score:
+        raise TimeoutError
+
+    with guard.step("chat", "measure"):
+        doubt = guard.call(measure, {})
+        guard.confirm(doubt.effect.key, result=Score(1.5), by="ada", reason="on the display")
+        assert measure() == Score(1.5)
