@@ -128,14 +128,17 @@ class Performer:
         setup, call = self.setup, self.call
         if not op.key:  # a read: nothing to keep alive
             return _capture(setup.called(op), call, setup.effect(op, call))
+        heart = setup.heart
+        beat = heart.beat(op, setup.lease_s)
         try:
-            beat = setup.heart.start(op, setup.lease_s)
-        except RuntimeError as error:  # no room for a thread, or the interpreter ends
-            return Raised(NotSent(f"nothing could keep the lease of this call alive: {error}"))
-        try:
+            heart.beats.add(beat)
+            try:
+                heart.wake(beat)
+            except RuntimeError as error:  # no room for a thread, or the interpreter ends
+                return Raised(NotSent(f"nothing could keep the lease of this call alive: {error}"))
             return _capture(setup.called(op), call, setup.effect(op, call))
         finally:
-            setup.heart.stop(beat)
+            heart.beats.discard(beat)
 
     def _transact(self, op: Transact) -> Answer | Refused | Unavailable | Unconfirmed:
         assert isinstance(self.setup.store, TransactionalStore)
@@ -175,20 +178,25 @@ def _place_inside(call: Prepared) -> Boundary | None:
 
 
 def _capture(function: Callable[..., Any], call: Prepared, effect: Effect) -> Answer:
-    token, outside = running.set(effect), here.set(_place_inside(call))
+    # Not by tokens: a signal may strike between setting a variable and noting its token, and the thread would stay inside this effect.
+    before, outside = running.get(), here.get()
     try:
-        value = function(*call.args, **call.kwargs)
-        if type(value) is CoroutineType:
-            value.close()
-            raise NotSent("a sync tool returned a coroutine; declare it with async def", retryable=False)
-        if hasattr(value, "__await__"):
-            raise TypeError("a sync tool returned something to await, which may be under way; declare it with async def")
-        return Ok(value)
-    except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, KeyboardInterrupt included
-        return Raised(error)
+        try:
+            running.set(effect)
+            here.set(_place_inside(call))
+            value = function(*call.args, **call.kwargs)
+            if type(value) is CoroutineType:
+                value.close()
+                raise NotSent("a sync tool returned a coroutine; declare it with async def", retryable=False)
+            if hasattr(type(value), "__await__"):
+                raise TypeError("a sync tool returned something to await, which may be under way; declare it with async def")
+            return Ok(value)
+        except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, KeyboardInterrupt included
+            return Raised(error)
+        finally:
+            here.set(outside)
     finally:
-        here.reset(outside)
-        running.reset(token)
+        running.set(before)
 
 
 class Plain:
@@ -327,7 +335,7 @@ class AsyncPerformer:
         token, outside = running.set(effect), here.set(_place_inside(self.call))
         try:
             value = await function(*self.call.args, **self.call.kwargs)
-            if hasattr(value, "__await__"):
+            if hasattr(type(value), "__await__"):
                 if type(value) is CoroutineType:
                     value.close()
                 raise TypeError("an async tool returned something to await, which nobody awaits; await it in the tool")

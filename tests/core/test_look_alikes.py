@@ -255,3 +255,16 @@ def test_an_async_tool_that_returns_something_to_await_is_not_taken_for_done(gua
 
     assert (outcome.status, sent) == ("in_doubt", [])
     assert "something to await" in str(outcome.error)
+
+
+def test_a_result_that_nobody_may_look_at_is_still_one(guard):
+    class Shy:
+        def __getattr__(self, name):
+            raise RuntimeError("nobody may look at this")
+
+    @guard.tool(kind="write")
+    def pay():
+        return Shy()
+
+    with guard.step("chat", "pay"):
+        assert guard.call(pay, {}).status == "succeeded"
