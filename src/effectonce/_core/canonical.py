@@ -171,15 +171,15 @@ def _write_beyond_json(value: Any, out: Any) -> None:
 def fields_of(value: Any) -> dict[str, Any]:
     """The fields of a dataclass, pydantic or msgspec model. No optional library is imported to tell."""
     cls = type(value)
+    names: Iterable[str] | None = getattr(cls, "__pydantic_fields__", getattr(cls, "__struct_fields__", None))
     if hasattr(cls, "__dataclass_fields__"):
-        names = {field.name for field in dataclasses.fields(value)}  # those of its objects, and no variables of the class
-        inherited = "__dataclass_fields__" not in vars(cls)
-        if inherited and getattr(value, "__dict__", {}).keys() - names:
+        names = own = {
+            field.name for field in dataclasses.fields(value)
+        }  # of the object: variables of its class are none of it
+        if "__dataclass_fields__" not in vars(cls) and not own.issuperset(getattr(value, "__dict__", ())):
             raise NotCanonical(
                 f"a {cls.__qualname__} has fields beyond those of the dataclass it inherits from; decorate it too"
             )
-    else:
-        names = getattr(cls, "__pydantic_fields__", getattr(cls, "__struct_fields__", None))
     if names is None:
         raise NotCanonical(
             f"a {cls.__module__}.{cls.__qualname__} has no stable identity; pass plain data, or declare the argument volatile"

@@ -59,7 +59,7 @@ def _same(read: Any, value: Any) -> bool:
     """Equal; or what nothing is equal to, although it was read back: NaN, and a time of the hour that a zone's clock goes through twice."""
     if read == value:
         return True
-    if type(read) is not type(value) or type(value).__eq__ is object.__eq__:
+    if type(read) is not type(value) or type(value).__eq__ is object.__eq__:  # type: ignore[comparison-overlap]
         return False
     match value:
         case float() | Decimal():
