@@ -146,7 +146,7 @@ class Performer:
             with self.setup.store.transaction() as transaction:
                 answer = _capture(self.setup.function, self.call, self.setup.effect(op, self.call, transaction.connection))
                 if not isinstance(answer, Ok):
-                    return _gone(answer) if transaction.broken else answer
+                    return _gone(answer) if transaction.broken and _is_failure(answer) else answer
                 try:
                     reply = transaction.complete(self.setup.completion(op, answer.value))
                 except ContractViolation as error:
@@ -162,6 +162,11 @@ class Performer:
                 return answer
         except StoreUnavailable as error:
             return Unavailable(error)
+
+
+def _is_failure(answer: Answer) -> bool:
+    """Not Ctrl-C: whatever became of the connection, that is for the caller."""
+    return isinstance(answer, Raised) and isinstance(answer.error, Exception)
 
 
 def _gone(answer: Answer) -> Unavailable:
@@ -356,7 +361,7 @@ class AsyncPerformer:
                 effect = self.setup.effect(op, self.call, transaction.connection)
                 answer = await self._capture(self.setup.function, effect)
                 if not isinstance(answer, Ok):
-                    return _gone(answer) if transaction.broken else answer
+                    return _gone(answer) if transaction.broken and _is_failure(answer) else answer
                 try:
                     reply = await transaction.complete(self.setup.completion(op, answer.value))
                 except ContractViolation as error:
