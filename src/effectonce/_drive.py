@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from msgspec import Struct
 
 from effectonce._boundary import Boundary, here, inside
+from effectonce._core.foreign import attempt, get
 from effectonce._core.ops import (
     Answer,
     Applied,
@@ -184,7 +185,7 @@ def _place_inside(call: Prepared) -> Boundary | None:
 
 def _capture(function: Callable[..., Any], call: Prepared, effect: Effect) -> Answer:
     # Not by tokens: a signal may strike between setting a variable and noting its token, and the thread would stay inside this effect.
-    before, outside = running.get(), here.get()
+    before, outside, started = running.get(), here.get(), time.monotonic()
     try:
         try:
             running.set(effect)
@@ -197,11 +198,19 @@ def _capture(function: Callable[..., Any], call: Prepared, effect: Effect) -> An
                 raise TypeError("a sync tool returned something to await, which may be under way; declare it with async def")
             return Ok(value)
         except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, KeyboardInterrupt included
-            return Raised(error)
+            return _raised(error, started)
         finally:
             here.set(outside)
     finally:
         running.set(before)
+
+
+def _raised(error: BaseException, started: float) -> Raised:
+    """An error that another effect ended with before this one began is the same one again (a constant, a mock's): it is this one's now."""
+    ended = get(error, "effectonce_at")
+    if isinstance(ended, float) and ended < started:
+        attempt(delattr, error, "effectonce_of")
+    return Raised(error)
 
 
 class Plain:
@@ -337,7 +346,7 @@ class AsyncPerformer:
             pulse.stop(beat)
 
     async def _capture(self, function: Callable[..., Any], effect: Effect) -> Answer:
-        token, outside = running.set(effect), here.set(_place_inside(self.call))
+        token, outside, started = running.set(effect), here.set(_place_inside(self.call)), time.monotonic()
         try:
             value = await function(*self.call.args, **self.call.kwargs)
             if hasattr(type(value), "__await__"):
@@ -348,7 +357,7 @@ class AsyncPerformer:
         except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, cancellation included
             if isinstance(error, asyncio.CancelledError):
                 self.cancelled = error
-            return Raised(error)
+            return _raised(error, started)
         finally:
             here.reset(outside)
             running.reset(token)

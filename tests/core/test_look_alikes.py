@@ -4,13 +4,14 @@ import asyncio
 import dataclasses
 import enum
 import functools
+from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import ClassVar
 
 import pydantic
 import pytest
 
-from effectonce import ContractViolation, Delivered, State
+from effectonce import ContractViolation, Delivered, Rejected, State
 from effectonce._boundary import place
 
 
@@ -268,3 +269,47 @@ def test_a_result_that_nobody_may_look_at_is_still_one(guard):
 
     with guard.step("chat", "pay"):
         assert guard.call(pay, {}).status == "succeeded"
+
+
+# ---------------------------------------------------------------- errors
+
+
+def test_an_error_that_is_raised_again_and_again_is_each_time_about_the_effect_that_raises_it(guard):
+    declined = Rejected("declined")  # one and the same, as a constant or the side effect of a mock
+
+    @guard.tool(kind="write")
+    def pay(invoice: str):
+        raise declined
+
+    @guard.tool(kind="write")
+    async def apay(invoice: str):
+        raise declined
+
+    async def call(step):
+        async with guard.step("chat", step):
+            return await guard.call(apay, {"invoice": "inv_1"})
+
+    for step in ("first", "second"):
+        with guard.step("chat", step):
+            assert guard.call(pay, {"invoice": "inv_1"}).status == "failed"
+        assert asyncio.run(call(f"async {step}")).status == "failed"
+
+
+@pytest.mark.parametrize("in_a_thread", [False, True])
+def test_an_error_of_a_call_inside_says_nothing_about_the_outer_effect_even_if_it_was_raised_before(guard, in_a_thread):
+    declined = Rejected("declined")
+
+    @guard.tool(kind="write")
+    def pay():
+        raise declined
+
+    @guard.tool(kind="write")
+    def order():
+        with ThreadPoolExecutor(1) as threads:  # which knows nothing of where it was started
+            call = functools.partial(lambda key: guard.call(pay, {}, key=key).unwrap(), f"in a thread {in_a_thread}")
+            return threads.submit(call).result() if in_a_thread else call()
+
+    with guard.step("chat", "pay"), pytest.raises(Rejected):
+        pay()
+    with guard.step("chat", "order"):
+        assert guard.call(order, {}).status == "in_doubt"

@@ -219,9 +219,12 @@ class OfStep(Struct, frozen=True):
 class _NoHeart:
     """Where there is nothing to keep alive."""
 
-    def start(self, _op: Any, _lease_s: float) -> None: ...
+    def __init__(self) -> None:
+        self.beats: set[Any] = set()
 
-    def stop(self, _: Any) -> None: ...
+    def beat(self, _op: Any, _lease_s: float) -> None: ...
+
+    def wake(self, _: Any) -> None: ...
 
 
 class _AsyncRun:
