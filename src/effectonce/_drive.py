@@ -40,7 +40,7 @@ from effectonce._core.ops import (
 )
 from effectonce._heart import Heart
 from effectonce.effect import Effect, EffectRef, running
-from effectonce.errors import ContractViolation, NotSent, StoreUnavailable
+from effectonce.errors import ContractViolation, NotSent, PartialSuccess, StoreUnavailable
 from effectonce.stores.base import RolledBack, Store, TransactionalStore
 
 T = TypeVar("T")
@@ -147,7 +147,7 @@ class Performer:
             with self.setup.store.transaction() as transaction:
                 answer = _capture(self.setup.function, self.call, self.setup.effect(op, self.call, transaction.connection))
                 if not isinstance(answer, Ok):
-                    return _gone(answer) if transaction.broken and _is_failure(answer) else answer
+                    return _gone(answer) if transaction.broken and _is_failure(answer) else _rolled_back(answer)
                 try:
                     reply = transaction.complete(self.setup.completion(op, answer.value))
                 except ContractViolation as error:
@@ -168,6 +168,18 @@ class Performer:
 def _is_failure(answer: Answer) -> bool:
     """Not Ctrl-C: whatever became of the connection, that is for the caller."""
     return isinstance(answer, Raised) and isinstance(answer.error, Exception)
+
+
+def _rolled_back(answer: Answer) -> Answer:
+    """Of a tool that raises nothing stays. One that says that some of it does would have somebody put right what never happened."""
+    if not (isinstance(answer, Raised) and isinstance(answer.error, PartialSuccess)):
+        return answer
+    wrong = ContractViolation(
+        f"a tool raised PartialSuccess ({answer.error}) inside a transaction, which an error rolls back: nothing of it stays. "
+        f"Return what is done, or do the rest in another tool."
+    )
+    wrong.__cause__ = answer.error
+    return Raised(wrong)
 
 
 def _gone(answer: Answer) -> Unavailable:
@@ -370,7 +382,7 @@ class AsyncPerformer:
                 effect = self.setup.effect(op, self.call, transaction.connection)
                 answer = await self._capture(self.setup.function, effect)
                 if not isinstance(answer, Ok):
-                    return _gone(answer) if transaction.broken and _is_failure(answer) else answer
+                    return _gone(answer) if transaction.broken and _is_failure(answer) else _rolled_back(answer)
                 try:
                     reply = await transaction.complete(self.setup.completion(op, answer.value))
                 except ContractViolation as error:

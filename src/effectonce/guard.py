@@ -75,6 +75,8 @@ class Guard:
         spool: str | os.PathLike[str] | None = None,
         observers: Iterable[Observer] = (),
     ) -> None:
+        if not isinstance(secret, bytes):
+            raise ContractViolation(f"secret must be bytes, not {type(secret).__name__}: secret.encode() makes them of a text")
         self.keyring = keyring
         self.store: Store = _sealed(open_store(store) if isinstance(store, str) else store, keyring, secret)
         self.spool = _spool(store if isinstance(store, str) else "memory:", self.store, spool, keyring)

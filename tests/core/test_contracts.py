@@ -256,3 +256,8 @@ def test_a_sync_tool_that_returns_something_under_way_is_not_taken_for_done(guar
 def test_a_scope_that_is_no_text_is_refused(guard):
     with pytest.raises(ContractViolation, match="must be a text"):
         guard.step(None, "pay")
+
+
+def test_a_secret_that_is_a_text_is_refused_at_once():
+    with pytest.raises(ContractViolation, match=r"secret\.encode"):
+        Guard("memory://", secret="from the environment")
