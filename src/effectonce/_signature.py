@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import inspect
-import typing
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -18,6 +17,7 @@ import msgspec
 
 from effectonce._core.canonical import NotCanonical, canonical
 from effectonce._core.codec import NotReadable, decode, encode_or_excuse, encode_redacted
+from effectonce._core.hints import hints_of
 from effectonce._core.keys import Stable, unstable_name
 from effectonce.errors import ContractViolation
 
@@ -43,7 +43,7 @@ class ToolSignature:
         self._defaults = {n: p.default for n, p in parameters.items() if p.default is not Parameter.empty}
         self._positional = tuple(n for n, p in parameters.items() if p.kind is Parameter.POSITIONAL_OR_KEYWORD)
         self._simple = not any(p.kind in _EXACT for p in parameters.values())
-        hints = self.types = _hints(function)
+        hints = self.types = hints_of(function)
         self.returns = hints.get("return", Any)
         self._hints = {n: _checkable(hints.get(n, Any)) for n in self.names if parameters[n].kind not in _VARIABLE}
         self._struct = msgspec.defstruct("Arguments", list(self._hints.items()))
@@ -170,13 +170,6 @@ def _fits_by_value(value: Any, hint: Any) -> bool:
     except (TypeError, msgspec.ValidationError):
         return False
     return True
-
-
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(function, include_extras=True)
-    except (NameError, TypeError):  # a hint that cannot be resolved checks nothing
-        return {}
 
 
 def _checkable(hint: Any) -> Any:

@@ -1,16 +1,21 @@
 """Results that are hard to read back: equal to nothing, written under other names, or by an older release."""
 
 import dataclasses
+import functools
 from datetime import datetime
 from decimal import Decimal
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import msgspec
 import pydantic
 import pytest
 
-from effectonce import ResultUnavailable
+from effectonce import ContractViolation, ResultUnavailable
 from effectonce._core.codec import NotReadable, decode, encode
+
+if TYPE_CHECKING:
+    from nowhere import Nobody
 
 NAN = float("nan")
 TWICE = datetime(2025, 10, 26, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1)  # the hour that its clocks go through twice
@@ -105,3 +110,38 @@ def test_a_person_confirms_with_what_the_tool_would_have_returned(guard):
         doubt = guard.call(measure, {})
         guard.confirm(doubt.effect.key, result=Score(1.5), by="ada", reason="on the display")
         assert measure() == Score(1.5)
+
+
+@dataclasses.dataclass
+class Base:
+    score: "Score"
+    by: "Nobody"  # type checkers know it
+
+
+@dataclasses.dataclass
+class Measurement(Base):
+    at: "when it was"  # noqa: F722  # said to people
+    again: "list[Score]"
+
+
+def test_a_hint_that_cannot_be_resolved_says_nothing_about_the_others(guard):
+    whole = Measurement(Score(1.5), "ada", "noon", [Score(2.5)])
+
+    def measure(what: "a thing", by: "Nobody.Else" = "ada", times: "int" = 1) -> "Measurement":  # noqa: F722
+        return whole
+
+    guarded = guard.tool(kind="write")(measure)
+    with guard.step("chat", "measure"):
+        assert guarded("it") == guarded("it") == whole
+        with pytest.raises(ContractViolation, match="'times' does not fit"):
+            guarded("it", times="twice")
+
+
+def test_what_declares_nothing_that_can_be_told_is_still_a_tool(guard):
+    class Callable:
+        def __call__(self, what: "a thing"):  # noqa: F722
+            return what
+
+    for tool in (Callable(), functools.partial(Callable(), "it")):
+        guarded = guard.tool(kind="write", name=f"call {type(tool).__name__}")(tool)
+        assert guarded.__effectonce_tool__.signature.types == {}

@@ -19,13 +19,14 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin
 from uuid import UUID
 
 import orjson
 from msgspec import Struct
 
 from effectonce._core.canonical import NotCanonical, fields_of
+from effectonce._core.hints import hints_of
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _OK, PARTIAL, SEALED = b"v1 ok ", b"v1 partial ", b"v1 sealed "
@@ -270,7 +271,7 @@ def _rebuild_model(tag: str, stored: Any, hint: Any) -> Any:
         raise NotStorable("it holds a model, and the tool declares no return type to rebuild it from")
     if tag == "enum":
         return cls(_rebuild(stored, Any))
-    hints = get_type_hints(cls, include_extras=True)
+    hints = hints_of(cls)
     fields = {name: _rebuild(item, hints.get(name, Any)) for name, item in stored.items()}
     if hasattr(cls, "model_construct"):  # pydantic: the fields were validated when the model was made
         return cls.model_construct(**fields)
