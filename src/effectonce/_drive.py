@@ -39,7 +39,7 @@ from effectonce._core.ops import (
     Unconfirmed,
 )
 from effectonce._heart import Heart
-from effectonce.effect import Effect, EffectRef, running
+from effectonce.effect import THIS_CLOCK, Effect, EffectRef, running
 from effectonce.errors import ContractViolation, NotSent, PartialSuccess, StoreUnavailable
 from effectonce.stores.base import RolledBack, Store, TransactionalStore
 
@@ -219,9 +219,9 @@ def _capture(function: Callable[..., Any], call: Prepared, effect: Effect) -> An
 
 def _raised(error: BaseException, started: float) -> Raised:
     """An error that another effect ended with before this one began is the same one again (a constant, a mock's): it is this one's now."""
-    ended = get(error, "effectonce_at")
-    if isinstance(ended, float) and ended < started:
-        attempt(delattr, error, "effectonce_of")
+    match get(error, "effectonce_at"):
+        case (float() as ended, clock) if clock is THIS_CLOCK and ended < started:
+            attempt(delattr, error, "effectonce_of")
     return Raised(error)
 
 

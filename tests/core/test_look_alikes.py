@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import enum
 import functools
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import ClassVar
@@ -311,5 +312,20 @@ def test_an_error_of_a_call_inside_says_nothing_about_the_outer_effect_even_if_i
 
     with guard.step("chat", "pay"), pytest.raises(Rejected):
         pay()
+    with guard.step("chat", "order"):
+        assert guard.call(order, {}).status == "in_doubt"
+
+
+def test_an_error_of_an_effect_of_another_process_stays_one(guard):
+    @guard.tool(kind="write")
+    def pay():
+        raise Rejected("declined")
+
+    @guard.tool(kind="write")
+    def order():
+        raise pickle.loads(came)  # as a task queue hands it on
+
+    with guard.step("chat", "pay"):
+        came = pickle.dumps(guard.call(pay, {}).error)
     with guard.step("chat", "order"):
         assert guard.call(order, {}).status == "in_doubt"
