@@ -12,14 +12,13 @@ puts it in after it has made sure of that; both are one call into C.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from math import inf
 
 from effectonce._core.ops import Ask, Invoke, Refused, Renew
+from effectonce._forks import anew_in_a_fork
 from effectonce.stores.base import Store
 
 BEATS_PER_LEASE, BEATS_PER_LEASE_AFTER_A_MISS = 3, 10
@@ -39,26 +38,16 @@ def _renewal(beat: Beat) -> Renew:
     return Renew(beat.op.key, beat.op.token, beat.op.epoch, beat.lease_s)
 
 
-_HEARTS: weakref.WeakSet[Heart] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for heart in _HEARTS:
-        heart.reset()  # the thread stayed with our parent, and with it perhaps the lock
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
 class Heart:
     """The leases of one guard's running tools: those of sync tools are kept alive here, those of async ones by a `pulse` of their loop."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._clock = store, clock
-        self.reset()
-        _HEARTS.add(self)
+        self.after_fork()
+        anew_in_a_fork(self)
 
-    def reset(self) -> None:
+    def after_fork(self) -> None:
+        """Nobody is running here, and the thread, if there was one, stayed with our parent."""
         self._pulses: dict[asyncio.AbstractEventLoop, Pulse] = {}
         self._lock = threading.RLock()  # taken by itself: a condition would go through Python for it, twice in every call
         self._changed = threading.Condition(self._lock)

@@ -1,8 +1,6 @@
 """A lease lives as long as its tool runs, whatever the store does in between."""
 
 import asyncio
-import os
-import signal
 import sys
 import threading
 
@@ -242,37 +240,3 @@ def test_wherever_a_signal_strikes_no_lease_is_kept_alive_for_nobody_and_nothing
             assert here.get() is boundary, number
         number += 1
     assert number > 20
-
-
-def test_a_process_that_is_forked_inside_a_tool_waits_for_no_lock_of_its_parent():
-    guard, held, forked = Guard(MemoryStore(), cache=0), threading.Event(), threading.Event()
-
-    def hold():
-        with guard._house.heart._lock:
-            held.set()
-            forked.wait(30)
-
-    holder = threading.Thread(target=hold)
-
-    @guard.tool(kind="write")
-    def fork():
-        holder.start()
-        assert held.wait(30)
-        pid = os.fork()
-        if pid:
-            forked.set()
-        else:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(30)  # it is not to wait for ever
-        return pid
-
-    @guard.tool(kind="write")
-    def pay():
-        return "paid"
-
-    with guard.step("chat", "fork", latch=False):
-        pid = fork()
-        if pid == 0:
-            os._exit(0 if pay() == "paid" else 1)
-    holder.join()
-    assert os.waitpid(pid, 0)[1] == 0
