@@ -13,7 +13,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 # Rooms from the ground up: a room may import rooms that stand before it, and its own.
 LAYERS = (
-    ("_core",),
+    ("_core", "_forks"),
     ("effect", "errors"),
     ("stores", "policy"),
     (

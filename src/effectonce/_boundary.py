@@ -139,11 +139,20 @@ def stable_part(part: Part, where: str) -> str:
         raise ContractViolation(f"{error} Nothing was sent.") from None
     if checked == "":
         raise ContractViolation(f"{where} is empty. Nothing was sent.")
-    return checked
+    return _writable(checked, where)
 
 
 def named(value: str, what: str) -> str:
     """A tenant or a scope: any text that says something."""
-    if not isinstance(value, str) or value == "":  # type: ignore[redundant-expr]  # callers without a type checker
+    if not isinstance(value, str) or len(value) == 0:  # type: ignore[redundant-expr]  # callers without a type checker
         raise ContractViolation(f"{what} must be a text that says something, not {value!r}. Nothing was sent.")
-    return value
+    return _writable(str.__str__(value), what)  # what a subclass holds, not what it says or thinks that it is equal to
+
+
+def _writable(text: str, what: str) -> str:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ContractViolation(f"{what} is no Unicode text: {text!r}. Nothing was sent.") from None
+    return text

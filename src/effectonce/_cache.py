@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from effectonce._core.ops import Recorded
 from effectonce._core.records import State
+from effectonce._forks import anew_in_a_fork
 
 OUTCOME_BYTES_MAX = 16_384  # a larger one is asked for again: the memory is bounded by its size as well as by its number
 
@@ -21,8 +22,12 @@ class ReplayCache:
 
     def __init__(self, size: int, clock: Callable[[], float]) -> None:
         self.size, self._clock = size, clock
-        self._lock = threading.Lock()
         self._entries: OrderedDict[str, tuple[str, Recorded, float, float]] = OrderedDict()
+        self.after_fork()
+        anew_in_a_fork(self)
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
 
     def get(self, key: str, fingerprint: str) -> Recorded | None:
         """The outcome of exactly this request, if it is remembered and its window is still open."""

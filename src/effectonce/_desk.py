@@ -107,11 +107,14 @@ class Desk:
     # ------------------------------------------------------------ by a person
 
     def confirm(self, key: str, result: Any, by: str, reason: str) -> None:
+        said = who(by, reason)
+        record = self.store.apply(Find(key))
+        tool = None if record is None else self.tools.get(record.request.terms.tool)
         try:
-            outcome = encode(result)
+            outcome = encode(result, Any if tool is None else tool.signature.returns)
         except NotStorable as error:
             raise ContractViolation(f"this result cannot be what later calls get: {error}") from None
-        self._settle(Confirm(key, outcome, *who(by, reason)))
+        self._settle(Confirm(key, outcome, *said))
 
     def refute(self, key: str, by: str, reason: str) -> None:
         by, reason = who(by, reason)

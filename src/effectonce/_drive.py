@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from msgspec import Struct
 
 from effectonce._boundary import Boundary, here, inside
+from effectonce._core.foreign import attempt, get
 from effectonce._core.ops import (
     Answer,
     Applied,
@@ -38,8 +39,8 @@ from effectonce._core.ops import (
     Unconfirmed,
 )
 from effectonce._heart import Heart
-from effectonce.effect import Effect, EffectRef, running
-from effectonce.errors import ContractViolation, NotSent, StoreUnavailable
+from effectonce.effect import THIS_CLOCK, Effect, EffectRef, running
+from effectonce.errors import ContractViolation, NotSent, PartialSuccess, StoreUnavailable
 from effectonce.stores.base import RolledBack, Store, TransactionalStore
 
 T = TypeVar("T")
@@ -128,14 +129,17 @@ class Performer:
         setup, call = self.setup, self.call
         if not op.key:  # a read: nothing to keep alive
             return _capture(setup.called(op), call, setup.effect(op, call))
+        heart = setup.heart
+        beat = heart.beat(op, setup.lease_s)
         try:
-            beat = setup.heart.start(op, setup.lease_s)
-        except RuntimeError as error:  # no room for a thread, or the interpreter ends
-            return Raised(NotSent(f"nothing could keep the lease of this call alive: {error}"))
-        try:
+            heart.beats.add(beat)
+            try:
+                heart.wake(beat)
+            except RuntimeError as error:  # no room for a thread, or the interpreter ends
+                return Raised(NotSent(f"nothing could keep the lease of this call alive: {error}"))
             return _capture(setup.called(op), call, setup.effect(op, call))
         finally:
-            setup.heart.stop(beat)
+            heart.beats.discard(beat)
 
     def _transact(self, op: Transact) -> Answer | Refused | Unavailable | Unconfirmed:
         assert isinstance(self.setup.store, TransactionalStore)
@@ -143,7 +147,7 @@ class Performer:
             with self.setup.store.transaction() as transaction:
                 answer = _capture(self.setup.function, self.call, self.setup.effect(op, self.call, transaction.connection))
                 if not isinstance(answer, Ok):
-                    return _gone(answer) if transaction.broken else answer
+                    return _gone(answer) if transaction.broken and _is_failure(answer) else _rolled_back(answer)
                 try:
                     reply = transaction.complete(self.setup.completion(op, answer.value))
                 except ContractViolation as error:
@@ -161,6 +165,23 @@ class Performer:
             return Unavailable(error)
 
 
+def _is_failure(answer: Answer) -> bool:
+    """Not Ctrl-C: whatever became of the connection, that is for the caller."""
+    return isinstance(answer, Raised) and isinstance(answer.error, Exception)
+
+
+def _rolled_back(answer: Answer) -> Answer:
+    """Of a tool that raises nothing stays. One that says that some of it does would have somebody put right what never happened."""
+    if not (isinstance(answer, Raised) and isinstance(answer.error, PartialSuccess)):
+        return answer
+    wrong = ContractViolation(
+        f"a tool raised PartialSuccess ({answer.error}) inside a transaction, which an error rolls back: nothing of it stays. "
+        f"Return what is done, or do the rest in another tool."
+    )
+    wrong.__cause__ = answer.error
+    return Raised(wrong)
+
+
 def _gone(answer: Answer) -> Unavailable:
     """The tool failed because the store's own connection was lost: that is the store's failure, not the tool's."""
     error = answer.error if isinstance(answer, Raised) else None
@@ -175,20 +196,33 @@ def _place_inside(call: Prepared) -> Boundary | None:
 
 
 def _capture(function: Callable[..., Any], call: Prepared, effect: Effect) -> Answer:
-    token, outside = running.set(effect), here.set(_place_inside(call))
+    # Not by tokens: a signal may strike between setting a variable and noting its token, and the thread would stay inside this effect.
+    before, outside, started = running.get(), here.get(), time.monotonic()
     try:
-        value = function(*call.args, **call.kwargs)
-        if type(value) is CoroutineType:
-            value.close()
-            raise NotSent("a sync tool returned a coroutine; declare it with async def", retryable=False)
-        if hasattr(value, "__await__"):
-            raise TypeError("a sync tool returned something to await, which may be under way; declare it with async def")
-        return Ok(value)
-    except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, KeyboardInterrupt included
-        return Raised(error)
+        try:
+            running.set(effect)
+            here.set(_place_inside(call))
+            value = function(*call.args, **call.kwargs)
+            if type(value) is CoroutineType:
+                value.close()
+                raise NotSent("a sync tool returned a coroutine; declare it with async def", retryable=False)
+            if hasattr(type(value), "__await__"):
+                raise TypeError("a sync tool returned something to await, which may be under way; declare it with async def")
+            return Ok(value)
+        except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, KeyboardInterrupt included
+            return _raised(error, started)
+        finally:
+            here.set(outside)
     finally:
-        here.reset(outside)
-        running.reset(token)
+        running.set(before)
+
+
+def _raised(error: BaseException, started: float) -> Raised:
+    """An error that another effect ended with before this one began is the same one again (a constant, a mock's): it is this one's now."""
+    match get(error, "effectonce_at"):
+        case (float() as ended, clock) if clock is THIS_CLOCK and ended < started:
+            attempt(delattr, error, "effectonce_of")
+    return Raised(error)
 
 
 class Plain:
@@ -324,13 +358,18 @@ class AsyncPerformer:
             pulse.stop(beat)
 
     async def _capture(self, function: Callable[..., Any], effect: Effect) -> Answer:
-        token, outside = running.set(effect), here.set(_place_inside(self.call))
+        token, outside, started = running.set(effect), here.set(_place_inside(self.call)), time.monotonic()
         try:
-            return Ok(await function(*self.call.args, **self.call.kwargs))
+            value = await function(*self.call.args, **self.call.kwargs)
+            if hasattr(type(value), "__await__"):
+                if type(value) is CoroutineType:
+                    value.close()
+                raise TypeError("an async tool returned something to await, which nobody awaits; await it in the tool")
+            return Ok(value)
         except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, cancellation included
             if isinstance(error, asyncio.CancelledError):
                 self.cancelled = error
-            return Raised(error)
+            return _raised(error, started)
         finally:
             here.reset(outside)
             running.reset(token)
@@ -343,7 +382,7 @@ class AsyncPerformer:
                 effect = self.setup.effect(op, self.call, transaction.connection)
                 answer = await self._capture(self.setup.function, effect)
                 if not isinstance(answer, Ok):
-                    return _gone(answer) if transaction.broken else answer
+                    return _gone(answer) if transaction.broken and _is_failure(answer) else _rolled_back(answer)
                 try:
                     reply = await transaction.complete(self.setup.completion(op, answer.value))
                 except ContractViolation as error:

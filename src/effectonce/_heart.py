@@ -3,18 +3,22 @@
 A beat that the store does not answer is repeated sooner; it never stops or cancels the tool. A refused one ends: somebody else owns the
 record, and the tool's own completion will find out. Nobody wakes for a tool that returns before its first beat: what was set for it is left
 to run out, and then set for whoever is running.
+
+A signal whose handler raises (Ctrl-C, the time limit of a task queue) may strike after every call of a function. A lease that was kept
+alive for nobody would keep everybody else from the effect, so whoever runs a tool takes its beat out of `beats` whatever happens, and
+puts it in after it has made sure of that; both are one call into C.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Callable
 from math import inf
 
 from effectonce._core.ops import Ask, Invoke, Refused, Renew
+from effectonce._forks import anew_in_a_fork
 from effectonce.stores.base import Store
 
 BEATS_PER_LEASE, BEATS_PER_LEASE_AFTER_A_MISS = 3, 10
@@ -39,22 +43,24 @@ class Heart:
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._clock = store, clock
-        self._reset()
+        self.after_fork()
+        anew_in_a_fork(self)
 
-    def _reset(self) -> None:
-        self._pid = os.getpid()
+    def after_fork(self) -> None:
+        """Nobody is running here, and the thread, if there was one, stayed with our parent."""
         self._pulses: dict[asyncio.AbstractEventLoop, Pulse] = {}
         self._lock = threading.RLock()  # taken by itself: a condition would go through Python for it, twice in every call
         self._changed = threading.Condition(self._lock)
-        self._beats: set[Beat] = set()
+        self.beats: set[Beat] = set()  # changed without the lock, so looked at as a list of its own
         self._wakes_at = inf
         self._thread: threading.Thread | None = None
 
-    def start(self, op: Invoke | Ask, lease_s: float) -> Beat:
-        """Renew the lease of this op from now on."""
-        if self._pid != os.getpid():
-            self._reset()  # the thread stayed with our parent
-        beat = Beat(op, lease_s, self._clock() + lease_s / BEATS_PER_LEASE)
+    def beat(self, op: Invoke | Ask, lease_s: float) -> Beat:
+        """What stands for the lease of this op: put it into `beats`, then `wake`."""
+        return Beat(op, lease_s, self._clock() + lease_s / BEATS_PER_LEASE)
+
+    def wake(self, beat: Beat) -> None:
+        """See to it that somebody is up when this beat is due. Raises `RuntimeError` if there is no room for a thread."""
         with self._lock:
             if beat.due < self._wakes_at:
                 if self._thread is None:
@@ -63,16 +69,9 @@ class Heart:
                     self._thread = thread
                 self._wakes_at = beat.due
                 self._changed.notify()
-            self._beats.add(beat)
-        return beat
-
-    def stop(self, beat: Beat) -> None:
-        """The tool has returned."""
-        with self._lock:
-            self._beats.discard(beat)
 
     def _live(self) -> None:
-        """Sleep until the time that `start` or the last round has set, even if the tool has returned meanwhile.
+        """Sleep until the time that `wake` or the last round has set, even if the tool has returned meanwhile.
 
         So short calls wake this thread once per round, not each: a thread that wakes takes turns with the one that calls.
         """
@@ -83,11 +82,11 @@ class Heart:
                     if pause_s == self._wakes_at == inf:
                         self._thread = None  # nothing to do for long: the next call starts another
                         return
-                due = [beat for beat in self._beats if beat.due <= self._clock()]
+                due = [beat for beat in list(self.beats) if beat.due <= self._clock()]
             for beat in due:
                 self._renew(beat)
             with self._changed:
-                self._wakes_at = min((beat.due for beat in self._beats), default=inf)
+                self._wakes_at = min((beat.due for beat in list(self.beats)), default=inf)
 
     def _renew(self, beat: Beat) -> None:
         lease_s = beat.lease_s

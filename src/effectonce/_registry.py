@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from functools import partial
 from types import CellType
 from typing import Any
 
@@ -29,20 +31,31 @@ def register(tools: dict[str, GuardedTool], tool: GuardedTool) -> None:
     tools[name] = tool
 
 
-def _captured(function: Callable[..., Any]) -> list[Any]:
-    """The values that a closure carries: tools from a factory differ only in these."""
+def _captured(function: Callable[..., Any]) -> list[_Same]:
+    """The values that a function carries along: tools from a factory, or methods of several objects, differ only in these."""
+    if isinstance(function, staticmethod):
+        function = function.__func__
+    if isinstance(function, partial):
+        named = sorted(function.keywords.items())
+        return [*_captured(function.func), *map(_Same, function.args), *(_Same(value) for _, value in named)]
+    if not inspect.isroutine(function):
+        return [] if isinstance(function, type) else [_Same(function)]  # an object that can be called
     cells = getattr(function, "__closure__", None) or ()
-    return [_Same(cell) for cell in cells]
+    return [_Same(getattr(function, "__self__", None)), *(_Same(_content(cell)) for cell in cells)]
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet: the function itself, for one
+        return None
 
 
 class _Same:
-    """Two cells are the same if they hold the same object, or equal plain values. Nothing else is compared: it might not want to be."""
+    """Two values are the same if they are one object, or equal and plain. Nothing else is compared: it might not want to be."""
 
-    def __init__(self, cell: CellType) -> None:
-        try:
-            self.content: Any = cell.cell_contents
-        except ValueError:  # not filled yet: the function itself, for one
-            self.content = None
+    def __init__(self, content: Any) -> None:
+        self.content = content
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Same):

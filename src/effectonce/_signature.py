@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import inspect
-import typing
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -16,7 +15,9 @@ from uuid import UUID
 
 import msgspec
 
+from effectonce._core.canonical import NotCanonical, canonical
 from effectonce._core.codec import NotReadable, decode, encode_or_excuse, encode_redacted
+from effectonce._core.hints import hints_of
 from effectonce._core.keys import Stable, unstable_name
 from effectonce.errors import ContractViolation
 
@@ -42,7 +43,7 @@ class ToolSignature:
         self._defaults = {n: p.default for n, p in parameters.items() if p.default is not Parameter.empty}
         self._positional = tuple(n for n, p in parameters.items() if p.kind is Parameter.POSITIONAL_OR_KEYWORD)
         self._simple = not any(p.kind in _EXACT for p in parameters.values())
-        hints = self.types = _hints(function)
+        hints = self.types = hints_of(function)
         self.returns = hints.get("return", Any)
         self._hints = {n: _checkable(hints.get(n, Any)) for n in self.names if parameters[n].kind not in _VARIABLE}
         self._struct = msgspec.defstruct("Arguments", list(self._hints.items()))
@@ -104,6 +105,17 @@ class ToolSignature:
         bound.apply_defaults()
         return dict(bound.arguments)
 
+    def is_intent(self, arguments: Mapping[str, Any], intent: bytes) -> bool:
+        """Do these arguments, which the model gave before, identify this very call? An older version of the tool may have taken others."""
+        try:
+            bound = self.bind((), arguments)
+        except ContractViolation:
+            bound = {**self._defaults, **arguments}
+        try:
+            return canonical({name: bound[name] for name in self.identity}) == intent
+        except (KeyError, NotCanonical):
+            return False
+
     def without_volatile(self, arguments: dict[str, Any]) -> dict[str, Any]:
         return {name: arguments[name] for name in self.matched} if self.volatile else arguments
 
@@ -158,13 +170,6 @@ def _fits_by_value(value: Any, hint: Any) -> bool:
     except (TypeError, msgspec.ValidationError):
         return False
     return True
-
-
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(function, include_extras=True)
-    except (NameError, TypeError):  # a hint that cannot be resolved checks nothing
-        return {}
 
 
 def _checkable(hint: Any) -> Any:

@@ -22,6 +22,7 @@ from msgspec import Struct
 from effectonce._core.backoff import full_jitter
 from effectonce._core.keys import derive
 from effectonce._core.ops import Applied, Attest, Complete, Fail
+from effectonce._forks import anew_in_a_fork
 from effectonce.effect import reference_of
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._keyring import Keyring, NotOpened
@@ -64,12 +65,17 @@ class Spool:
 
     def __init__(self, folder: str | os.PathLike[str], store: Store, keyring: Keyring | None = None) -> None:
         self.folder, self._store, self._keyring = Path(folder), store, keyring
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self.after_fork()
+        anew_in_a_fork(self)
         self._failed_at = Path()  # where the last round ended early
         self._told_of: set[Path] = set()  # entries that cannot be opened here, or not now
         if self.waiting():
             self._settle_in_the_background()  # an earlier process left them
+
+    def after_fork(self) -> None:
+        """A child starts a thread of its own, when it has something to keep."""
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
 
     def waiting(self) -> int:
         """How many writes the store has not been told yet."""

@@ -308,11 +308,7 @@ class GuardedTool:
             return InSequence(*boundary.stream)
         if boundary.step is not None:
             return AtStep(boundary.step)
-        return AtOrdinal(boundary.ordinal(self.contract.name, lambda shown: self._intent(shown) == intent))
-
-    def _intent(self, arguments: Mapping[str, Any]) -> bytes:
-        bound = self.signature.bind((), arguments)
-        return canonical({name: bound[name] for name in self.signature.identity})
+        return AtOrdinal(boundary.ordinal(self.contract.name, lambda shown: self.signature.is_intent(shown, intent)))
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """Why this call has the key it has."""
@@ -435,7 +431,7 @@ def _asked(boundary: Boundary, args: tuple[Any, ...], kwargs: Mapping[str, Any])
         return None
     try:
         data = _pack((args, kwargs))
-    except (OverflowError, UnicodeEncodeError):  # an integer of more than 64 bits, half a surrogate pair
+    except (OverflowError, UnicodeEncodeError, TypeError):  # an integer of more than 64 bits, half a surrogate pair, no dict
         return None
     return (boundary, data) if len(data) <= ASKED_BYTES_MAX else None
 

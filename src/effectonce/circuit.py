@@ -21,6 +21,7 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 from effectonce._core.breaker import FREE, UNASKED, Machine, Phase, Sign, sign_of
 from effectonce._core.classify import Bucket, Certainty, Rules, Verdict, as_rules, classifier
 from effectonce._core.votes import Standing, carried
+from effectonce._forks import anew_in_a_fork
 from effectonce._permit import NOTHING, WELL, Change, CircuitStats, Everybodys, OnChange, Permit
 from effectonce._sharing import Sharing
 from effectonce._signature import is_async
@@ -71,6 +72,11 @@ class Circuit:
         self._everybodys: Everybodys | None = None
         self.free: Everybodys | None = None  # the same, where it does not matter when a call began: for those in a hurry
         self._share_out(clock())
+        anew_in_a_fork(self)
+
+    def after_fork(self) -> None:
+        """What it knows goes along; a lock does not."""
+        self._lock = threading.Lock()
 
     # ------------------------------------------------------------ asking
 

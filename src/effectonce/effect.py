@@ -11,6 +11,7 @@ from msgspec import Struct
 from effectonce._core.keys import REFERENCE_LENGTH, downstream_key, request_key
 from effectonce._core.terms import Terms
 
+THIS_CLOCK = object()  # whose monotonic clock a time is of: an error that was pickled elsewhere comes with another object
 INSIDE = "inside "  # and the key of a running effect: the step of its own guarded calls
 
 

@@ -75,6 +75,8 @@ class Guard:
         spool: str | os.PathLike[str] | None = None,
         observers: Iterable[Observer] = (),
     ) -> None:
+        if not isinstance(secret, bytes):
+            raise ContractViolation(f"secret must be bytes, not {type(secret).__name__}: secret.encode() makes them of a text")
         self.keyring = keyring
         self.store: Store = _sealed(open_store(store) if isinstance(store, str) else store, keyring, secret)
         self.spool = _spool(store if isinstance(store, str) else "memory:", self.store, spool, keyring)
@@ -262,7 +264,8 @@ class Guard:
         unless *latch* is False.
         """
         allowed = frozenset(permissions) if permissions else _NOTHING
-        if type(step) in _REMEMBERED and not delivered:
+        exact = type(step) in _REMEMBERED and type(scope) is str and (tenant is None or type(tenant) is str)
+        if exact and not delivered:
             return Within(place(self._house.tenant if tenant is None else tenant, scope, step, latch, allowed))
         boundary = Boundary(
             tenant=self._house.tenant if tenant is None else named(tenant, "tenant"),
@@ -280,11 +283,13 @@ class Guard:
         For ordered changes by one writer, such as the events of one account. Do not use it for concurrent clients, which would only
         get in each other's way, or where numbers may be skipped: a gap stops the stream.
         """
-        if number < 1:
-            raise ContractViolation(f"number {number} of {stream!r}: a sequence counts from 1. Nothing was sent.")
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:  # type: ignore[redundant-expr]  # as in `named`
+            raise ContractViolation(
+                f"number {number!r} of {stream!r}: a sequence counts from 1, in whole numbers. Nothing was sent."
+            )
         boundary = Boundary(
             tenant=self._house.tenant if tenant is None else named(tenant, "tenant"),
-            stream=(named(stream, "stream"), number),
+            stream=(named(stream, "stream"), int(number)),
             permissions=frozenset(permissions),
         )
         return Within(boundary)

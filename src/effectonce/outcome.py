@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, Literal, NoReturn, TypeVar, assert_never
@@ -25,7 +26,7 @@ from effectonce._core.endings import GaveUp as GaveUpEnding
 from effectonce._core.ops import Busy, Doubtful, Early, Latched, Mismatch, Unavailable
 from effectonce._core.ops import Expired as ExpiredReply
 from effectonce._core.records import State
-from effectonce.effect import EffectRef
+from effectonce.effect import THIS_CLOCK, EffectRef
 from effectonce.errors import (
     Conflict,
     Expired,
@@ -164,10 +165,10 @@ def _in_doubt(effect: EffectRef, reason: str, cause: Exception | None = None) ->
 
 
 def _stamped(error: BaseException, effect: EffectRef) -> BaseException:
-    """Say whose error this is: if it ends an outer tool as well, it tells nothing about the outer effect."""
+    """Say whose error this is, and since when: if it ends an outer tool as well, it tells nothing about the outer effect."""
     if effect.key:
-        with contextlib.suppress(AttributeError):  # an exception class with slots
-            error.effectonce_of = effect.key  # type: ignore[attr-defined]
+        with contextlib.suppress(Exception):  # somebody else's class: it may have slots, or a mind of its own
+            error.effectonce_of, error.effectonce_at = effect.key, (time.monotonic(), THIS_CLOCK)  # type: ignore[attr-defined]
     return error
 
 

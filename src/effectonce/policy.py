@@ -272,7 +272,10 @@ class Contract(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _require(bool(self.name), "a tool needs a name")
-        _require(self.lease_s > 0, f"lease_s={self.lease_s}: the lease must outlast the time between two heartbeats")
+        _require(
+            0 < self.lease_s < inf,
+            f"lease_s={self.lease_s}: the lease must outlast the time between two heartbeats, and end after a crash",
+        )
         _require(self.wait_s >= 0, f"wait_s={self.wait_s}: waiting cannot be negative")
         _require(self.window_s > 0 or self.kind is Kind.READ, f"window_s={self.window_s}: the window must be positive")
         _require(self.tombstone_s >= 0, f"tombstone={self.tombstone_s}: a key cannot be forgotten before its window is over")

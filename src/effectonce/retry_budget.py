@@ -11,6 +11,7 @@ from effectonce._core.budget import Costs, TokenBucket, charge_shared
 from effectonce._core.classify import Bucket, Verdict
 from effectonce._core.ops import Flow
 from effectonce._core.terms import DAY_S
+from effectonce._forks import anew_in_a_fork
 from effectonce.errors import ContractViolation
 
 COSTS = {Bucket.RATE_LIMIT: 5.0, Bucket.OVERLOADED: 5.0}
@@ -46,6 +47,11 @@ class RetryBudget:
         self._counter, self._counted = count(), 0  # successes; `next` is atomic, += is not
         self._earned = 0  # of them, those that no charge has put in yet
         self.succeeded = self._counter.__next__  # a call of it is all that a success costs
+        anew_in_a_fork(self)
+
+    def after_fork(self) -> None:
+        """What it knows goes along; a lock does not."""
+        self._lock = threading.Lock()
 
     @property
     def level(self) -> float:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from effectonce import ContractViolation, Guard, Rejected, current_effect
+from effectonce import ContractViolation, Guard, PartialSuccess, Rejected, current_effect
 from effectonce.stores._sqlite_lending import Handover
 from effectonce.stores.sqlite import SqliteStore
 
@@ -156,3 +156,28 @@ def test_many_async_transactions_do_not_block_each_others_commit(tmp_path):
     asyncio.run(main())
     assert rows(store) == 24
     store.close()
+
+
+def test_a_partial_success_inside_a_transaction_is_none(tmp_path):
+    guard, ran = Guard(f"sqlite:///{tmp_path}/effects.db", spool=tmp_path / "spool"), []
+
+    @guard.tool(kind="write", downstream="transaction")
+    def book():
+        ran.append(current_effect().connection.execute("CREATE TABLE booked (n)"))
+        raise PartialSuccess("one of two", done=1, corrective_action="cancel the one")
+
+    @guard.tool(kind="write", downstream="transaction")
+    async def abook():
+        ran.append(current_effect().connection.execute("CREATE TABLE booked (n)"))
+        raise PartialSuccess("one of two", done=1, corrective_action="cancel the one")
+
+    async def main():
+        async with guard.step("chat", "async"):
+            await abook()
+
+    with guard.step("chat", "sync"), pytest.raises(ContractViolation, match="nothing of it stays"):
+        book()
+    with pytest.raises(ContractViolation, match="nothing of it stays"):
+        asyncio.run(main())
+    assert len(ran) == 2
+    guard.close()

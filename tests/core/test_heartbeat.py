@@ -1,12 +1,15 @@
 """A lease lives as long as its tool runs, whatever the store does in between."""
 
 import asyncio
+import sys
 import threading
 
 import pytest
 
-from effectonce import GaveUp, Guard, Retry, StoreUnavailable, _heart
+from effectonce import GaveUp, Guard, Retry, StoreUnavailable, _drive, _heart
+from effectonce._boundary import here
 from effectonce._core import ops
+from effectonce.effect import running
 from effectonce.stores.memory import MemoryStore
 
 LEASE_S = 0.15
@@ -169,12 +172,11 @@ def test_a_heart_with_nothing_to_do_ends_its_thread_and_starts_another(monkeypat
     monkeypatch.setattr(_heart, "IDLE_S", 0.01)
     heart = _heart.Heart(MemoryStore())
     running = ops.Invoke("k", "t", 1, 1, 0.0)
-    first = heart.start(running, 0.01)
+    heart.wake(heart.beat(running, 0.01))
     thread = heart._thread
-    heart.stop(first)
     thread.join(30)
     assert not thread.is_alive()
-    heart.stop(heart.start(running, 30.0))
+    heart.wake(heart.beat(running, 30.0))
     assert heart._thread is not thread
 
 
@@ -197,3 +199,44 @@ def test_a_tool_whose_lease_nobody_could_keep_alive_is_not_started(monkeypatch):
                 pay()
         assert ran == []
         assert pay() == "paid"
+
+
+def struck(number, function):
+    """Call *function*, and interrupt it where the *number*-th call in the engine begins or ends. False: there are fewer."""
+    places, met, before = {_drive.__file__, _heart.__file__}, 0, sys.getprofile()
+
+    def strike(frame, event, _):
+        nonlocal met
+        if event != "c_call" and frame.f_code.co_filename in places:  # a signal waits until what is written in C has returned
+            met += 1
+            if met == number:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    sys.setprofile(strike)
+    try:
+        function()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.setprofile(before)
+    return met == number
+
+
+def test_wherever_a_signal_strikes_no_lease_is_kept_alive_for_nobody_and_nothing_stays_inside_the_effect():
+    guard = Guard(MemoryStore(), cache=0)
+
+    @guard.tool(kind="write")
+    def pay(n: int):
+        return n
+
+    number, pending = 1, True
+    while pending:
+        with guard.step("chat", number):
+            boundary = here.get()
+            pending = struck(number, lambda: pay(1))
+            assert guard._house.heart.beats == set(), number
+            assert running.get() is None, number
+            assert here.get() is boundary, number
+        number += 1
+    assert number > 20

@@ -672,3 +672,48 @@ def test_a_connection_that_is_lost_under_the_tool_is_the_stores_failure_and_the_
         call(1)
     assert call(1) == 1  # at once: the claim was let go
     assert (len(losses), ledger()) == (1, [1])
+
+
+def test_a_cancelled_tool_leaves_no_query_behind_on_the_server(store, ledger, postgres):
+    def running():
+        asked = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT pg_sleep%'"
+        return postgres.execute(asked)[0][0]
+
+    async def main():
+        guard = Guard(store, cache=0)
+
+        @guard.tool(kind="write", downstream="transaction")
+        async def book():
+            await current_effect().connection.execute(*insert(1))
+            await current_effect().connection.execute("SELECT pg_sleep(600)")
+
+        async def call():
+            async with guard.step("chat", "book"):
+                await book()
+
+        task = asyncio.create_task(call())
+        while not await asyncio.to_thread(running):
+            pass
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert (running(), ledger()) == (0, [])
+
+
+def test_an_interrupt_goes_through_also_where_the_connection_was_lost(store, ledger, postgres):
+    def interrupted(connection):
+        if not losses:
+            losses.append(1)
+            postgres.execute(f"SELECT pg_terminate_backend({connection.info.backend_pid})")
+            with contextlib.suppress(psycopg.Error):
+                connection.execute("SELECT 1")
+            raise KeyboardInterrupt
+
+    losses = []
+    _, call = booking(store, interrupted, wait_s=0)
+    with pytest.raises(KeyboardInterrupt):
+        call(1)
+    assert call(1) == 1  # at once: the claim was let go
+    assert ledger() == [1]

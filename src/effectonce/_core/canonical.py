@@ -10,6 +10,7 @@ another spelling; otherwise `_write` spells the value out, at ten times the pric
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping
@@ -109,7 +110,7 @@ def _write(value: Any, out: Any) -> None:
         case str():
             out(_string(value))
         case int():
-            out(str(int(value)) if -INT_MAX <= value <= INT_MAX else f"#int:{int(value)}")
+            out(str(int(value)) if -INT_MAX <= value <= INT_MAX else f"#int:{_digits(int(value))}")
         case float():
             out(number(value))
         case list() | tuple():
@@ -170,20 +171,28 @@ def _write_beyond_json(value: Any, out: Any) -> None:
 def fields_of(value: Any) -> dict[str, Any]:
     """The fields of a dataclass, pydantic or msgspec model. No optional library is imported to tell."""
     cls = type(value)
-    names = (
-        getattr(cls, "__dataclass_fields__", None)
-        or getattr(cls, "__pydantic_fields__", None)
-        or getattr(cls, "__struct_fields__", None)
-    )
+    names: Iterable[str] | None = getattr(cls, "__pydantic_fields__", getattr(cls, "__struct_fields__", None))
+    if hasattr(cls, "__dataclass_fields__"):
+        names = own = {
+            field.name for field in dataclasses.fields(value)
+        }  # of the object: variables of its class are none of it
+        if "__dataclass_fields__" not in vars(cls) and not own.issuperset(getattr(value, "__dict__", ())):
+            raise NotCanonical(
+                f"a {cls.__qualname__} has fields beyond those of the dataclass it inherits from; decorate it too"
+            )
     if names is None:
         raise NotCanonical(
             f"a {cls.__module__}.{cls.__qualname__} has no stable identity; pass plain data, or declare the argument volatile"
         )
-    inherited = hasattr(cls, "__dataclass_fields__") and "__dataclass_fields__" not in vars(cls)
-    if inherited and vars(value).keys() - names:
-        raise NotCanonical(f"a {cls.__qualname__} has fields beyond those of the dataclass it inherits from; decorate it too")
     fields = {name: getattr(value, name) for name in names}
     return fields | (getattr(value, "__pydantic_extra__", None) or {})
+
+
+def _digits(value: int) -> str:
+    try:
+        return str(value)
+    except ValueError as error:  # more than `sys.get_int_max_str_digits()`
+        raise NotCanonical(f"an integer cannot be written: {error}") from None
 
 
 def _string(text: str) -> str:

@@ -19,14 +19,14 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin
 from uuid import UUID
 
-import msgspec
 import orjson
 from msgspec import Struct
 
 from effectonce._core.canonical import NotCanonical, fields_of
+from effectonce._core.hints import hints_of
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _OK, PARTIAL, SEALED = b"v1 ok ", b"v1 partial ", b"v1 sealed "
@@ -49,11 +49,32 @@ def encode(value: Any, hint: Any = Any) -> bytes:
         if plain is not None:
             return _OK + plain
         tagged = orjson.dumps(_tag(value))
-        if _rebuild(orjson.loads(tagged), hint) == value or value != value:  # noqa: PLR0124  # NaN differs from itself
+        if _same(_rebuild(orjson.loads(tagged), hint), value):
             return b"v1 tagged " + tagged
     except Exception as error:  # the value's own methods run here, and the effect has happened whatever they raise
         raise NotStorable(f"{type(value).__name__}: {printable(error)}") from error
     raise NotStorable(f"a {type(value).__name__} does not read back equal; declare it as the tool's return type")
+
+
+def _same(read: Any, value: Any) -> bool:
+    """Equal; or what nothing is equal to, although it was read back: NaN, and a time of the hour that a zone's clock goes through twice."""
+    if read == value:
+        return True
+    if type(read) is not type(value) or type(value).__eq__ is object.__eq__:  # type: ignore[comparison-overlap]
+        return False
+    match value:
+        case float() | Decimal():
+            return value != value and read != read  # noqa: PLR0124
+        case datetime():
+            return bool(read.isoformat() == value.isoformat())
+        case list() | tuple():
+            return len(read) == len(value) and all(map(_same, read, value))
+        case dict():
+            return bool(read.keys() == value.keys()) and all(_same(read[key], value[key]) for key in value)
+        case _ if hasattr(value, "__pydantic_private__") and read.__pydantic_private__ != value.__pydantic_private__:
+            return False
+        case _:
+            return _same(_fields(read), _fields(value))
 
 
 def _is_declared_enum(hint: Any) -> bool:
@@ -250,13 +271,12 @@ def _rebuild_model(tag: str, stored: Any, hint: Any) -> Any:
         raise NotStorable("it holds a model, and the tool declares no return type to rebuild it from")
     if tag == "enum":
         return cls(_rebuild(stored, Any))
-    hints = get_type_hints(cls, include_extras=True)
+    hints = hints_of(cls)
     fields = {name: _rebuild(item, hints.get(name, Any)) for name, item in stored.items()}
     if hasattr(cls, "model_construct"):  # pydantic: the fields were validated when the model was made
         return cls.model_construct(**fields)
     if hasattr(cls, "__struct_fields__"):
-        return msgspec.convert(fields, cls, from_attributes=True)
-    if dataclasses.is_dataclass(cls):
-        made = {f.name: fields[f.name] for f in dataclasses.fields(cls) if f.init}
-        return cls(**made)
+        return cls(**{name: fields[name] for name in cls.__struct_fields__ if name in fields})
+    if dataclasses.is_dataclass(cls):  # of an older release it may lack fields that have defaults now, or have more
+        return cls(**{f.name: fields[f.name] for f in dataclasses.fields(cls) if f.init and f.name in fields})
     raise NotStorable(f"{cls.__qualname__} cannot be rebuilt from its fields")

@@ -43,7 +43,11 @@ def _refuse(*_: Any, **__: Any) -> NoReturn:
 
 def lend(connection: Any) -> Any:
     """Take the end of the transaction out of the tool's hands."""
-    for name in ("commit", "rollback", "close", "cancel", "cancel_safe"):
+    for name in (
+        "commit",
+        "rollback",
+        "close",
+    ):  # not `cancel`: psycopg ends the query of a tool by it that is cancelled or interrupted
         setattr(connection, name, _refuse)
     connection.prepare_threshold = None  # behind a pooler, what was prepared is gone after the transaction
     return connection

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import typing
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from math import inf
@@ -18,6 +17,7 @@ from msgspec import Struct
 
 from effectonce._core.codec import NotReadable, NotStorable, encode
 from effectonce._core.endings import Ending
+from effectonce._core.hints import hints_of
 from effectonce._core.ops import Flow, Invoke, Op
 from effectonce._core.records import Record
 from effectonce._core.steps import WorkflowCall
@@ -313,10 +313,7 @@ def _called_like(call: Callable[..., Any], function: Callable[..., Any], *, skip
     signature = inspect.signature(function)
     kept = list(signature.parameters.values())[skip:]
     like.__signature__ = signature.replace(parameters=kept)
-    try:
-        hints = typing.get_type_hints(function, include_extras=True)
-    except (NameError, TypeError):  # a hint that cannot be resolved checks nothing
-        hints = {}
+    hints = hints_of(function)
     like.__annotations__ = {name: hint for name, hint in hints.items() if name == "return" or name in {p.name for p in kept}}
     for name in ("__name__", "__qualname__", "__module__", "__doc__"):
         setattr(like, name, getattr(function, name, ""))

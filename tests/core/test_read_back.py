@@ -1,0 +1,147 @@
+"""Results that are hard to read back: equal to nothing, written under other names, or by an older release."""
+
+import dataclasses
+import functools
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pydantic
+import pytest
+
+from effectonce import ContractViolation, ResultUnavailable
+from effectonce._core.codec import NotReadable, decode, encode
+
+if TYPE_CHECKING:
+    from nowhere import Nobody
+
+NAN = float("nan")
+TWICE = datetime(2025, 10, 26, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1)  # the hour that its clocks go through twice
+
+
+@dataclasses.dataclass
+class Score:
+    points: float
+    at: datetime | None = None
+
+
+class Measured(pydantic.BaseModel):
+    points: float
+
+
+class Camel(msgspec.Struct, rename="camel"):
+    invoice_number: int
+
+
+class Array(msgspec.Struct, array_like=True):
+    points: float
+
+
+def replayed(guard, value, hint):
+    def measure():
+        return value
+
+    measure.__annotations__["return"] = hint
+    guarded = guard.tool(kind="write")(measure)
+    with guard.step("chat", "measure"):
+        assert guarded() is value
+        return guarded()
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ({"points": NAN, "all": [1.5, (NAN, Decimal("NaN"))]}, dict),
+        (Score(NAN), Score),
+        (Measured(points=NAN), Measured),
+        (Array(NAN), Array),
+        ([TWICE, TWICE.replace(fold=0)], list),
+        (Score(1.5, TWICE), Score),
+        (Camel(7), Camel),
+    ],
+    ids=repr,
+)
+def test_what_is_equal_to_nothing_or_written_under_other_names_is_read_back_all_the_same(guard, value, hint):
+    again = replayed(guard, value, hint)
+
+    assert type(again) is type(value)
+    assert encode(again, hint) == encode(value, hint)
+
+
+@dataclasses.dataclass(eq=False)
+class Handle:
+    number: int
+
+
+class Hidden(pydantic.BaseModel):
+    points: float
+    _at: int = pydantic.PrivateAttr(default=0)
+
+
+@pytest.mark.parametrize("what", ["handle", "hidden", "set"])
+def test_what_does_not_read_back_equal_is_not_shown_as_if_it_did(guard, what):
+    hidden = Hidden(points=NAN)
+    hidden._at = 1
+    value, hint = {"handle": (Handle(1), Handle), "hidden": (hidden, Hidden), "set": ({NAN}, set)}[what]
+
+    with pytest.raises(ResultUnavailable, match="was done"):
+        replayed(guard, value, hint)
+
+
+@pytest.mark.parametrize("make", [dataclasses.make_dataclass, msgspec.defstruct])
+def test_a_result_of_an_older_release_is_read_by_a_model_that_has_changed_since(make):
+    old = make("Receipt", [("number", int), ("dropped", int)])
+    new = make("Receipt", [("number", int), ("added", str, "by default")])
+    stricter = make("Receipt", [("required", str)])
+
+    assert decode(encode(old(7, 8), old), new).content == new(7)
+    with pytest.raises(NotReadable):
+        decode(encode(old(7, 8), old), stricter)
+
+
+def test_a_person_confirms_with_what_the_tool_would_have_returned(guard):
+    @guard.tool(kind="write")
+    def measure() -> Score:
+        raise TimeoutError
+
+    with guard.step("chat", "measure"):
+        doubt = guard.call(measure, {})
+        guard.confirm(doubt.effect.key, result=Score(1.5), by="ada", reason="on the display")
+        assert measure() == Score(1.5)
+
+
+@dataclasses.dataclass
+class Base:
+    score: "Score"
+    by: "Nobody"  # type checkers know it
+
+
+@dataclasses.dataclass
+class Measurement(Base):
+    at: "when it was"  # noqa: F722  # said to people
+    again: "list[Score]"
+
+
+def test_a_hint_that_cannot_be_resolved_says_nothing_about_the_others(guard):
+    whole = Measurement(Score(1.5), "ada", "noon", [Score(2.5)])
+
+    def measure(what: "a thing", by: "Nobody.Else" = "ada", times: "int" = 1) -> "Measurement":  # noqa: F722
+        return whole
+
+    guarded = guard.tool(kind="write")(measure)
+    with guard.step("chat", "measure"):
+        assert guarded("it") == guarded("it") == whole
+        with pytest.raises(ContractViolation, match="'times' does not fit"):
+            guarded("it", times="twice")
+
+
+def test_what_declares_nothing_that_can_be_told_is_still_a_tool(guard):
+    class Callable:
+        def __call__(self, what: "a thing"):  # noqa: F722
+            return what
+
+    for tool in (Callable(), functools.partial(Callable(), "it")):
+        guarded = guard.tool(kind="write", name=f"call {type(tool).__name__}")(tool)
+        assert guarded.__effectonce_tool__.signature.types == {}
