@@ -138,7 +138,7 @@ def test_a_label_has_so_many_values_and_no_more():
     ours, theirs, reader = CollectorRegistry(), CollectorRegistry(), PrometheusMetricReader()
     REGISTRY.unregister(reader._collector)
     theirs.register(reader._collector)
-    observers = Prometheus(ours), OpenTelemetry(meter_provider=MeterProvider(metric_readers=[reader]))
+    observers = Prometheus(ours), OpenTelemetry(meter_provider=MeterProvider(metric_readers=[reader], shutdown_on_exit=False))
     for n in range(3 * VALUES_MAX):
         for observer in observers:
             observer(Event(name="attempt", at=0.0, tool="pay", bucket="unknown", error=f"Error{n % (2 * VALUES_MAX)}"))
@@ -242,7 +242,7 @@ def test_opentelemetry_shows_the_same_names_labels_and_counts_as_prometheus():
     ours, theirs, reader = CollectorRegistry(), CollectorRegistry(), PrometheusMetricReader()
     REGISTRY.unregister(reader._collector)  # it goes to the global one by itself
     theirs.register(reader._collector)
-    provider = MeterProvider(metric_readers=[reader])
+    provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
     guard = Guard(MemoryStore(), cache=0)
     gauges = StoreGauges(guard, dead_letters=LETTERS)
     guard.observe(OpenTelemetry(meter_provider=provider, gauges=gauges))
