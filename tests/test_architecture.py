@@ -15,6 +15,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 LAYERS = (
     ("_core",),
     ("effect", "errors"),
+    ("_declared",),
     ("stores", "policy"),
     (
         "_boundary",

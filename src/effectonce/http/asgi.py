@@ -26,6 +26,7 @@ from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, Nothin
 from effectonce._core.keys import ByName, effect_key
 from effectonce._core.ops import Busy, Doubtful, Early, Expired, Latched, Mismatch, Request, Unavailable
 from effectonce._core.terms import Capability
+from effectonce._declared import seconds
 from effectonce._drive import Prepared
 from effectonce._tool import GuardedTool
 from effectonce.effect import EffectRef
@@ -38,7 +39,7 @@ from effectonce.http._fingerprint import Asked, Fields, fingerprint_of
 from effectonce.http._routes import METHODS, Route
 from effectonce.http._spooled import Spooled
 from effectonce.http.profiles import IETF, Profile, Trouble, profile_of
-from effectonce.policy import Contract, Downstream, Retry, kind_of, seconds
+from effectonce.policy import Contract, Downstream, Retry, kind_of
 
 __all__ = ["IdempotencyMiddleware", "Route"]
 
@@ -147,7 +148,7 @@ class IdempotencyMiddleware:
             name=self._name if route.path == "*" else f"{self._name} {route.path}",
             kind=kind_of(route.kind),
             downstream=profile.downstream if route.downstream is None else Downstream.of(route.downstream),
-            window_s=profile.window_s if route.window is None else seconds(route.window),
+            window_s=profile.window_s if route.window is None else seconds(route.window, "window"),
             tombstone_s=profile.tombstone_s,
             lease_s=self._lease_s,
             wait_s=profile.wait_s,
