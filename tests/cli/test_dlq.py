@@ -130,10 +130,9 @@ owner      OWNER
 arguments  parcel (hidden: --reveal shows them)
 
 DATE        claimed
-DATE  +0 s  attempt 1 failed with NotSent: the carrier cannot be reached (unknown,
-                           not sent)
-DATE  +0 s  attempt 2 failed with NotSent: the carrier cannot be reached (unknown,
-                           not sent); gave up: it was tried 2 times
+DATE  +0 s  attempt 1 failed with NotSent: the carrier cannot be reached (not sent)
+DATE  +0 s  attempt 2 failed with NotSent: the carrier cannot be reached (not sent);
+                           gave up: it was tried 2 times
 
 try it again  effectonce dlq redrive {ref} --app MODULE:GUARD --reason TEXT
 give it up    effectonce dlq discard {ref} --reason TEXT

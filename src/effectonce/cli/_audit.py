@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from effectonce._core.ops import ListCells
 from effectonce.cli._app import made_here
 from effectonce.cli._exits import NOT_ALLOWED, Stop
+from effectonce.cli._history import taken_for
 from effectonce.cli._settings import setting
 from effectonce.cli._times import iso, span
 from effectonce.observe._chain import BATCHES, SLACK_S, Entry, shown
@@ -57,7 +58,7 @@ def as_data(entry: Entry) -> dict[str, Any]:
 
 def told(entry: Entry) -> str:
     """What an entry says beside its name, in a few words."""
-    verdict = ", ".join(part.replace("_", " ") for part in (entry.bucket, entry.certainty) if part)
+    verdict = taken_for(entry.bucket, entry.certainty)
     parts = (
         f"attempt {entry.attempt}" if entry.attempt else "",
         entry.outcome.replace("_", " "),
