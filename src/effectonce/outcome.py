@@ -200,8 +200,9 @@ def _replayed(replay: Replay, effect: EffectRef, stored: Stored) -> Outcome[Any]
             partly = PartialSuccess(content["message"], done=content["done"], corrective_action=action, effect=effect)
             return known(status="failed", error=partly)
         case _ if recorded.state is State.FAILED or recorded.outcome.startswith(PARTIAL):
-            lost = ResultUnavailable(f"{effect} failed earlier; what it said cannot be shown: {content['why']}.", effect=effect)
-            lost.corrective_action = "Treat it as failed, and look downstream before anything else is tried."
+            action = "Treat it as failed, and look downstream before anything else is tried."
+            message = f"{effect} failed earlier; what it said cannot be shown: {content['why']}."
+            lost = ResultUnavailable(message, effect=effect, corrective_action=action)
             return known(status="failed", error=lost)
         case _:
             lost = ResultUnavailable(f"{effect} was done; its result cannot be read: {content['why']}.", effect=effect)

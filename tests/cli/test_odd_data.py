@@ -166,3 +166,19 @@ def test_a_workflow_among_the_tools_is_told_as_one(odd):
     shown = odd.run("tool", "show", "deliver", *app).stdout
     assert "contract      workflow: each step by its own" in shown
     assert "retries       1 attempt\n" in shown
+
+
+def test_a_path_with_brackets_is_told_as_it_is(tmp_path):
+    (tmp_path / "[red]").mkdir()
+    (tmp_path / "[red]" / "[dim]x.db").write_text("no database, and longer than the header of one " * 10)
+
+    done = Desk(tmp_path, f"sqlite:///{tmp_path}/[red]/[dim]x.db").run("doctor")
+
+    assert done.returncode == 7
+    assert "/[red]/[dim]x.db: file is not a database" in one_line(done.stdout)
+
+
+def test_states_are_in_one_order_everywhere(odd):
+    counted = [one_line(odd.run(command).stdout).partition("effects ")[2].split() for command in ("status", "doctor")]
+
+    assert counted[0][:9] == counted[1][:9]

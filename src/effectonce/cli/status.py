@@ -124,5 +124,6 @@ def _tell(data: dict[str, Any]) -> None:
         ]
     )
     further = dict.fromkeys(FURTHER[need["why"]] for need in needs[SHOWN:])
-    rest = "" if not further else f" {len(needs) - SHOWN:,}{many} more: effectonce {', '.join(further)}."
+    least = "At least " if data["more"] else ""
+    rest = "" if not further else f" {least}{len(needs) - SHOWN:,} more: effectonce {', '.join(further)}."
     screen.print(f"\n[dim]The story of one: effectonce effect show {needs[0]['reference']}.{rest}[/]")
