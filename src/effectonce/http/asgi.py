@@ -26,7 +26,7 @@ from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, Nothin
 from effectonce._core.keys import ByName, effect_key
 from effectonce._core.ops import Busy, Doubtful, Early, Expired, Latched, Mismatch, Request, Unavailable
 from effectonce._core.terms import Capability
-from effectonce._declared import seconds
+from effectonce._declared import of_type, seconds, several, whole
 from effectonce._drive import Prepared
 from effectonce._tool import GuardedTool
 from effectonce.effect import EffectRef
@@ -136,9 +136,13 @@ class IdempotencyMiddleware:
                 f"tenant={tenant!r}: give a function of the ASGI scope that says whose request it is. "
                 f"Without it, two customers could be shown each other's responses."
             )
+        of_type("guard", guard, Guard, "a Guard")
+        for route in several("routes", routes or ()):
+            of_type("routes", route, Route, "each as Route('/payments')")
+        whole(body_max=body_max, response_max=response_max, memory_max=memory_max)
         self.app, self.guard, self.tenant, self.profile = app, guard, tenant, profile_of(profile)
         self._name, self._docs, self._body_max = named(name, "name"), docs, body_max
-        self._keeping = Keeping(kept_headers(headers), response_max, memory_max)
+        self._keeping = Keeping(kept_headers(several("headers", headers)), response_max, memory_max)
         self._lease_s, self._deadline_s = lease_s, deadline_s
         self._served = [self._serve(route) for route in (routes if routes is not None else (Route("*", methods),))]
 

@@ -30,7 +30,7 @@ from effectonce._core.keys import AtOrdinal, effect_key
 from effectonce._core.ops import Request
 from effectonce._core.terms import Kind
 from effectonce._core.verdicts import Bucket, Certainty, Verdict
-from effectonce._declared import errors, several
+from effectonce._declared import errors, of_type, several
 from effectonce._drive import Prepared
 from effectonce._tool import GuardedTool
 from effectonce.effect import EffectRef
@@ -314,6 +314,7 @@ def with_defaults(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> di
 
 def _refuse_unknown(name: str, options: ToolOptions) -> None:
     known = ToolOptions.__annotations__
+    of_type(name, options, Mapping, 'a contract, such as {"kind": "write"}')
     for option in options:
         if option not in known:
             near = difflib.get_close_matches(option, known, 1)
