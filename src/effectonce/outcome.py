@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, NoReturn, TypeVar, assert_never
 from msgspec import Struct
 
 from effectonce._core.classify import Certainty, classify
-from effectonce._core.codec import PARTIAL, NotReadable, Stored, decode, printable
+from effectonce._core.codec import PARTIAL, NotReadable, Stored, decode, printable, told
 from effectonce._core.endings import (
     Ending,
     Fenced,
@@ -188,7 +188,7 @@ def _replayed(replay: Replay, effect: EffectRef, stored: Stored) -> Outcome[Any]
             return known(status="succeeded", value=content)
         case "error":
             failure = ReplayedFailure(
-                f"{effect} failed for good {recorded.age_s:.0f} s ago with {content['type']}: {content['message']}. "
+                f"{effect} failed for good {recorded.age_s:.0f} s ago with {told(content['type'], content['message'])}. "
                 f"It was not tried again.",
                 error_type=content["type"],
                 error_message=content["message"],

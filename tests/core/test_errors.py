@@ -330,3 +330,28 @@ def test_a_corrective_action_of_its_own_is_the_one_that_is_told():
     told = "".join(traceback.format_exception(GaveUp("no", corrective_action="End this turn.")))
 
     assert told.endswith("[effectonce:gave-up]\nEnd this turn.\n")
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), KeyboardInterrupt()])
+def test_an_error_that_says_nothing_is_told_by_its_name(guard, error):
+    @guard.tool(kind="write", retry=QUICK)
+    def mail(to: str):
+        raise error
+
+    with guard.step("chat", "mail"):
+        for _ in range(2):
+            with pytest.raises((InDoubt, KeyboardInterrupt)) as doubt:
+                mail("ada")
+    assert f"({type(error).__name__})" in str(doubt.value)
+
+
+def test_a_refusal_that_says_nothing_is_told_by_its_name(guard):
+    @guard.tool(kind="write", retry=QUICK)
+    def mail(to: str):
+        raise Rejected
+
+    with guard.step("chat", "mail"):
+        with pytest.raises(Rejected):
+            mail("ada")
+        with pytest.raises(ReplayedFailure, match=r"with Rejected\. It was not tried again"):
+            mail("ada")

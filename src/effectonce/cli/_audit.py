@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from effectonce._core.ops import ListCells
 from effectonce.cli._app import made_here
+from effectonce.cli._console import say
 from effectonce.cli._exits import NOT_ALLOWED, Stop
 from effectonce.cli._history import taken_for
 from effectonce.cli._settings import setting
@@ -29,6 +30,12 @@ def audit_of(guard: Guard) -> Audit:
 def is_there(guard: Guard) -> bool:
     """Did anybody write one?"""
     return bool(guard.store.apply(ListCells(BATCHES, "", 1)))
+
+
+def say_if_left_out(guard: Guard) -> None:
+    """A decision that was made through a store alone is on the record, and not in its audit: the chain is your guard's to write."""
+    if made_here(guard) and is_there(guard):
+        say("The audit has no entry of this: it is on the record alone. With --app, your guard writes it there as well.")
 
 
 def entries(guard: Guard, *, limit: int | None, **wanted: Any) -> list[Entry]:

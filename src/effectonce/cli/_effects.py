@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from effectonce._core.codec import SEALED, NotReadable, Stored, decode
+from effectonce._core.codec import SEALED, NotReadable, Stored, decode, told
 from effectonce._core.ops import ReadCell
 from effectonce._core.records import Record, Scene, State, resendable
 from effectonce._core.terms import Capability
@@ -191,7 +191,7 @@ def outcome_of(data: bytes, *, reveal: bool) -> Said:
                 else Said(f"a result of {len(data):,} bytes (hidden: --reveal shows it)", None)
             )
         case "error":
-            return Said(f"{stored.content['type']}: {stored.content['message']}", stored.content if reveal else None)
+            return Said(told(stored.content["type"], stored.content["message"]), stored.content if reveal else None)
         case "partial":
             return Said(f"some of it happened: {stored.content['message']}", stored.content if reveal else None)
         case _:

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
 
 from msgspec import Struct
 
-from effectonce._core.codec import NotReadable, decode
+from effectonce._core.codec import NotReadable, decode, told
 from effectonce._core.keys import Stable, run_key
 from effectonce._core.ops import Attest, Browse, Find, ReadCell, Together
 from effectonce._core.records import TERMINAL, Record, State
@@ -282,7 +282,7 @@ def _error(record: Record) -> str:
     if record.state is not State.FAILED:
         return record.reason
     content = _content(record.outcome)
-    return f"{content['type']}: {content['message']}" if isinstance(content, dict) and "message" in content else str(content)
+    return told(content["type"], content["message"]) if isinstance(content, dict) and "message" in content else str(content)
 
 
 def _content(stored: bytes) -> Any:
