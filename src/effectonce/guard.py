@@ -59,10 +59,10 @@ R = TypeVar("R")
 class Guard:
     """Protects tools: whatever retries, the effect lands once, or you are told that nobody can know.
 
-    *store* is a URL (`sqlite:///effects.db`, `memory://`) or a store of your own. *tenant* is whose effects these are, unless a step
-    says otherwise. *secret* makes keys and fingerprints unguessable. *keyring* seals arguments and results in the store. *cache* is how
-    many known outcomes this process remembers. *spool* is a folder for outcomes that the store could not be told in time; a store given
-    by its URL has one among the user's state. *observers* are told of everything that happens, see `effectonce.observe`.
+    *store* is a URL (`sqlite:///effects.db`, `postgresql://…`, `redis://…`, `memory://`) or a store of your own. *tenant* is whose effects
+    these are, unless a step says otherwise. *secret* makes keys and fingerprints unguessable. *keyring* seals arguments and results in the
+    store. *cache* is how many known outcomes this process remembers. *spool* is a folder for outcomes that the store could not be told in
+    time; a store given by its URL has one among the user's state. *observers* are told of everything that happens, see `effectonce.observe`.
     """
 
     def __init__(
