@@ -69,7 +69,7 @@ def test_a_tool_that_is_declared_wrongly_is_refused_by_name(guard, declared, sai
 
 @pytest.mark.parametrize("rules", [5, "x", [5]])
 def test_rules_that_are_none_say_how_rules_are_written(guard, rules):
-    with pytest.raises(TypeError, match="give a list of Rule"):
+    with pytest.raises(TypeError, match=r"give Rule.* in a list"):
         guard.tool(kind="write", rules=rules)(pay)
 
 

@@ -52,7 +52,7 @@ def as_rules(rules: Rules) -> tuple[Rule, ...]:
     """Rules as they are written: a list, or a mapping from *when* to *then*."""
     made: list[Any] = [Rule(when, then) for when, then in rules.items()] if isinstance(rules, Mapping) else _listed(rules)
     if not all(isinstance(rule, Rule) for rule in made):
-        raise TypeError(f"rules={rules!r}: give a list of Rule(when=..., then=...), or a mapping")
+        raise TypeError(f"rules={rules!r}: give Rule(when=..., then=...) in a list, or a mapping")
     return tuple(made)
 
 
