@@ -15,6 +15,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 LAYERS = (
     ("_core", "_forks"),
     ("effect", "errors"),
+    ("_declared",),
     ("stores", "policy"),
     (
         "_boundary",

@@ -1,6 +1,7 @@
 """Every Python block in the README and the docs runs, and every transcript is replayed."""
 
 import contextlib
+import inspect
 import os
 import re
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import fields
 
-from effectonce import Breaker, Bucket, Certainty, Verdict
+from effectonce import Breaker, Bucket, Certainty, Guard, Verdict
 from effectonce._core.breaker import MOVES, Phase, Sign, sign_of
 from effectonce._core.terms import GUARANTEES, Capability, Kind
 from effectonce.testing.bank import Bank
@@ -154,6 +155,19 @@ def test_every_parameter_of_the_breaker_is_on_its_page_with_its_default():
     assert {
         name for name, default in plain.items() if f"{default:g}" not in shown[name] and str(default) not in shown[name]
     } == set()
+
+
+def test_everything_that_can_be_declared_is_in_the_docs():
+    from effectonce.workflows import WorkflowOptions
+
+    def rows(page):
+        named = re.findall(r"^\| (`.+?`) \|", (ROOT / "docs" / page).read_text(), re.MULTILINE)
+        return {name for names in named for name in re.findall(r"`(\w+)`", names)}
+
+    declared = {*inspect.signature(Guard).parameters, *inspect.signature(Guard.tool).parameters} - {"self"}
+
+    assert declared - rows("reference/contracts.md") == set()
+    assert set(WorkflowOptions.__annotations__) - rows("howto/workflows.md") == set()
 
 
 def test_the_readme_counts_what_there_is():

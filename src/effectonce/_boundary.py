@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from effectonce._core.keys import Part, UnstableKey, check_stable
+from effectonce._declared import several
 from effectonce.effect import INSIDE, EffectRef
 from effectonce.errors import ContractViolation
 
@@ -27,6 +28,15 @@ class Delivered(Struct, frozen=True):
 
     tool: str
     arguments: Mapping[str, Any]
+
+
+def deliveries(delivered: Iterable[Delivered]) -> tuple[Delivered, ...]:
+    """What a model was shown, each with its tool and arguments."""
+    shown = several("delivered", delivered)
+    for each in shown:
+        if not isinstance(each, Delivered) or not isinstance(each.arguments, Mapping):
+            raise ContractViolation(f"delivered has {each!r}: give Delivered(tool, arguments). Nothing was sent.")
+    return shown
 
 
 class Boundary(Struct, frozen=True, kw_only=True, eq=False):
@@ -139,20 +149,21 @@ def stable_part(part: Part, where: str) -> str:
         raise ContractViolation(f"{error} Nothing was sent.") from None
     if checked == "":
         raise ContractViolation(f"{where} is empty. Nothing was sent.")
-    return _writable(checked, where)
+    return writable(checked, where)
 
 
 def named(value: str, what: str) -> str:
     """A tenant or a scope: any text that says something."""
     if not isinstance(value, str) or len(value) == 0:  # type: ignore[redundant-expr]  # callers without a type checker
         raise ContractViolation(f"{what} must be a text that says something, not {value!r}. Nothing was sent.")
-    return _writable(str.__str__(value), what)  # what a subclass holds, not what it says or thinks that it is equal to
+    return writable(str.__str__(value), what)  # what a subclass holds, not what it says or thinks that it is equal to
 
 
-def _writable(text: str, what: str) -> str:
+def writable(text: str, what: str) -> str:
+    """Half a surrogate pair, as broken JSON leaves it, is no text that a store could keep."""
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise ContractViolation(f"{what} is no Unicode text: {text!r}. Nothing was sent.") from None
+            raise ContractViolation(f"{what} is {text!r}, which cannot be written as UTF-8. Nothing was sent.") from None
     return text

@@ -22,6 +22,7 @@ from effectonce.stores.base import Store
 
 CLOCK = "clock"  # a cell that nobody writes: reading it tells the store's time
 BATCH = 100
+NOT_HONOURED = "its downstream does not honour the key (any more): sending it again could do it twice"
 
 
 class Reconciled(Struct, frozen=True):
@@ -133,8 +134,8 @@ class Desk:
             return
         state = reply.state if isinstance(reply, Refused) else None
         if isinstance(op, Rearm) and state is State.IN_DOUBT:
-            raise ContractViolation("its downstream does not honour the key (any more): sending it again could do it twice")
-        raise ContractViolation(f"there is nothing to settle: the effect is {state or 'unknown to this store'}")
+            raise ContractViolation(NOT_HONOURED)
+        raise ContractViolation(f"there is nothing to settle: {_unsettled(op.key, state)}")
 
     # ------------------------------------------------------------ by a probe
 
@@ -191,6 +192,14 @@ def count(answers: Iterable[Outcome[Any] | None]) -> Reconciled:
     settled = sum(answer is not None and answer.status != "in_doubt" for answer in answers)
     skipped = sum(answer is None for answer in answers)
     return Reconciled(settled, len(answers) - settled - skipped, skipped)
+
+
+def _unsettled(key: str, state: State | None) -> str:
+    """Why not. People have references, and the store knows keys."""
+    if state is not None:
+        return f"the effect is {state}"
+    hint = f". {key} is a reference: give the key, error.effect.key or record.request.key, or use `effectonce indoubt`"
+    return "the effect is unknown to this store" + (hint if key.startswith("eff_") else "")
 
 
 def _in_doubt(record: Record | None) -> Record:

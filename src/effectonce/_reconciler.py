@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from effectonce._core.records import Record
+from effectonce._declared import numbers
 from effectonce._desk import Desk, Doubts, Reconciled, atold, count
 from effectonce._rounds import Rounds
 from effectonce.errors import ContractViolation
@@ -37,8 +38,11 @@ class Reconciler:
         at_least_every_s: float = 86_400.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if per_s <= 0 or every_s < 0:
-            raise ContractViolation(f"per_s={per_s} and every_s={every_s}: both must be more than 0")
+        numbers(every_s=every_s, per_s=per_s, at_least_every_s=at_least_every_s)
+        if not (per_s > 0 and every_s >= 0):
+            raise ContractViolation(
+                f"per_s={per_s} and every_s={every_s}: it asks some probes a second, and no time is negative"
+            )
         self._desk, self._doubts, self._clock = desk, doubts, clock
         self._every_s, self._pause_s, self._longest_s = every_s, 1 / per_s, at_least_every_s
         self._asked: dict[str, tuple[int, float]] = {}  # how often in vain, and when again

@@ -11,7 +11,9 @@ from types import TracebackType
 from typing import Self
 
 from effectonce._core.ops import Sweep, Swept
+from effectonce._declared import numbers, whole
 from effectonce._rounds import Rounds
+from effectonce.errors import ContractViolation
 from effectonce.stores.base import Store
 
 
@@ -27,6 +29,12 @@ class Sweeper:
         pause_s: float = 0.05,
         told: Callable[[Swept], object] = bool,
     ) -> None:
+        numbers(every_s=every_s, pause_s=pause_s)
+        whole(batch=batch)
+        if batch < 1 or every_s < 0 or pause_s < 0:
+            raise ContractViolation(
+                f"batch={batch}, every_s={every_s}, pause_s={pause_s}: a batch has a record, and no time is negative"
+            )
         self._store, self._batch, self._pause_s, self._told = store, batch, pause_s, told
         self._rounds = Rounds("effectonce-sweeper", self.round, every_s)
         self.swept = Swept(0, 0, 0)  # since it was made

@@ -42,6 +42,10 @@ class Watch:
         self._by_name: dict[str, tuple[Observer, ...]] = {}
 
     def add(self, observer: Observer) -> None:
+        if isinstance(observer, type):  # it would be made anew for each event, and tell nobody
+            raise ContractViolation(f"{observer!r} is a class: give an object of it, {observer.__name__}(...)")
+        if not callable(observer):
+            raise ContractViolation(f"{observer!r} cannot be told of events: give a function of one event")
         if is_async(observer):
             raise ContractViolation(f"{observer!r} is async, and nobody would await it: give a def that hands the work over")
         self.observers = (*self.observers, observer)

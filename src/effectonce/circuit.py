@@ -21,6 +21,7 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 from effectonce._core.breaker import FREE, UNASKED, Machine, Phase, Sign, sign_of
 from effectonce._core.classify import Bucket, Certainty, Rules, Verdict, as_rules, classifier
 from effectonce._core.votes import Standing, carried
+from effectonce._declared import of_type, texts
 from effectonce._forks import anew_in_a_fork
 from effectonce._permit import NOTHING, WELL, Change, CircuitStats, Everybodys, OnChange, Permit
 from effectonce._sharing import Sharing
@@ -56,6 +57,10 @@ class Circuit:
     ) -> None:
         if not name:
             raise ContractViolation("a circuit needs the name of its dependency")
+        texts(name=name)
+        of_type("policy", policy, Breaker, "a policy, such as Breaker(failures=5)")
+        if shared is not None and not callable(getattr(shared, "apply", None)):
+            raise ContractViolation(f"shared={shared!r}: give the store through which processes share it, such as guard.store")
         self.name, self.policy = name, Breaker() if policy is None else policy
         self.shared = shared  # where its votes are
         self._on_change, self._clock = () if on_change is None else (on_change,), clock

@@ -55,6 +55,11 @@ class EffectOnceError(Exception):
             self.corrective_action = corrective_action
         if retriable is not None:
             self.retriable = retriable
+        self.add_note(self._advice())
+
+    def _advice(self) -> str:
+        """For whoever reads a traceback: the message goes to models as well, and they get the corrective action beside it."""
+        return self.corrective_action
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as it is: to make it anew would need all its arguments, and say some things twice."""
@@ -145,6 +150,11 @@ class InDoubt(EffectOnceError):
     corrective_action = "Do not call again or try another way. Look the effect up downstream, or ask a person to settle it."
     # Whatever its cause says about one request.
     effectonce_verdict: ClassVar[Verdict] = Verdict(Bucket.UNKNOWN, Certainty.AMBIGUOUS, "it is in doubt", retry=False)
+
+    def _advice(self) -> str:
+        if self.effect is None:
+            return self.corrective_action
+        return f"{self.corrective_action}\nIts story, and how to settle it: effectonce effect show {self.effect.reference}"
 
 
 class GaveUp(EffectOnceError):

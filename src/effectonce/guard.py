@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, 
 
 import msgspec
 
-from effectonce._boundary import Boundary, Delivered, Within, named, place, stable_part
+from effectonce._boundary import Boundary, Delivered, Within, deliveries, named, place, stable_part
 from effectonce._cache import ReplayCache
 from effectonce._core.classify import Rules, as_rules
 from effectonce._core.keys import Part, Stable
@@ -23,6 +23,7 @@ from effectonce._core.ops import Find, Sweep, Swept, Tally
 from effectonce._core.patience import Env
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
+from effectonce._declared import errors, fields, flags, of_type, seconds, several, whole
 from effectonce._desk import Desk, Doubts, Reconciled
 from effectonce._heart import Heart
 from effectonce._registry import register
@@ -34,9 +35,9 @@ from effectonce.circuit import Circuit
 from effectonce.errors import ContractViolation, Rejected
 from effectonce.health import Health, examine
 from effectonce.outcome import Outcome
-from effectonce.policy import Budget, Contract, Downstream, Retry, TimeWindow, kind_of, seconds, window_of
+from effectonce.policy import Budget, Contract, Downstream, Retry, TimeWindow, kind_of, window_of
 from effectonce.retry_budget import RetryBudget
-from effectonce.stores import Capabilities, Store, open_store
+from effectonce.stores import Capabilities, Store, as_store
 from effectonce.stores._keyring import Keyring
 from effectonce.stores._sealed import Sealed
 from effectonce.stores.base import Finding
@@ -58,10 +59,10 @@ R = TypeVar("R")
 class Guard:
     """Protects tools: whatever retries, the effect lands once, or you are told that nobody can know.
 
-    *store* is a URL (`sqlite:///effects.db`, `memory://`) or a store of your own. *tenant* is whose effects these are, unless a step
-    says otherwise. *secret* makes keys and fingerprints unguessable. *keyring* seals arguments and results in the store. *cache* is how
-    many known outcomes this process remembers. *spool* is a folder for outcomes that the store could not be told in time; a store given
-    by its URL has one among the user's state. *observers* are told of everything that happens, see `effectonce.observe`.
+    *store* is a URL (`sqlite:///effects.db`, `postgresql://…`, `redis://…`, `memory://`) or a store of your own. *tenant* is whose effects
+    these are, unless a step says otherwise. *secret* makes keys and fingerprints unguessable. *keyring* seals arguments and results in the
+    store. *cache* is how many known outcomes this process remembers. *spool* is a folder for outcomes that the store could not be told in
+    time; a store given by its URL has one among the user's state. *observers* are told of everything that happens, see `effectonce.observe`.
     """
 
     def __init__(
@@ -75,10 +76,9 @@ class Guard:
         spool: str | os.PathLike[str] | None = None,
         observers: Iterable[Observer] = (),
     ) -> None:
-        if not isinstance(secret, bytes):
-            raise ContractViolation(f"secret must be bytes, not {type(secret).__name__}: secret.encode() makes them of a text")
+        whole(cache=cache)
         self.keyring = keyring
-        self.store: Store = _sealed(open_store(store) if isinstance(store, str) else store, keyring, secret)
+        self.store: Store = _sealed(as_store(store), keyring, secret)
         self.spool = _spool(store if isinstance(store, str) else "memory:", self.store, spool, keyring)
         env = Env(now=time.monotonic, new_token=_new_token, rng=random.random)
         self._house = House(
@@ -143,18 +143,18 @@ class Guard:
                 kind=kind_of(kind),
                 downstream=Downstream.of(downstream),
                 version=version,
-                identity=None if identity is None else tuple(str(f.value) if isinstance(f, Stable) else f for f in identity),
-                volatile=tuple(volatile),
-                redact=tuple(redact),
+                identity=fields(identity),
+                volatile=several("volatile", volatile),
+                redact=several("redact", redact),
                 window_s=window_of(kind_of(kind), window),
-                tombstone_s=seconds(tombstone),
+                tombstone_s=seconds(tombstone, "tombstone"),
                 lease_s=lease_s,
                 wait_s=wait_s,
-                retry=retry or Retry(),
+                retry=Retry() if retry is None else retry,
                 permission=permission,
                 separate_dispatch=separate_dispatch,
-                not_sent=tuple(not_sent),
-                rejected=(Rejected, *rejected),
+                not_sent=errors("not_sent", not_sent),
+                rejected=(Rejected, *errors("rejected", rejected)),
                 rules=as_rules(rules),
                 one_request=one_request,
                 dedup=dedup,
@@ -263,7 +263,9 @@ class Guard:
         the result is a new effect: *delivered* is what it was shown. While one call of a step has no outcome, the step runs no other,
         unless *latch* is False.
         """
-        allowed = frozenset(permissions) if permissions else _NOTHING
+        allowed = frozenset(several("permissions", permissions)) if permissions else _NOTHING
+        if latch is not True:
+            flags(latch=latch)
         exact = type(step) in _REMEMBERED and type(scope) is str and (tenant is None or type(tenant) is str)
         if exact and not delivered:
             return Within(place(self._house.tenant if tenant is None else tenant, scope, step, latch, allowed))
@@ -273,7 +275,7 @@ class Guard:
             step=None if step is None else stable_part(step, "the step id"),
             latch=latch,
             permissions=allowed,
-            delivered=tuple(delivered),
+            delivered=deliveries(delivered),
         )
         return Within(boundary)
 
@@ -283,14 +285,13 @@ class Guard:
         For ordered changes by one writer, such as the events of one account. Do not use it for concurrent clients, which would only
         get in each other's way, or where numbers may be skipped: a gap stops the stream.
         """
-        if not isinstance(number, int) or isinstance(number, bool) or number < 1:  # type: ignore[redundant-expr]  # as in `named`
-            raise ContractViolation(
-                f"number {number!r} of {stream!r}: a sequence counts from 1, in whole numbers. Nothing was sent."
-            )
+        whole(number=number)
+        if number < 1:
+            raise ContractViolation(f"number {number} of {stream!r}: a sequence counts from 1. Nothing was sent.")
         boundary = Boundary(
             tenant=self._house.tenant if tenant is None else named(tenant, "tenant"),
             stream=(named(stream, "stream"), int(number)),
-            permissions=frozenset(permissions),
+            permissions=frozenset(several("permissions", permissions)),
         )
         return Within(boundary)
 
@@ -302,6 +303,7 @@ class Guard:
         """
         tenant = self._house.tenant if tenant is None else named(tenant, "tenant")
         name = stable_part(turn, "the turn id")
+        of_type("budget", budget, Budget, "what the turn may spend: budget=Budget(steps=8)")
         return TurnBudget(self.store, tenant, named(scope, "scope"), name, Budget() if budget is None else budget)
 
     # ------------------------------------------------------------ calls
@@ -320,6 +322,7 @@ class Guard:
         *version* refuses the call if the tool has moved on. Refusals and give-ups are raised; outcomes are returned.
         """
         guarded = self._tool(tool)
+        of_type("arguments", arguments, Mapping, 'them by name, such as guard.call(refund, {"payment_id": "pay_7"})')
         if version is not None and version != guarded.contract.version:
             raise ContractViolation(
                 f"{guarded.contract.name} is version {guarded.contract.version}, not {version}. Nothing was sent."
@@ -456,6 +459,9 @@ def _spool(url: str, store: Store, folder: str | os.PathLike[str] | None, keyrin
 
 
 def _sealed(store: Store, keyring: Keyring | None, secret: bytes) -> Store:
+    if not isinstance(secret, bytes):
+        raise ContractViolation("secret is no bytes. Give them as secret=os.environ['SECRET'].encode().")
+    of_type("keyring", keyring, Keyring, "a keyring, such as keyring=Keyring.from_env()")
     if keyring is None:
         return store
     if not secret:

@@ -30,6 +30,7 @@ from effectonce._core.canonical import canonical
 from effectonce._core.classify import Bucket, Certainty, Verdict, classify
 from effectonce._core.codec import encode
 from effectonce._core.foreign import attempt
+from effectonce._declared import seconds
 from effectonce._drive import Prepared
 from effectonce._signature import is_async
 from effectonce._tool import GuardedTool
@@ -40,7 +41,7 @@ from effectonce.effect import EffectRef, current_effect
 from effectonce.errors import ContractViolation, ResultUnavailable
 from effectonce.guard import Guard
 from effectonce.outcome import Outcome
-from effectonce.policy import Contract, Downstream, Retry, TimeWindow, kind_of, seconds
+from effectonce.policy import Contract, Downstream, Retry, TimeWindow, kind_of
 from effectonce.retry_budget import RetryBudget
 
 __all__ = ["CLIENT_SIDE", "LLMCall", "once_llm", "was_cached"]
@@ -96,7 +97,7 @@ def once_llm(
         wait_s=policy.deadline_s if wait_s is None else wait_s,
         retry=policy,
         one_request=True,
-        dedup=TimeWindow(seconds=seconds(window)),
+        dedup=TimeWindow(seconds=seconds(window, "window")),
     )
     once, at = _one_request_each(create)
     function, other = (_aask, _ask) if is_async(_inmost(create)) else (_ask, _aask)

@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, NoReturn, TypeVar, assert_never
 from msgspec import Struct
 
 from effectonce._core.classify import Certainty, classify
-from effectonce._core.codec import PARTIAL, NotReadable, Stored, decode, printable
+from effectonce._core.codec import PARTIAL, NotReadable, Stored, decode, printable, told
 from effectonce._core.endings import (
     Ending,
     Fenced,
@@ -189,7 +189,7 @@ def _replayed(replay: Replay, effect: EffectRef, stored: Stored) -> Outcome[Any]
             return known(status="succeeded", value=content)
         case "error":
             failure = ReplayedFailure(
-                f"{effect} failed for good {recorded.age_s:.0f} s ago with {content['type']}: {content['message']}. "
+                f"{effect} failed for good {recorded.age_s:.0f} s ago with {told(content['type'], content['message'])}. "
                 f"It was not tried again.",
                 error_type=content["type"],
                 error_message=content["message"],
@@ -201,8 +201,9 @@ def _replayed(replay: Replay, effect: EffectRef, stored: Stored) -> Outcome[Any]
             partly = PartialSuccess(content["message"], done=content["done"], corrective_action=action, effect=effect)
             return known(status="failed", error=partly)
         case _ if recorded.state is State.FAILED or recorded.outcome.startswith(PARTIAL):
-            lost = ResultUnavailable(f"{effect} failed earlier; what it said cannot be shown: {content['why']}.", effect=effect)
-            lost.corrective_action = "Treat it as failed, and look downstream before anything else is tried."
+            action = "Treat it as failed, and look downstream before anything else is tried."
+            message = f"{effect} failed earlier; what it said cannot be shown: {content['why']}."
+            lost = ResultUnavailable(message, effect=effect, corrective_action=action)
             return known(status="failed", error=lost)
         case _:
             lost = ResultUnavailable(f"{effect} was done; its result cannot be read: {content['why']}.", effect=effect)

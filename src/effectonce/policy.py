@@ -14,12 +14,8 @@ from effectonce._core.breaker import NEVER_COUNTED, UNHEALTHY, Limits
 from effectonce._core.budget import TurnLimits
 from effectonce._core.classify import Bucket, Rule
 from effectonce._core.terms import DAY_S, WINDOW_S, Capability, Kind, Terms, resend_window_s
+from effectonce._declared import flags, numbers, of_type, seconds, texts, whole
 from effectonce.errors import ContractViolation
-
-
-def seconds(value: float | timedelta) -> float:
-    """Timedeltas are welcome at the edge; inside, time is a float of seconds."""
-    return value.total_seconds() if isinstance(value, timedelta) else float(value)
 
 
 def span(value_s: float) -> str:
@@ -51,6 +47,8 @@ class Retry(Struct, frozen=True, kw_only=True):
     jitter: Jitter | str = Jitter.FULL
 
     def __post_init__(self) -> None:
+        whole(attempts=self.attempts)
+        numbers(base_s=self.base_s, throttled_base_s=self.throttled_base_s, cap_s=self.cap_s, deadline_s=self.deadline_s)
         _require(self.attempts >= 1, f"attempts={self.attempts}: a call is at least one attempt")
         _require(0 <= self.base_s <= self.cap_s, f"base_s={self.base_s} and cap_s={self.cap_s}: need 0 <= base_s <= cap_s")
         _require(self.throttled_base_s >= 0, f"throttled_base_s={self.throttled_base_s}: a delay cannot be negative")
@@ -72,10 +70,15 @@ class Budget(Struct, frozen=True, kw_only=True):
     by_bucket: Mapping[Bucket, int] = {}  # a struct makes a new one each time
 
     def __post_init__(self) -> None:
+        whole(attempts=self.attempts, steps=self.steps, repairs=self.repairs)
+        numbers(wall_s=self.wall_s)
         _require(self.attempts >= 1, f"attempts={self.attempts}: a step is at least one attempt")
         _require(self.steps >= 1, f"steps={self.steps}: a turn is at least one step")
         _require(0 < self.wall_s < inf, f"wall_s={self.wall_s}: a turn needs some time, and ends some day")
         _require(self.repairs >= 0, f"repairs={self.repairs}: repair prompts cannot be negative")
+        if not isinstance(self.by_bucket, Mapping):
+            raise ContractViolation(f"by_bucket={self.by_bucket!r}: give buckets, such as by_bucket={{Bucket.RATE_LIMIT: 2}}")
+        whole(**{f"by_bucket[{name!r}]": times for name, times in self.by_bucket.items()})
         wrong = [name for name, times in self.by_bucket.items() if name not in tuple(Bucket) or times < 0]
         _require(not wrong, f"by_bucket={dict(self.by_bucket)!r}: give buckets, and how often each may be retried")
 
@@ -115,6 +118,7 @@ class Breaker(Struct, frozen=True, kw_only=True):
     quorum: float = 0.5  # more than this share of them, and at least two, open everybody's
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _check_opening(self)
         _check_open_time(self)
         _check_counting(self)
@@ -139,6 +143,21 @@ class Breaker(Struct, frozen=True, kw_only=True):
             probe_lease_s=self.probe_lease_s,
             successes=self.successes,
         )
+
+
+_COUNTS = ("failures", "window_calls", "minimum", "probes", "successes")
+_MEASURES = (
+    "rate", "slow_rate", "slow_s", "window_s", "open_s", "open_max_s", "growth", "jitter", "retry_after_max_s", "probe_lease_s",
+    "refresh_s", "quorum",
+)  # fmt: skip
+_NONE_IS_FINE = ("failures", "rate", "slow_rate", "slow_s", "window_calls")
+
+
+def _check_types(policy: Breaker) -> None:
+    for check, names in ((whole, _COUNTS), (numbers, _MEASURES)):
+        given = {name: getattr(policy, name) for name in names}
+        check(**{name: value for name, value in given.items() if value is not None or name not in _NONE_IS_FINE})
+    flags(shadow=policy.shadow)
 
 
 def _check_opening(policy: Breaker) -> None:
@@ -196,14 +215,17 @@ class Downstream(Struct, frozen=True, kw_only=True):
     @classmethod
     def key(cls, *, window: float | timedelta = DAY_S, stores_rejections: bool = False) -> Downstream:
         """It honours our key for *window*, and with *stores_rejections* replays its own refusals too."""
-        _require(seconds(window) > 0, f"window={window}: a downstream that honours the key for no time is downstream='none'")
-        return cls(capability=Capability.KEY, window_s=seconds(window), stores_rejections=stores_rejections)
+        window_s = seconds(window, "window")
+        _require(window_s > 0, f"window={window}: a downstream that honours the key for no time is downstream='none'")
+        flags(stores_rejections=stores_rejections)
+        return cls(capability=Capability.KEY, window_s=window_s, stores_rejections=stores_rejections)
 
     @classmethod
     def probe(cls, *, delay: float | timedelta | None = None) -> Downstream:
         """It can be asked. With *delay*, no request lands later than that after its sender's lease ended."""
-        _require(delay is None or seconds(delay) >= 0, f"delay={delay}: no request lands before it is sent")
-        return cls(capability=Capability.PROBE, delay_s=None if delay is None else seconds(delay))
+        delay_s = None if delay is None else seconds(delay, "delay")
+        _require(delay_s is None or delay_s >= 0, f"delay={delay}: no request lands before it is sent")
+        return cls(capability=Capability.PROBE, delay_s=delay_s)
 
     @classmethod
     def none(cls) -> Downstream:
@@ -243,6 +265,7 @@ class TimeWindow(Struct, frozen=True, kw_only=True):
     seconds: float
 
     def __post_init__(self) -> None:
+        numbers(seconds=self.seconds)
         _require(0 < self.seconds < inf, f"TimeWindow(seconds={self.seconds}): the window must be positive and end some day")
 
 
@@ -272,10 +295,13 @@ class Contract(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _require(bool(self.name), "a tool needs a name")
-        _require(
-            0 < self.lease_s < inf,
-            f"lease_s={self.lease_s}: the lease must outlast the time between two heartbeats, and end after a crash",
-        )
+        texts(name=self.name, version=self.version, permission="any" if self.permission is None else self.permission)
+        numbers(lease_s=self.lease_s, wait_s=self.wait_s)
+        flags(separate_dispatch=self.separate_dispatch, one_request=self.one_request, accept_store_loss=self.accept_store_loss)
+        of_type("retry", self.retry, Retry, "a policy, such as retry=Retry(attempts=3)")
+        of_type("dedup", self.dedup, TimeWindow, "dedup=TimeWindow(seconds=300)")
+        _require(self.lease_s > 0, f"lease_s={self.lease_s}: the lease must outlast the time between two heartbeats")
+        _require(self.lease_s < inf, f"lease_s={self.lease_s}: a lease ends some day, or nobody could go on after a crash")
         _require(self.wait_s >= 0, f"wait_s={self.wait_s}: waiting cannot be negative")
         _require(self.window_s > 0 or self.kind is Kind.READ, f"window_s={self.window_s}: the window must be positive")
         _require(self.tombstone_s >= 0, f"tombstone={self.tombstone_s}: a key cannot be forgotten before its window is over")
@@ -323,7 +349,7 @@ class Contract(Struct, frozen=True, kw_only=True):
 
 def window_of(kind: Kind, declared: float | timedelta | None) -> float:
     """The declared window, or what this kind usually needs."""
-    return WINDOW_S[kind] if declared is None else seconds(declared)
+    return WINDOW_S[kind] if declared is None else seconds(declared, "window")
 
 
 def kind_of(kind: str | Kind) -> Kind:

@@ -11,6 +11,7 @@ from effectonce._core.budget import Costs, TokenBucket, charge_shared
 from effectonce._core.classify import Bucket, Verdict
 from effectonce._core.ops import Flow
 from effectonce._core.terms import DAY_S
+from effectonce._declared import flags, numbers, of_type, texts
 from effectonce._forks import anew_in_a_fork
 from effectonce.errors import ContractViolation
 
@@ -35,9 +36,16 @@ class RetryBudget:
         earns: float = 1.0,
         shared: bool = False,
     ) -> None:
-        by_bucket = COSTS if costs is None else {Bucket(bucket): price for bucket, price in costs.items()}
         if not name:
             raise ContractViolation("a retry budget needs the name of its dependency")
+        texts(name=name)
+        flags(shared=shared)
+        of_type("costs", costs, Mapping, "buckets, such as costs={Bucket.RATE_LIMIT: 5}")
+        unknown = [str(bucket) for bucket in costs or () if bucket not in tuple(Bucket)]
+        if unknown:
+            raise ContractViolation(f"costs has {', '.join(unknown)}: choose among {', '.join(Bucket)}")
+        by_bucket = COSTS if costs is None else {Bucket(bucket): price for bucket, price in costs.items()}
+        numbers(capacity=capacity, cost=cost, earns=earns, **{f"costs[{bucket}]": price for bucket, price in by_bucket.items()})
         if not 0 < capacity < inf:
             raise ContractViolation(f"capacity={capacity}: a budget holds some tokens, and not all there are")
         if not all(price >= 0 for price in (cost, *by_bucket.values(), earns)):

@@ -28,6 +28,7 @@ from effectonce._core.patience import Env, Next, Patience, Permit, Retrying
 from effectonce._core.plain import Over, kept_back, over, plain_call
 from effectonce._core.terms import Capability, Kind
 from effectonce._core.verdicts import Tried
+from effectonce._declared import flags, of_type
 from effectonce._drive import AsyncPlain, Plain, adrive, drive
 from effectonce._signature import is_async
 from effectonce._turns import step_of, turn_here
@@ -259,6 +260,8 @@ class Attempt:
 
 def retrying(policy: Retry, judge: Classifier, breaker: Circuit | None, budget: RetryBudget | None) -> Retrying:
     """A policy as the core takes it."""
+    of_type("breaker", breaker, Circuit, 'a circuit: breaker=breaker("bank")')
+    of_type("budget", budget, RetryBudget, 'a budget of retries: budget=RetryBudget("bank")')
     return Retrying(
         attempts=policy.attempts,
         deadline_s=policy.deadline_s,
@@ -379,7 +382,8 @@ def retry(
     says about the request is believed about the function.
     """
     repeatable = kind_of(kind) in REPEATABLE
-    if budget is not None and budget.shared and store is None:
+    flags(one_request=one_request)
+    if isinstance(budget, RetryBudget) and budget.shared and store is None:
         raise ContractViolation(f"the retry budget of {budget.name} is shared: say through which store, retry(store=...)")
     if isinstance(policy, Retry) and settings:
         raise TypeError(f"give a Retry, or {', '.join(settings)} by name, not both")

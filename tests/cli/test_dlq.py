@@ -130,10 +130,9 @@ owner      OWNER
 arguments  parcel (hidden: --reveal shows them)
 
 DATE        claimed
-DATE  +0 s  attempt 1 failed with NotSent: the carrier cannot be reached (unknown,
-                           not sent)
-DATE  +0 s  attempt 2 failed with NotSent: the carrier cannot be reached (unknown,
-                           not sent); gave up: it was tried 2 times
+DATE  +0 s  attempt 1 failed with NotSent: the carrier cannot be reached (not sent)
+DATE  +0 s  attempt 2 failed with NotSent: the carrier cannot be reached (not sent);
+                           gave up: it was tried 2 times
 
 try it again  effectonce dlq redrive {ref} --app MODULE:GUARD --reason TEXT
 give it up    effectonce dlq discard {ref} --reason TEXT
@@ -414,3 +413,33 @@ def test_letters_in_servers_are_worked_off_like_those_in_files(depot_elsewhere):
     ]
     assert depot_elsewhere.json("audit", "verify", *APP)["ok"]
     assert 'effectonce_effect_count{effectonce_state="in_doubt"} 2.0' in depot_elsewhere.run("metrics").stdout
+
+
+def test_a_dry_run_counts_only_what_would_be_discarded(depot):
+    run = next(letter["reference"] for letter in letters(depot) if letter["is_run"])
+    done = depot.run("dlq", "discard", run, reference(depot, "p-1"), "--reason", "seen", "--dry-run")
+
+    assert done.returncode == 0
+    assert "1 letter would be discarded. Nothing was changed." in done.stderr
+    assert "it is a run of a workflow" in done.stdout
+
+
+def test_a_decision_that_the_audit_does_not_have_is_told(depot):
+    ref = reference(depot, "p-1")
+    done = depot.run("dlq", "discard", ref, *SAID)
+
+    assert "The audit has no entry of this: it is on the record alone." in done.stderr
+    assert (
+        depot.json("audit", "list", "--effect", ref, "--event", "discarded", "--app", "tests.cli.depot:guard")["entries"] == []
+    )
+
+
+def test_a_decision_through_the_app_is_in_the_audit(depot):
+    ref = reference(depot, "p-2")
+    done = depot.run("dlq", "discard", ref, *SAID, "--app", "tests.cli.depot:guard")
+
+    assert "The audit has no entry" not in done.stderr
+    assert (
+        len(depot.json("audit", "list", "--effect", ref, "--event", "discarded", "--app", "tests.cli.depot:guard")["entries"])
+        == 1
+    )

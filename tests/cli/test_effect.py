@@ -239,7 +239,7 @@ def test_a_failure_says_why(desk):
         "error": "Rejected: the payment is refunded already",
         "bytes": 162,
     }
-    assert "failed: attempt 1 failed with Rejected: the payment is refunded already (unknown, rejected)" in " ".join(
+    assert "failed: attempt 1 failed with Rejected: the payment is refunded already (rejected)" in " ".join(
         desk.run("effect", "show", ref).stdout.split()
     )
 

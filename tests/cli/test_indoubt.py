@@ -381,3 +381,11 @@ def test_without_its_keys_nothing_is_said_into_a_sealed_store_and_nothing_carrie
     assert len(sealed.run("dlq", "export", EFFECTONCE_KEYS=sealed.keys).stdout.splitlines()) == 3
     assert sealed.run("dlq", "show", ref).returncode == 0
     assert sealed.run("dlq", "discard", ref, *SAID, EFFECTONCE_KEYS=sealed.keys).returncode == 0
+
+
+def test_a_dry_run_of_what_is_refused_is_refused(desk, lost):
+    done = desk.run("indoubt", "retry", lost, "--reason", "again", "--dry-run")
+
+    assert done.returncode == 4
+    assert "does not honour the key" in done.stderr
+    assert "would be written" not in done.stderr

@@ -28,7 +28,7 @@ def test_an_explanation_for_people(desk, tmp_path):
     shown = desk.run("key", "explain", "call.json", "--reveal", *APP).stdout
 
     assert "hashed    payment_id='pay_1', amount_minor=1400 (another value is another effect)\n" in shown
-    assert "where     tenant main, scope chat-1, AtStep(step='refund')" in shown
+    assert "where     tenant main, scope chat-1, step refund" in shown
     assert "\nkey       " in shown
 
 
@@ -88,3 +88,32 @@ def test_a_call_outside_a_step_has_no_key(desk):
 
 def test_a_tool_that_is_not_there_is_not_found(desk):
     assert desk.run("key", "explain", "-", *APP, text='{"tool": "refnud"}').returncode == 5
+
+
+def test_a_step_that_changes_is_a_finding_in_its_own_line_and_the_others_are_looked_at(desk, tmp_path):
+    odd = [{**CALL, "step": "call_Xk2dJ8aQ"}, {**CALL, "arguments": {"payment_id": "attempt 2", "amount_minor": 1}}]
+    (tmp_path / "calls.jsonl").write_text("\n\n".join(json.dumps(call) for call in odd))  # with an empty line between them
+
+    done = desk.run("key", "check", "calls.jsonl", "--check", *APP)
+
+    assert done.returncode == 3
+    assert done.stdout.splitlines() == [
+        "refund\tstep\t1\tcontains the id of one call (call_Xk2dJ8aQ)",
+        "refund\tpayment_id\t3\tcontains a count of attempts (attempt 2)",
+    ]
+
+
+def test_a_recorded_call_that_cannot_be_made_is_told_with_its_line(desk, tmp_path):
+    (tmp_path / "calls.jsonl").write_text(f"{json.dumps(CALL)}\n{json.dumps({**CALL, 'arguments': {}})}")
+
+    done = desk.run("key", "check", "calls.jsonl", *APP)
+
+    assert done.returncode == 2
+    assert "calls.jsonl, line 2: refund: missing a required argument" in done.stderr
+
+
+def test_the_place_of_a_call_without_a_step_is_told_in_words(desk):
+    call = {name: value for name, value in CALL.items() if name != "step"}
+    shown = desk.run("key", "explain", "-", *APP, text=json.dumps(call)).stdout
+
+    assert "scope chat-1, no step: after 0 results of this call that the model was shown" in " ".join(shown.split())

@@ -45,11 +45,11 @@ def record(state, *, on=None, **changes):
         (record(State.CLAIMED, **GONE), "Nothing was sent, and its owner is gone. The next call does it."),
         (
             record(State.DISPATCHED, **SENT, **GONE),
-            "It may have happened: its owner is gone. The next call, or the next sweep, puts it in doubt.",
+            "It may have happened, and its owner is gone. The next call, or the next sweep, puts it in doubt.",
         ),
         (
             record(State.DISPATCHED, on=KEYED, **SENT, **GONE),
-            "It may have happened: its owner is gone. The next call sends the same request again under the same key.",
+            "It may have happened, and its owner is gone. The next call sends the same request again under the same key.",
         ),
         (
             record(State.CLAIMED, on=KEYED, settled_by="ada", **SENT, **GONE),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.cli.desk import ROOT
 
-from effectonce.cli._settings import SETTINGS, BadSettings, resolve
+from effectonce.cli._settings import SETTINGS, BadSettings, here, resolve
 
 STORE = "sqlite:///{}.db"
 
@@ -163,3 +163,27 @@ def test_the_settings_file_of_this_repository_is_not_in_the_way():
     assert not [
         path for path in (ROOT / "effectonce.toml", Path.home() / ".config" / "effectonce" / "effectonce.toml") if path.exists()
     ]
+
+
+def test_a_folder_that_is_closed_to_this_user_or_gone_has_no_settings(home, monkeypatch):
+    closed = home / ("x" * 300)  # what a closed folder is to all but root: it cannot be looked at
+    gone = home / "gone"
+    gone.mkdir()
+
+    assert resolve({}, {}, closed)["store"].origin == "default"
+    with pytest.raises(BadSettings, match="there is no settings file"):
+        resolve({}, {}, home, closed)
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert resolve({}, {}, here())["store"].origin == "default"
+
+
+@pytest.mark.parametrize(("text", "said"), [("[tool]\neffectonce = 5", "line 2: .* is a table, not 5"), ("tool = 5", None)])
+def test_a_pyproject_that_is_odd_is_told_or_left_alone(home, text, said):
+    written(home / "pyproject.toml", text)
+
+    if said is None:
+        assert resolve({}, {}, home)["store"].origin == "default"
+    else:
+        with pytest.raises(BadSettings, match=said):
+            resolve({}, {}, home)

@@ -307,3 +307,8 @@ def test_async_tools_are_asked_by_a_task(clock):
     background, again = asyncio.run(main())
     assert (background.reconciled.settled, background.failure) == (2, None)
     assert (again.settled, again.skipped) == (0, 1)
+
+
+def test_a_reference_instead_of_a_key_is_told_as_one(guard):
+    with pytest.raises(ContractViolation, match="eff_0123456789ab is a reference: give the key"):
+        guard.confirm("eff_0123456789ab", result=None, by="ada", reason="seen")

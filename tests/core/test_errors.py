@@ -1,6 +1,7 @@
 """What an error says about the effect, and what is done about it."""
 
 import pickle
+import traceback
 
 import pytest
 
@@ -309,3 +310,48 @@ def test_an_error_is_the_same_in_another_process(error):
     assert (type(there), str(there), there.args) == (type(error), str(error), error.args)
     assert there.__dict__ == error.__dict__
     assert there.as_model_error() == error.as_model_error()
+
+
+def test_a_traceback_says_what_to_do(guard):
+    @guard.tool(kind="write", retry=Retry(attempts=1))
+    def mail(to: str):
+        raise TimeoutError("no answer")
+
+    with guard.step("chat", "mail"), pytest.raises(InDoubt) as doubt:
+        mail("ada")
+
+    told = "".join(traceback.format_exception(doubt.value))
+    assert doubt.value.corrective_action in told
+    assert f"effectonce effect show {doubt.value.effect.reference}" in told
+    assert "effectonce effect show" not in str(doubt.value.as_model_error())  # a model has no terminal
+
+
+def test_a_corrective_action_of_its_own_is_the_one_that_is_told():
+    told = "".join(traceback.format_exception(GaveUp("no", corrective_action="End this turn.")))
+
+    assert told.endswith("[effectonce:gave-up]\nEnd this turn.\n")
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), KeyboardInterrupt()])
+def test_an_error_that_says_nothing_is_told_by_its_name(guard, error):
+    @guard.tool(kind="write", retry=QUICK)
+    def mail(to: str):
+        raise error
+
+    with guard.step("chat", "mail"):
+        for _ in range(2):
+            with pytest.raises((InDoubt, KeyboardInterrupt)) as doubt:
+                mail("ada")
+    assert f"({type(error).__name__})" in str(doubt.value)
+
+
+def test_a_refusal_that_says_nothing_is_told_by_its_name(guard):
+    @guard.tool(kind="write", retry=QUICK)
+    def mail(to: str):
+        raise Rejected
+
+    with guard.step("chat", "mail"):
+        with pytest.raises(Rejected):
+            mail("ada")
+        with pytest.raises(ReplayedFailure, match=r"with Rejected\. It was not tried again"):
+            mail("ada")

@@ -232,7 +232,7 @@ def test_a_result_whose_key_is_lost_is_done_and_never_run_again():
     assert (outcome.status, outcome.replayed, ledger.effects) == ("succeeded", True, 1)
     with pytest.raises(
         ResultUnavailable,
-        match=r"was done; its result cannot be read: it was sealed with key '2026-05', which this process does not have\.$",
+        match=r"was done; its result cannot be read: it was sealed with key '2026-05', which this process does not have\.\n",
     ):
         outcome.unwrap()
 

@@ -864,3 +864,8 @@ def test_a_state_of_a_newer_release_is_refused_not_guessed(store):
         with pytest.raises(StoreUnavailable, match=r"does not know \('parked'\).*Upgrade effectonce here"):
             book(5)
     assert ledger(store) == [5]
+
+
+def test_a_file_that_cannot_be_opened_is_told_with_what_to_look_at(tmp_path):
+    with pytest.raises(StoreUnavailable, match=r"unable to open database file: is it a file, and may its folder be written\?"):
+        Guard(f"sqlite:///{tmp_path}").counts()

@@ -27,7 +27,7 @@ from effectonce._core.attempts import failed_attempt, in_the_outcome, left
 from effectonce._core.backoff import full_jitter
 from effectonce._core.budget import Turn
 from effectonce._core.classify import UNKNOWN, Certainty, Verdict
-from effectonce._core.codec import encode_error, printable
+from effectonce._core.codec import encode_error, printable, told
 from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, OutOfPatience, Rejection, Replay
 from effectonce._core.foreign import get
 from effectonce._core.gate import Action
@@ -450,7 +450,7 @@ class GuardedCall:
             if then.delay_s is not None and (yield from self._pause(then.delay_s)):
                 return None
             return GaveUp(error, self.patience.attempt, verdict.retry_after_s, then.why)
-        reason = f"{verdict.why} ({type(error).__name__}: {printable(error)})"
+        reason = f"{verdict.why} ({told(type(error).__name__, printable(error))})"
         reply = yield from self._persist(Doubt(self.key, self.token, self.epoch, reason))
         yield from self._leave(reply, self.patience.attempt, error, verdict, then.why)
         if self.plan.has_probe and isinstance(error, Exception) and isinstance(reply, Applied):

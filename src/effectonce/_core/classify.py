@@ -50,10 +50,14 @@ Rules: TypeAlias = "Iterable[Rule] | Mapping[Any, Verdict | Bucket]"
 
 def as_rules(rules: Rules) -> tuple[Rule, ...]:
     """Rules as they are written: a list, or a mapping from *when* to *then*."""
-    made = [Rule(when, then) for when, then in rules.items()] if isinstance(rules, Mapping) else list(rules)
+    made: list[Any] = [Rule(when, then) for when, then in rules.items()] if isinstance(rules, Mapping) else _listed(rules)
     if not all(isinstance(rule, Rule) for rule in made):
-        raise TypeError(f"rules={rules!r}: give Rule(when=..., then=...), or a mapping")
+        raise TypeError(f"rules={rules!r}: give Rule(when=..., then=...) in a list, or a mapping")
     return tuple(made)
+
+
+def _listed(rules: Any) -> list[Any]:
+    return list(rules) if isinstance(rules, Iterable) else [None]
 
 
 def classify(error_or_response: Any, *, now: float | None = None, rules: Rules = ()) -> Verdict:

@@ -168,6 +168,11 @@ def printable(thing: Any) -> str:
         return f"a {type(thing).__name__} that cannot be printed"
 
 
+def told(kind: str, said: str) -> str:
+    """An error in a sentence: its type, and what it said, if it said anything."""
+    return f"{kind}: {said}" if said else kind
+
+
 # ---------------------------------------------------------------- tags
 
 _SCALARS: dict[type, tuple[str, Callable[[Any], Any]]] = {

@@ -183,7 +183,7 @@ def check_stable(part: Part | UUID | datetime, where: str) -> str:
         case int() | date() if not isinstance(part, bool):
             what = _unstable_text(str(part))
         case _:
-            raise TypeError(f"{where} must be made of strings, integers and dates, not {type(part).__name__}")
+            raise TypeError(f"{where} must be made of strings, integers and dates, not {type(part).__name__}.")
     if what == "":
         return str(part)
     raise UnstableKey(

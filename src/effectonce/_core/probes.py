@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from effectonce._core.codec import printable
+from effectonce._core.codec import printable, told
 from effectonce._core.ops import Answer, CannotTell, NotFound, NotStarted, Ok, Raised
 
 
@@ -16,4 +16,4 @@ def what_the_probe_said(answer: Answer) -> str:
         case Ok(value):
             return f"the probe returned {type(value).__name__} instead of Found, NotFound or CannotTell"
         case Raised(error) | NotStarted(error):
-            return f"the probe failed ({type(error).__name__}: {printable(error)})"
+            return f"the probe failed ({told(type(error).__name__, printable(error))})"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from effectonce.cli._exits import NOT_FOUND, STORE_UNREACHABLE, Stop
-from effectonce.cli._settings import BadSettings, setting, settings
+from effectonce.cli._settings import BadSettings, here, setting, settings
 
 if TYPE_CHECKING:
     from effectonce import Circuit, Guard, Health
@@ -92,7 +92,7 @@ def load_app(app: str) -> Guard:
     from effectonce import Guard
 
     module, _, name = app.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
+    sys.path.insert(0, str(here()))
     try:
         with contextlib.redirect_stdout(sys.stderr):  # what it prints is talk
             guard = getattr(importlib.import_module(module), name or "guard")

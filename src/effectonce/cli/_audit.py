@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from effectonce._core.ops import ListCells
 from effectonce.cli._app import made_here
+from effectonce.cli._console import say
 from effectonce.cli._exits import NOT_ALLOWED, Stop
+from effectonce.cli._history import taken_for
 from effectonce.cli._settings import setting
 from effectonce.cli._times import iso, span
 from effectonce.observe._chain import BATCHES, SLACK_S, Entry, shown
@@ -28,6 +30,12 @@ def audit_of(guard: Guard) -> Audit:
 def is_there(guard: Guard) -> bool:
     """Did anybody write one?"""
     return bool(guard.store.apply(ListCells(BATCHES, "", 1)))
+
+
+def say_if_left_out(guard: Guard) -> None:
+    """A decision that was made through a store alone is on the record, and not in its audit: the chain is your guard's to write."""
+    if made_here(guard) and is_there(guard):
+        say("The audit has no entry of this: it is on the record alone. With --app, your guard writes it there as well.")
 
 
 def entries(guard: Guard, *, limit: int | None, **wanted: Any) -> list[Entry]:
@@ -57,7 +65,7 @@ def as_data(entry: Entry) -> dict[str, Any]:
 
 def told(entry: Entry) -> str:
     """What an entry says beside its name, in a few words."""
-    verdict = ", ".join(part.replace("_", " ") for part in (entry.bucket, entry.certainty) if part)
+    verdict = taken_for(entry.bucket, entry.certainty)
     parts = (
         f"attempt {entry.attempt}" if entry.attempt else "",
         entry.outcome.replace("_", " "),

@@ -55,8 +55,12 @@ def console(stream: TextIO | None = None, *, width_max: int = WIDTH_MAX) -> Cons
     return made
 
 
-# Tabs and line ends are text. The others move the cursor, recolour or rename the terminal: an error message of a downstream may hold them.
-_CONTROLS = dict.fromkeys([*(n for n in range(0x20) if chr(n) not in "\t\n"), *range(0x7F, 0xA0)], "\N{REPLACEMENT CHARACTER}")
+# Tabs and line ends are text. The others move the cursor, recolour or rename the terminal, or turn the text after them around, so that it
+# reads as something else: an error message of a downstream may hold them.
+_CONTROLS = dict.fromkeys(
+    [*(n for n in range(0x20) if chr(n) not in "\t\n"), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A)],
+    "\N{REPLACEMENT CHARACTER}",
+)
 
 
 def harmless(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from effectonce._core.codec import SEALED, NotReadable, Stored, decode
+from effectonce._core.codec import SEALED, NotReadable, Stored, decode, told
 from effectonce._core.ops import ReadCell
 from effectonce._core.records import Record, Scene, State, resendable
 from effectonce._core.terms import Capability
@@ -13,7 +13,9 @@ from effectonce.cli._history import (
     asked_of,
     attempt_data,
     attempts_of,
+    gave_up,
     is_run,
+    partial_of,
     run_of,
     run_steps,
     run_verdict,
@@ -86,6 +88,8 @@ def verdict(record: Record, now: float) -> str:
         return run_verdict(record, now)
     by = record.settled_by
     match record.state:
+        case State.COMPLETED if partial_of(record) is not None:
+            return "Some of it happened, and the rest did not. Nothing is sent again: every later call gets this report."
         case State.COMPLETED:
             said = {"": "", "probe": ": the downstream has it", "late evidence": ": its answer came late"}.get(
                 by, f": {by} says so"
@@ -106,14 +110,14 @@ def verdict(record: Record, now: float) -> str:
 def _open_verdict(record: Record, now: float) -> str:
     if record.lease_until > now:
         return "It is being done right now." if record.state is State.DISPATCHED else "It is claimed; nothing was sent yet."
+    owner = "its owner gave up" if gave_up(record) else "its owner is gone"
     if record.sends == 0:
-        gave_up = any(attempt.gave_up is not None for attempt in attempts_of(record))
-        return f"Nothing was sent, and its owner {'gave up' if gave_up else 'is gone'}. The next call does it."
+        return f"Nothing was sent, and {owner}. The next call does it."
     if record.settled_by:
         return f"{record.settled_by} asked for another attempt. The next call sends the same request again under the same key."
     if may_resend(record, now):
-        return "It may have happened: its owner is gone. The next call sends the same request again under the same key."
-    return "It may have happened: its owner is gone. The next call, or the next sweep, puts it in doubt."
+        return f"It may have happened, and {owner}. The next call sends the same request again under the same key."
+    return f"It may have happened, and {owner}. The next call, or the next sweep, puts it in doubt."
 
 
 def next_steps(record: Record, now: float) -> list[tuple[str, str]]:
@@ -187,7 +191,7 @@ def outcome_of(data: bytes, *, reveal: bool) -> Said:
                 else Said(f"a result of {len(data):,} bytes (hidden: --reveal shows it)", None)
             )
         case "error":
-            return Said(f"{stored.content['type']}: {stored.content['message']}", stored.content if reveal else None)
+            return Said(told(stored.content["type"], stored.content["message"]), stored.content if reveal else None)
         case "partial":
             return Said(f"some of it happened: {stored.content['message']}", stored.content if reveal else None)
         case _:

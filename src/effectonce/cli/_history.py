@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -11,6 +12,7 @@ from effectonce._core.attempts import UNREADABLE, Asked, FailedAttempt, read_ent
 from effectonce._core.codec import NotReadable, decode
 from effectonce._core.records import Evidence, Record, State
 from effectonce._core.steps import CANCEL, Cancellation
+from effectonce.cli._output import SAID_MAX, shortened
 from effectonce.cli._times import iso
 
 _RUN = re.compile(r".+ (eff_[0-9a-f]{12})")  # the scope of a step: which workflow, which run of it
@@ -56,6 +58,22 @@ def failure_of(record: Record) -> FailedAttempt | None:
     return read_failure(record.decided_at, stored.content) if stored.status == "error" else None
 
 
+def partial_of(record: Record) -> Mapping[str, Any] | None:
+    """What a tool reported that did some of it: `message`, `done` and `corrective_action`. None: it did all or nothing."""
+    if record.state is not State.COMPLETED:
+        return None
+    try:
+        stored = decode(record.outcome)
+    except NotReadable:
+        return None
+    return stored.content if stored.status == "partial" else None
+
+
+def gave_up(record: Record) -> bool:
+    """Did whoever owned it say so?"""
+    return any(attempt.gave_up is not None for attempt in attempts_of(record))
+
+
 def asked_of(record: Record) -> list[Asked]:
     """Who asked for it again."""
     return [entry for entry in map(said, record.evidence) if isinstance(entry, Asked)]
@@ -81,15 +99,21 @@ def told(entry: Said) -> str:
 
 
 def attempt_told(attempt: FailedAttempt) -> str:
-    what = f"{attempt.error}: {attempt.message}" if attempt.error and attempt.message else attempt.error or attempt.message
-    verdict = f" ({', '.join(part.replace('_', ' ') for part in (attempt.bucket, attempt.certainty) if part)})"
-    what += verdict if attempt.bucket else ""
+    said = shortened(attempt.message, SAID_MAX)
+    what = f"{attempt.error}: {said}" if attempt.error and said else attempt.error or said
+    what += f" ({taken_for(attempt.bucket, attempt.certainty)})" if attempt.bucket else ""
     after = f"; not before {attempt.retry_after_s:g} s" if attempt.retry_after_s is not None else ""
     gave_up = f"; gave up: {attempt.gave_up}" if attempt.gave_up and attempt.number else ""
     if attempt.number == 0 and attempt.gave_up is not None:
         return f"gave up: {attempt.gave_up}" + (f"; {what}" if attempt.error else "")
     number = f"attempt {attempt.number}" if attempt.number else "an attempt"
     return f"{number} failed with {what}{after}{gave_up}"
+
+
+def taken_for(bucket: str, certainty: str) -> str:
+    """What an error was taken to mean. Where it is certain what became of the effect, a bucket of unknown errors only confuses."""
+    certain = certainty not in ("", "ambiguous")
+    return ", ".join(part.replace("_", " ") for part in ("" if certain and bucket == "unknown" else bucket, certainty) if part)
 
 
 def attempt_data(attempt: FailedAttempt) -> dict[str, Any]:

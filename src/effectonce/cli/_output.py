@@ -9,6 +9,7 @@ import base64
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from typing import Any, Literal, NamedTuple
 
 import click
@@ -19,6 +20,7 @@ from effectonce.cli._settings import setting
 Shape = Literal["table", "plain", "json", "jsonl"]
 Item = Mapping[str, Any]
 GAP, NARROWEST, LAST = 2, 8, 20
+SAID_MAX = 300  # of what somebody said about one thing
 
 
 class Column(NamedTuple):
@@ -80,7 +82,7 @@ def print_one(data: Item, tell: Callable[[], None], *, schema: str) -> None:
 
 def print_line(data: Item, schema: str) -> None:
     """One JSON document on one line, at once: somebody may be following."""
-    click.echo(_dumps({"schema": f"effectonce.{schema}/1", **_public(data)}))
+    click.echo(dumps({"schema": f"effectonce.{schema}/1", **_public(data)}))
     sys.stdout.flush()
 
 
@@ -90,11 +92,30 @@ def _public(item: Item) -> dict[str, Any]:
 
 
 def print_json(document: Item) -> None:
-    click.echo(_dumps(document, indent=2))
+    click.echo(dumps(document, indent=2))
 
 
-def _dumps(document: Item, indent: int | None = None) -> str:
-    return json.dumps(document, default=_exact, ensure_ascii=False, allow_nan=False, indent=indent)
+def dumps(document: Any, indent: int | None = None) -> str:
+    """As JSON, whatever it holds: a result is somebody else's."""
+    try:
+        return json.dumps(document, default=_exact, ensure_ascii=False, allow_nan=False, indent=indent)
+    except (TypeError, ValueError):  # a key that is no text, an infinity
+        return json.dumps(_plain(document), ensure_ascii=False, allow_nan=False, indent=indent)
+
+
+def _plain(value: Any) -> Any:
+    """The same with texts for what JSON cannot hold."""
+    match value:
+        case Mapping():
+            return {key if isinstance(key, str) else dumps(key): _plain(each) for key, each in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_plain(each) for each in value]
+        case float() if not isfinite(value):
+            return str(value)
+        case str() | int() | float() | None:
+            return value
+        case _:
+            return _exact(value)
 
 
 def _exact(value: Any) -> Any:
@@ -123,14 +144,14 @@ def _table(items: Sequence[Item], columns: Sequence[Column]) -> None:
     from rich.text import Text
 
     screen = console(width_max=sys.maxsize)
-    cells = [[" ".join(column.cell(item).split()) for column in columns] for item in items]
+    cells = [[on_a_line(column.cell(item)) for column in columns] for item in items]
     lines = [[column.title for column in columns], *cells]
     widths = [max(cell_len(line[n]) for line in lines) for n in range(len(columns))]
     _squeeze(widths, columns, screen.width - GAP * (len(columns) - 1))
     for line, item in zip(lines, (None, *items), strict=True):
         styles = [_style(column, item) for column in columns]
         parts = [
-            (_fitted(text, width, right=c.right), style)
+            (to_width(text, width, right=c.right), style)
             for text, width, c, style in zip(line, widths, columns, styles, strict=True)
         ]
         row = Text(" " * GAP).join(Text(text, style) for text, style in parts)
@@ -144,14 +165,14 @@ def print_pairs(rows: Sequence[Sequence[str]], *, style: str = "", last: str = "
     from rich.text import Text
 
     screen = console()
-    rows = [[" ".join(part.split()) for part in row] for row in rows]
+    rows = [[on_a_line(part) for part in row] for row in rows]
     widths = [max(cell_len(row[n]) for row in rows) for n in range(len(rows[0]) - 1)] if rows else []
     fixed = screen.width - GAP * len(widths)
     while fixed - sum(widths) < LAST < max(widths, default=0):  # a long name must not leave a column of single syllables
         widths[widths.index(max(widths))] -= 1
     room = max(NARROWEST, fixed - sum(widths))
     for row in rows:
-        first = "".join(_fitted(part, width, right=False) + " " * GAP for part, width in zip(row, widths, strict=False))
+        first = "".join(to_width(part, width) + " " * GAP for part, width in zip(row, widths, strict=False))
         for number, line in enumerate(Text(row[-1]).wrap(screen, room) or [Text("")]):
             text = Text(first if number == 0 else " " * cell_len(first), style)
             text.append_text(Text(line.plain, last))
@@ -168,7 +189,19 @@ def _squeeze(widths: list[int], columns: Sequence[Column], room: int) -> None:
         widths[max(flexible, key=widths.__getitem__)] -= 1
 
 
-def _fitted(text: str, width: int, *, right: bool) -> str:
+def on_a_line(text: str) -> str:
+    """What others wrote, as wide as it will be: what is replaced later has no width yet."""
+    return " ".join(harmless(text).split())
+
+
+def shortened(text: str, longest: int) -> str:
+    """Enough of a long text: a screen holds one story, and JSON holds it whole."""
+    left = len(text) - longest
+    return text if left <= longest // 4 else f"{text[:longest]}… ({left:,} more characters: --json)"
+
+
+def to_width(text: str, width: int, *, right: bool = False) -> str:
+    """As wide as its column."""
     from rich.cells import cell_len, set_cell_size
 
     if cell_len(text) > width:

@@ -22,7 +22,7 @@ from effectonce.cli._history import (
     run_steps,
     run_verdict,
 )
-from effectonce.cli._output import Column, print_pairs
+from effectonce.cli._output import LAST, NARROWEST, SAID_MAX, Column, dumps, on_a_line, print_pairs, shortened, to_width
 from effectonce.cli._times import iso, moment, span
 
 if TYPE_CHECKING:
@@ -141,8 +141,6 @@ RUNS = [
 
 def tell(record: Record, steps: list[Record], now: float, *, reveal: bool) -> None:
     """Everything about a run: what it is, its steps and compensations, and what to do next."""
-    import json
-
     from rich.markup import escape
 
     screen, state, ref = console(), run_state(record, now), reference(record)
@@ -154,9 +152,9 @@ def tell(record: Record, steps: list[Record], now: float, *, reveal: bool) -> No
     ended = f", ended {moment(record.decided_at)}" if data["ended_at"] else ""
     facts = [
         ("begun", f"{record.epoch} time{'s' * (record.epoch != 1)}, first {moment(record.created_at)}{ended}"),
-        ("stopped by" if state == "waiting" else "error", data["error"] or ""),
+        ("stopped by" if state == "waiting" else "error", shortened(data["error"] or "", SAID_MAX)),
         ("stopped", "" if data["error"] or data["cancelled"] else _why(data)),
-        ("arguments", arguments.text or json.dumps(arguments.value, ensure_ascii=False, default=str)),
+        ("arguments", arguments.text or dumps(arguments.value)),
         ("key", record.request.key if reveal else ""),
     ]
     print_pairs([(name, text) for name, text in facts if text])
@@ -173,14 +171,19 @@ def tell(record: Record, steps: list[Record], now: float, *, reveal: bool) -> No
 
 
 def _tell_steps(steps: list[Record]) -> None:
+    from rich.cells import cell_len
     from rich.text import Text
 
     screen = console(width_max=sys.maxsize)
     told = [(f"{position(s)[1]}", position(s)[2], str(s.state).replace("_", " "), reference(s), _error(s)) for s in steps]
-    rows = [[" ".join(part.split()) for part in row] for row in told]
-    widths = [max(len(row[n]) for row in rows) for n in range(4)]
+    rows = [[on_a_line(part) for part in row] for row in told]
+    widths = [max(cell_len(row[n]) for row in rows) for n in range(5)]
+    room = (
+        screen.width - sum(widths) + widths[1] + widths[4] - min(widths[4], LAST) - 10
+    )  # a long name must not hide what became of it
+    widths[1] = min(widths[1], max(room, NARROWEST))
     for row, step in zip(rows, steps, strict=True):
-        parts = [row[0].rjust(widths[0] + 2), row[1].ljust(widths[1]), row[2].ljust(widths[2]), row[3], row[4]]
+        parts = [row[0].rjust(widths[0] + 2), to_width(row[1], widths[1]), to_width(row[2], widths[2]), row[3], row[4]]
         line = Text("  ").join(
             Text(part, STYLES[step.state] if number == 2 else "")
             for number, part in enumerate(parts)  # the state

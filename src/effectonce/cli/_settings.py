@@ -86,7 +86,7 @@ def settings() -> dict[str, Value]:
     if _RESOLVED not in meta:
         flags = dict(meta.get(_FLAGS, {}))
         given = flags.pop("config", None) or os.environ.get(PREFIX + "CONFIG")
-        meta[_RESOLVED] = resolve(flags, os.environ, Path.cwd(), None if given is None else Path(given))
+        meta[_RESOLVED] = resolve(flags, os.environ, here(), None if given is None else Path(given))
     resolved: dict[str, Value] = meta[_RESOLVED]
     return resolved
 
@@ -111,11 +111,27 @@ def resolve(flags: Mapping[str, Any], environ: Mapping[str, str], folder: Path, 
 
 def files(folder: Path, config: Path | None = None) -> list[Path]:
     """The settings files that count, the strongest first. They need not hold anything; a file that was named has to be there."""
-    if config is not None and not config.is_file():
+    if config is not None and not _is_file(config):
         raise BadSettings(f"there is no settings file {config}")
     upward = [folder, *folder.parents]
     project = [_nearest(upward, FILE), _nearest(upward, "pyproject.toml")] if config is None else [config]
-    return [path for path in (*project, user_file()) if path is not None and path.is_file()]
+    return [path for path in (*project, user_file()) if path is not None and _is_file(path)]
+
+
+def here() -> Path:
+    """The folder where the command was given, even if it was removed meanwhile: then there is nothing in it, nor above."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path("/")
+
+
+def _is_file(path: Path) -> bool:
+    """One that may not be looked at is not there: whoever helps out as another user stands in a folder that is closed to him."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def user_file() -> Path:
@@ -126,7 +142,7 @@ def user_file() -> Path:
 
 
 def _nearest(folders: list[Path], name: str) -> Path | None:
-    return next((folder / name for folder in folders if (folder / name).is_file()), None)
+    return next((folder / name for folder in folders if _is_file(folder / name)), None)
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Value]]:
@@ -145,7 +161,10 @@ def _from_file(path: Path, rank: int) -> Iterator[tuple[str, Value]]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadSettings(f"{path} cannot be read: {error}") from None
     if path.name == "pyproject.toml":
-        document = document.get("tool", {}).get("effectonce", {})
+        tools = document.get("tool", {})
+        document = tools.get("effectonce", {}) if isinstance(tools, dict) else {}
+        if not isinstance(document, dict):
+            raise BadSettings(f"{path}, line {_line(text, 'effectonce')}: [tool.effectonce] is a table, not {document!r}")
     for name, value in document.items():
         where = f"{path}, line {_line(text, name)}"
         if name not in BY_NAME:

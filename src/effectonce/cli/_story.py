@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -22,8 +21,8 @@ from effectonce.cli._effects import (
     reference,
     verdict,
 )
-from effectonce.cli._history import attempt_told, failure_of, is_run, run_of, said, told
-from effectonce.cli._output import print_pairs
+from effectonce.cli._history import attempt_told, failure_of, gave_up, is_run, partial_of, run_of, said, told
+from effectonce.cli._output import SAID_MAX, dumps, print_pairs, shortened
 from effectonce.cli._times import moment, span
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ def tell(record: Record, now: float, audit: Sequence[Entry] = (), *, reveal: boo
 
     screen, style = console(), STYLES[record.state]
     mark, state = MARK.get(record.state, "…"), str(record.state).replace("_", " ")
+    if partial_of(record) is not None:
+        mark, style, state = "!", STYLES[State.IN_DOUBT], "completed in part"
     screen.print(f"[{style}]{mark} {state}[/]  [bold]{escape(record.request.terms.tool)}[/]  {reference(record)}")
     screen.print(escape(verdict(record, now)))
     screen.print()
@@ -59,7 +60,7 @@ def _facts(record: Record, now: float, *, reveal: bool) -> list[tuple[str, str]]
     promise = GUARANTEES[terms.kind, terms.downstream].promise
     contract = f"{terms.kind}, downstream {terms.downstream}, version {terms.version}: {promise}"
     facts = [
-        ("where", place_of(record) or "by a business key" * (record.state is not State.TOMBSTONE)),
+        ("where", _where(record)),
         ("step of", f"the run {run_of(record)}" if run_of(record) else ""),
         ("tenant", request.tenant),
         ("contract", f"workflow, version {terms.version}: each step by its own" if is_run(record) else contract),
@@ -69,10 +70,11 @@ def _facts(record: Record, now: float, *, reveal: bool) -> list[tuple[str, str]]
         ("settled by", record.settled_by),
         (
             "was in doubt" if record.settled_by in OURSELVES else "reason",
-            "" if record.state is State.IN_DOUBT else record.reason,
+            "" if record.state is State.IN_DOUBT else shortened(record.reason, SAID_MAX),
         ),
         ("arguments", "" if record.state is State.TOMBSTONE else _said(arguments_of(record, reveal=reveal))),
-        ("outcome", _said(outcome_of(record.outcome, reveal=reveal)) if record.outcome else ""),
+        ("outcome", _outcome(record.outcome, reveal=reveal)),
+        ("done", _done(record, reveal=reveal)),
         ("key", request.key if reveal else ""),
         (
             "sealed",
@@ -82,8 +84,27 @@ def _facts(record: Record, now: float, *, reveal: bool) -> list[tuple[str, str]]
     return [(name, text) for name, text in facts if text]
 
 
+def _where(record: Record) -> str:
+    if record.state is State.TOMBSTONE or is_run(record):
+        return place_of(record)
+    return shortened(place_of(record), SAID_MAX) or "anywhere: the same tool and arguments, for as long as its window"
+
+
+def _outcome(data: bytes, *, reveal: bool) -> str:
+    said = _said(outcome_of(data, reveal=reveal)) if data else ""
+    return said if reveal else shortened(said, SAID_MAX)
+
+
+def _done(record: Record, *, reveal: bool) -> str:
+    """What of it happened, if not all of it did."""
+    report = partial_of(record)
+    if report is None:
+        return ""
+    return dumps(report["done"]) if reveal else "a part (hidden: --reveal shows it)"
+
+
 def _said(said: Any) -> str:
-    return said.text or json.dumps(said.value, ensure_ascii=False, default=str)
+    return said.text or dumps(said.value)
 
 
 def _sends(record: Record, now: float) -> str:
@@ -125,9 +146,9 @@ def _moments(record: Record, now: float, *, reveal: bool) -> list[tuple[float, s
         if entry is not None:
             moments.append((evidence.at, told(entry)))
             continue
-        outcome = _said(outcome_of(evidence.outcome, reveal=reveal))
+        outcome = _outcome(evidence.outcome, reveal=reveal)
         moments.append((evidence.at, f"{evidence.note}: {outcome}" if evidence.outcome else evidence.note))
-    if abandoned(record, now):
+    if abandoned(record, now) and not gave_up(record):
         moments.append((record.lease_until, "the lease ended, and nobody renewed it"))
     if record.decided_at and record.state is not State.CLAIMED:
         moments.append((record.decided_at, _decision(record)))
@@ -145,7 +166,7 @@ def _decision(record: Record) -> str:
             attempt = failure_of(record)
             return f"failed{who}" if attempt is None or not attempt.number else f"failed: {attempt_told(attempt)}"
         case State.IN_DOUBT:
-            return f"in doubt: {record.reason}"
+            return f"in doubt: {shortened(record.reason, SAID_MAX)}"
         case _:
             return "decided"
 
@@ -162,7 +183,9 @@ def _tell_audit(screen: Console, audit: Sequence[Entry]) -> None:
 
 
 def _tell_next(screen: Console, record: Record, now: float) -> None:
-    steps = next_steps(record, now)
+    steps, report = next_steps(record, now), partial_of(record)
+    if report is not None:
+        steps = [("put it right", report["corrective_action"]), *steps]
     if steps:
         print_pairs(steps, style="dim", last="bold")
     else:

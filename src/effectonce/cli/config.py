@@ -9,7 +9,7 @@ import click
 
 from effectonce.cli._options import takes
 from effectonce.cli._output import Column, print_rows
-from effectonce.cli._settings import FILE, SETTINGS, files, setting, settings, user_file
+from effectonce.cli._settings import FILE, SETTINGS, files, here, setting, settings, user_file
 
 
 @click.group()
@@ -72,8 +72,8 @@ def path() -> None:
       $EDITOR "$(effectonce config path | head -1 | cut -f1)"
     """
     setting("output")  # a bad file is told
-    found = files(Path.cwd(), _named())
-    places = [*found, *(place for place in (Path.cwd() / FILE, user_file()) if place not in found)]
+    found = files(here(), _named())
+    places = [*found, *(place for place in (here() / FILE, user_file()) if place not in found)]
     items = [{"path": str(place), "found": place in found} for place in places]
     columns = [
         Column("FILE", lambda item: item["path"]),

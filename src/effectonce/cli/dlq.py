@@ -228,6 +228,7 @@ def discard(*, references: tuple[str, ...], reason: str | None, yes: bool, dry_r
       effectonce dlq discard eff_3fa94c1f22d0 --reason 'the customer has withdrawn'
       effectonce dlq discard 3fa9 71bc --reason 'ticket 812' --by ada --yes
     """
+    from effectonce.cli._audit import say_if_left_out
     from effectonce.cli._effects import headline, now_of
     from effectonce.cli._find import find_all
 
@@ -242,12 +243,14 @@ def discard(*, references: tuple[str, ...], reason: str | None, yes: bool, dry_r
         why = reason_given(reason)
         if not dry_run:
             make_sure(f"Discard {_letters(len(records))}?", yes=yes)
-        items = [_discarded(guard, record, by, why, dry_run=dry_run) for record in records]
+        items = [_foreseen(record, now) if dry_run else _discarded(guard, record, by, why) for record in records]
+        if any(item["discarded"] for item in items):
+            say_if_left_out(guard)
     print_rows(items, _DISCARDED, schema="discarded", plural="discarded", empty=EMPTY)
     done = sum(item["discarded"] for item in items)
     if not for_machines():
         verb = "would be discarded. Nothing was changed" if dry_run else f"discarded, says {by}"
-        say(f"{_letters(len(items) if dry_run else done)} {verb}.")
+        say(f"{_letters(sum(item['why'] is None for item in items))} {verb}.")
     if not dry_run and done < len(items):
         raise SystemExit(NOT_ALLOWED)
 
@@ -256,13 +259,20 @@ def _letters(count: int) -> str:
     return f"{count:,} letter{'s' * (count != 1)}"
 
 
-def _discarded(guard: Guard, record: Record, by: str, reason: str, *, dry_run: bool) -> dict[str, Any]:
+def _foreseen(record: Record, now: float) -> dict[str, Any]:
+    """What discarding it would come to."""
+    from effectonce.cli._effects import reference
+    from effectonce.dead_letters._letters import undiscardable
+
+    why = undiscardable(record, now)
+    return {"reference": reference(record), "tool": record.request.terms.tool, "discarded": False, "why": why or None}
+
+
+def _discarded(guard: Guard, record: Record, by: str, reason: str) -> dict[str, Any]:
     from effectonce import ContractViolation
     from effectonce.cli._effects import reference
 
-    about = {"reference": reference(record), "tool": record.request.terms.tool, "discarded": not dry_run, "why": None}
-    if dry_run:
-        return about
+    about = {"reference": reference(record), "tool": record.request.terms.tool, "discarded": True, "why": None}
     try:
         guard.dead_letters.discard(record.request.key, by=by, reason=reason)
     except ContractViolation as error:

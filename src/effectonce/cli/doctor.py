@@ -74,17 +74,20 @@ def as_data(health: Health) -> dict[str, Any]:
 
 def tell(health: Health) -> None:
     """What was found, for people."""
+    from rich.markup import escape
     from rich.table import Table
+
+    from effectonce.cli._effects import STATES
 
     screen, lines = console(), Table.grid(padding=(0, 1))
     for finding in health.findings:
-        lines.add_row(_mark(finding), finding.subject, finding.found)
+        lines.add_row(_mark(finding), escape(finding.subject), escape(finding.found))
         if finding.advice:
-            lines.add_row("", "", f"[dim]{finding.advice}[/]")
+            lines.add_row("", "", f"[dim]{escape(finding.advice)}[/]")
     if health.latency_s is not None:
-        counts = ", ".join(f"{count:,} {state}".replace("_", " ") for state, count in health.counts.items()) or "none yet"
+        counted = [f"{health.counts[state]:,} {state}".replace("_", " ") for state in STATES if health.counts.get(state)]
         lines.add_row(GOOD, "latency", f"{health.latency_s * 1e3:.2f} ms for one read")
-        lines.add_row(GOOD, "effects", counts)
+        lines.add_row(GOOD, "effects", ", ".join(counted) or "none yet")
     screen.print(lines)
     if health.reachable:
         _tell_what_it_may_hold(health)

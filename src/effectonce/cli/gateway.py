@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from effectonce.cli._app import opening
 from effectonce.cli._console import color_option
 
 _File = click.Path(exists=True, dir_okay=False)
@@ -48,7 +49,11 @@ def gateway(*, listen: str, uds: str | None, certfile: str | None, keyfile: str 
         from effectonce.http.gateway import Gateway, read_settings
     except ImportError as error:
         raise click.UsageError(f"{error}. Install what the gateway needs: pip install 'effectonce[gateway]'") from None
-    made = Gateway(read_settings(given.pop("config"), _settings(**given)))
+    with opening():
+        config = given.pop("config")
+        said = _settings(**given)
+        _ask_for_the_rest(said, config)
+        made = Gateway(read_settings(config, said))
     if check:
         made.guard.close()
         click.echo("The settings can be used.")
@@ -72,6 +77,16 @@ def gateway(*, listen: str, uds: str | None, certfile: str | None, keyfile: str 
         access_log=False,
         log_level="warning",
     )
+
+
+NEEDED = {"upstream": "--upstream URL", "hosts": "--allow-host HOST", "tenants": "--tenant-header NAME", "store": "--store URL"}
+
+
+def _ask_for_the_rest(said: dict[str, Any], config: str | None) -> None:
+    """What there is no default for, in the words of whoever has only the command line."""
+    missing = [option for name, option in NEEDED.items() if name not in said]
+    if config is None and missing:
+        raise click.UsageError(f"Give {', '.join(missing)}, or settings with --config FILE.")
 
 
 def address(listen: str) -> tuple[str, int]:

@@ -15,7 +15,7 @@ from effectonce.cli._console import busy, say
 from effectonce.cli._exits import CHANGED, NOT_ALLOWED, Stop
 from effectonce.cli._filters import limit_option
 from effectonce.cli._options import app_options, dry_run_option, reason_option, store_options, takes, yes_option
-from effectonce.cli._output import Column, for_machines, print_one, print_rows
+from effectonce.cli._output import SAID_MAX, Column, for_machines, print_one, print_rows, shortened
 from effectonce.cli._settings import setting
 from effectonce.cli._times import span
 
@@ -249,7 +249,7 @@ def retry(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> No
     def settle(guard: Guard, key: str, by: str, reason: str) -> None:
         guard.retry(key, by=by, reason=reason)
 
-    _settle(reference, reason, settle, "Send it again with the next call", yes=yes, dry_run=dry_run)
+    _settle(reference, reason, settle, "Send it again with the next call", yes=yes, dry_run=dry_run, again=True)
 
 
 def _result(given: str | None, file: Path | None) -> Any:
@@ -267,11 +267,20 @@ def _result(given: str | None, file: Path | None) -> Any:
 
 
 def _settle(
-    named: str, reason: str | None, settle: Callable[[Guard, str, str, str], None], what: str, *, yes: bool, dry_run: bool
+    named: str,
+    reason: str | None,
+    settle: Callable[[Guard, str, str, str], None],
+    what: str,
+    *,
+    yes: bool,
+    dry_run: bool,
+    again: bool = False,
 ) -> None:
     """Show which effect it is, ask, and write it down."""
     from effectonce import ContractViolation
-    from effectonce.cli._effects import as_data, headline, now_of
+    from effectonce._desk import NOT_HONOURED
+    from effectonce.cli._audit import say_if_left_out
+    from effectonce.cli._effects import as_data, headline, may_resend, now_of
     from effectonce.cli._find import find_one
 
     by = who()
@@ -279,7 +288,9 @@ def _settle(
         record = find_one(guard, named)
         _refuse_unless_in_doubt(record)
         refuse_sealed(record)
-        say(f"{headline(record)}\nIn doubt: {record.reason}")
+        say(f"{headline(record)}\nIn doubt: {shortened(record.reason, SAID_MAX)}")
+        if again and not may_resend(record, now_of(guard)):  # before anybody is asked, and in a dry run as well
+            raise Stop(f"{NOT_HONOURED}.", NOT_ALLOWED, "Nothing was changed.")
         why = reason_given(reason)
         if dry_run:
             say(f"{what}: this would be written, by {by}: {why}. Nothing was changed.")
@@ -293,6 +304,7 @@ def _settle(
             raise Stop(f"{error}.", NOT_ALLOWED if unchanged else CHANGED, "Nothing was changed.") from None
         after = guard.find(record.request.key) or record
         at = now_of(guard)
+        say_if_left_out(guard)
     print_one(as_data(after, at), lambda: say(f"Written down: {what[0].lower()}{what[1:]}, says {by}."), schema="effect")
 
 

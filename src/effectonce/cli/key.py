@@ -17,6 +17,7 @@ from effectonce.cli._output import Column, print_one, print_pairs, print_rows
 
 if TYPE_CHECKING:
     from effectonce import Explanation, Guard
+    from effectonce._core.keys import Place
 
 _File = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=str)
 CALL = '{"tool": "refund", "arguments": {"payment_id": "pay_7"}, "scope": "chat-42", "step": "refund"}'
@@ -50,10 +51,10 @@ def explain(*, file: str, reveal: bool) -> None:
       effectonce key explain call.json --app shop.agents:guard
       echo '{"tool": "refund", "arguments": ["pay_7"], "scope": "chat-42"}' | effectonce key explain - --json --app shop.agents:guard
     """
-    (call,) = _calls(file, one=True)
+    ((_, call),) = _calls(file, one=True)
     explanation = _explained(app_here(), call)
     data = _as_data(explanation, reveal=reveal)
-    print_one(data, lambda: _tell(data), schema="key")
+    print_one(data, lambda: _tell(data, _placed(explanation.place)), schema="key")
 
 
 @key.command()
@@ -70,7 +71,7 @@ def diff(*, first: str, second: str, check: bool) -> None:
       effectonce key diff first.json retry.json --check --app shop.agents:guard
     """
     guard = app_here()
-    mine, theirs = (_explained(guard, _calls(file, one=True)[0]) for file in (first, second))
+    mine, theirs = (_explained(guard, _calls(file, one=True)[0][1]) for file in (first, second))
     same = mine.key == theirs.key
     data = {
         "same_effect": same,
@@ -106,8 +107,8 @@ def check(*, file: str | None, check: bool) -> None:
     guard = app_here()
     found = _suspect_parameters(guard)
     if file is not None:
-        for number, call in enumerate(_calls(file, one=False), 1):
-            found += _suspect_values(guard, call, number)
+        for line, call in _calls(file, one=False):
+            found += _suspect_values(guard, call, file, line)
     columns = [
         Column("TOOL", lambda item: item["tool"], whole=True),
         Column("FIELD", lambda item: item["field"], whole=True),
@@ -126,7 +127,8 @@ def check(*, file: str | None, check: bool) -> None:
 # ---------------------------------------------------------------- calls
 
 
-def _calls(file: str, *, one: bool) -> list[dict[str, Any]]:
+def _calls(file: str, *, one: bool) -> list[tuple[int, dict[str, Any]]]:
+    """Each with its line."""
     text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
     documents = [(1, text)] if one else [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
     calls = []
@@ -141,7 +143,7 @@ def _calls(file: str, *, one: bool) -> list[dict[str, Any]]:
             or not isinstance(call.get("arguments", {}), dict | list)
         ):
             raise click.UsageError(f"{file}, line {line}: a call is an object with a tool and its arguments: {CALL}")
-        calls.append(call)
+        calls.append((line, call))
     return calls
 
 
@@ -173,7 +175,20 @@ def _as_data(explanation: Explanation, *, reveal: bool) -> dict[str, Any]:
     }
 
 
-def _tell(data: dict[str, Any]) -> None:
+def _placed(place: Place) -> str:
+    """For people."""
+    from effectonce._core.keys import AtOrdinal, AtStep
+
+    match place:
+        case AtStep(step):
+            return f"step {step}"
+        case AtOrdinal(ordinal):
+            return f"no step: after {ordinal} results of this call that the model was shown"
+        case _:
+            return "no step: the same tool and arguments, for as long as its window"
+
+
+def _tell(data: dict[str, Any], place: str) -> None:
     def fields(name: str) -> str:
         return ", ".join(f"{field}={value!r}" for field, value in data[name].items()) or "nothing"
 
@@ -181,7 +196,7 @@ def _tell(data: dict[str, Any]) -> None:
         ("effect", data["reference"]),
         ("key", data.get("key", "")),
         ("tool", data["tool"]),
-        ("where", f"tenant {data['tenant']}, scope {data['scope'] or '-'}, {data['place']}"),
+        ("where", f"tenant {data['tenant']}, scope {data['scope'] or '-'}, {place}"),
         ("hashed", f"{fields('hashed')}  (another value is another effect)"),
         ("matched", f"{fields('matched')}  (another value is a conflict)"),
         ("stripped", f"{fields('stripped')}  (another value is the same call)"),
@@ -204,15 +219,30 @@ def _suspect_parameters(guard: Guard) -> list[dict[str, Any]]:
     ]
 
 
-def _suspect_values(guard: Guard, call: dict[str, Any], line: int) -> list[dict[str, Any]]:
+def _suspect_values(guard: Guard, call: dict[str, Any], file: str, line: int) -> list[dict[str, Any]]:
+    """Of its step, which a call would be refused for, and of what is hashed. A call that cannot be made at all is told with its line."""
+    from effectonce import ContractViolation, Stable
+
+    step = call.get("step")
+    suspect = {"step": _unstable(step, "step")} if step is not None else {}
+    if suspect.get("step"):
+        call = {**call, "step": Stable(str(step))}
+    try:
+        hashed = _explained(guard, call).hashed
+    except ContractViolation as error:
+        raise click.UsageError(f"{file}, line {line}: {error}") from None
+    suspect |= {field: _unstable(value, field) for field, value in hashed.items()}
+    return [{"tool": call["tool"], "field": field, "line": line, "what": what} for field, what in suspect.items() if what]
+
+
+def _unstable(value: Any, field: str) -> str:
+    """What is wrong with it as part of a key; "" if nothing is."""
     from effectonce._core.keys import UnstableKey, check_stable
 
-    found = []
-    for field, value in _explained(guard, call).hashed.items():
-        if isinstance(value, str | int) and not isinstance(value, bool):
-            try:
-                check_stable(value, field)
-            except UnstableKey as error:
-                what = str(error).split(". ", 1)[0].removeprefix(f"{field} ")
-                found.append({"tool": call["tool"], "field": field, "line": line, "what": what})
-    return found
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        return ""
+    try:
+        check_stable(value, field)
+    except UnstableKey as error:
+        return str(error).split(". ", 1)[0].removeprefix(f"{field} ")
+    return ""

@@ -161,7 +161,9 @@ def _show(result: Any, chart: Callable[..., None], figure: Callable[..., str], *
     if as_json or for_machines():
         click.echo(msgspec.json.encode(result).decode())
         return
+    from rich.markup import escape
+
     screen = console()
     chart(screen, result)
     if svg is not None:
-        screen.print(f"\n[dim]Drawn into {svg}.[/]")
+        screen.print(f"\n[dim]Drawn into {escape(str(svg))}.[/]")

@@ -10,7 +10,7 @@ from effectonce.cli._app import guard_here
 from effectonce.cli._console import console
 from effectonce.cli._exits import NEEDS_YOU
 from effectonce.cli._options import store_options, takes
-from effectonce.cli._output import print_one, print_pairs
+from effectonce.cli._output import print_one, print_pairs, shortened
 from effectonce.cli._settings import setting
 from effectonce.cli._times import span
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from effectonce import Guard
     from effectonce._core.records import Record
 
-SHOWN, LOOKED_AT = 5, 1000
+SHOWN, LOOKED_AT, PLACE_MAX = 5, 1000, 60
 FURTHER = {
     "in doubt": "indoubt list",
     "abandoned": "effect list",
@@ -117,7 +117,13 @@ def _tell(data: dict[str, Any]) -> None:
         return
     screen = console()
     screen.print()
-    print_pairs([(n["reference"], n["tool"], f"{n['why']} for {span(n['for_s'])}", n["where"]) for n in needs[:SHOWN]])
+    print_pairs(
+        [
+            (n["reference"], n["tool"], f"{n['why']} for {span(n['for_s'])}", shortened(n["where"], PLACE_MAX))
+            for n in needs[:SHOWN]
+        ]
+    )
     further = dict.fromkeys(FURTHER[need["why"]] for need in needs[SHOWN:])
-    rest = "" if not further else f" {len(needs) - SHOWN:,}{many} more: effectonce {', '.join(further)}."
+    least = "At least " if data["more"] else ""
+    rest = "" if not further else f" {least}{len(needs) - SHOWN:,} more: effectonce {', '.join(further)}."
     screen.print(f"\n[dim]The story of one: effectonce effect show {needs[0]['reference']}.{rest}[/]")

@@ -14,6 +14,8 @@ from effectonce.cli._times import span
 if TYPE_CHECKING:
     from effectonce._tool import GuardedTool
 
+OF_STEPS = "each step by its own"  # what a workflow promises
+
 
 @click.group()
 def tool() -> None:
@@ -39,8 +41,8 @@ def list_tools() -> None:
     items = [_as_data(tool) for tool in tools_of(app_here()).values()]
     columns = [
         Column("TOOL", lambda item: item["name"], whole=True),
-        Column("KIND", lambda item: item["kind"], whole=True),
-        Column("DOWNSTREAM", lambda item: item["downstream"], whole=True),
+        Column("KIND", lambda item: "workflow" if item["is_workflow"] else item["kind"], whole=True),
+        Column("DOWNSTREAM", lambda item: "-" if item["is_workflow"] else item["downstream"], whole=True),
         Column("KEY", lambda item: ", ".join(item["hashed"]) or "-"),
         Column("PROMISE", lambda item: item["promise"]),
     ]
@@ -72,7 +74,8 @@ def _as_data(tool: GuardedTool) -> dict[str, Any]:
         "version": contract.version,
         "kind": contract.kind,
         "downstream": contract.downstream.capability,
-        "promise": GUARANTEES[contract.kind, contract.downstream.capability].promise,
+        "promise": OF_STEPS if tool.terms.steps else GUARANTEES[contract.kind, contract.downstream.capability].promise,
+        "is_workflow": tool.terms.steps,
         "is_async": tool.is_async,
         "has_probe": tool.probe_function is not None,
         "hashed": list(signature.identity),
@@ -82,7 +85,7 @@ def _as_data(tool: GuardedTool) -> dict[str, Any]:
         "window_s": _finite(contract.window_s),
         "lease_s": contract.lease_s,
         "attempts": contract.retry.attempts,
-        "deadline_s": contract.retry.deadline_s,
+        "deadline_s": _finite(contract.retry.deadline_s),
         "permission": contract.permission,
         "breaker": getattr(circuit, "name", None),
         "notes": list(contract.notes),
@@ -101,7 +104,12 @@ def _tell(data: dict[str, Any]) -> None:
     print_pairs(
         [
             ("tool", f"{data['name']}, version {data['version']}, {'async def' if data['is_async'] else 'def'}"),
-            ("contract", f"{data['kind']}, downstream {data['downstream']}: {data['promise']}"),
+            (
+                "contract",
+                f"workflow: {OF_STEPS}"
+                if data["is_workflow"]
+                else f"{data['kind']}, downstream {data['downstream']}: {data['promise']}",
+            ),
             ("probe", "yes" if data["has_probe"] else "none"),
             ("in the key", fields("hashed")),
             ("must match", fields("matched")),
@@ -109,7 +117,7 @@ def _tell(data: dict[str, Any]) -> None:
             ("never stored", fields("redacted")),
             ("outcome kept", "for ever" if data["window_s"] is None else f"for {span(data['window_s'])}"),
             ("lease", span(data["lease_s"])),
-            ("retries", f"{attempts} within {span(data['deadline_s'])}"),
+            ("retries", attempts if data["deadline_s"] is None else f"{attempts} within {span(data['deadline_s'])}"),
             ("breaker", data["breaker"] or "none"),
             ("permission", data["permission"] or "none"),
             *(("note", note) for note in data["notes"]),

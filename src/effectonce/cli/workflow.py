@@ -274,6 +274,7 @@ def cancel(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> N
       effectonce workflow cancel 3fa9 --reason 'ticket 812' --by ada --yes
     """
     from effectonce import ContractViolation
+    from effectonce.cli._audit import say_if_left_out
     from effectonce.cli._effects import headline, now_of
     from effectonce.cli._history import begun, run_state
     from effectonce.cli._runs import as_data, find_run
@@ -297,6 +298,7 @@ def cancel(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> N
         except ContractViolation:
             raise ended from None
         after = guard.find(record.request.key) or record
+        say_if_left_out(guard)
     data = {name: value for name, value in as_data(after, now).items() if not name.startswith("_")}
     then = (
         "Whoever runs it ends it."

@@ -276,7 +276,7 @@ class DeadLetters:
             raise ContractViolation("there is nothing to discard: the effect is unknown to this store")
         reply = self._store.apply(Refute(key, encode_error(Discarded(reason)), by, reason))
         if not isinstance(reply, Applied):
-            raise ContractViolation(_undiscardable(record, now))
+            raise ContractViolation(undiscardable(record, now) or "it changed meanwhile: look again")
         self._discarded(record, by, reason)
 
     def _discarded(self, record: Record, by: str, reason: str) -> None:
@@ -312,7 +312,8 @@ class DeadLetters:
         return Imported(imported, known, tuple(problems))
 
 
-def _undiscardable(record: Record, now: float) -> str:
+def undiscardable(record: Record, now: float) -> str:
+    """Why it cannot be discarded; "" if nothing is known that forbids it."""
     if record.state not in OPEN:
         return f"there is nothing to discard: the effect is {record.state}"
     if record.lease_until > now:
@@ -321,4 +322,4 @@ def _undiscardable(record: Record, now: float) -> str:
         return "it is a run of a workflow, and its steps may have happened: cancel it (guard.workflows.cancel), and they are compensated"
     if record.sends > 0 and resendable(record, None, Scene(now)):
         return "it may have happened, and the same request may still be sent under its key: redrive it, and it is done once"
-    return "it changed meanwhile: look again"
+    return ""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from effectonce._core.terms import Kind
+from effectonce._declared import flags
 from effectonce.errors import ContractViolation
 from effectonce.policy import Downstream, kind_of
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"})
 METHODS = ("POST", "PATCH")
+CHANGING = ("POST", "PATCH", "PUT", "DELETE")
 _PLACEHOLDER = re.compile(r"\\{\w+\\}")
 
 
@@ -34,10 +37,17 @@ class Route:
     exclude: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if not self.path.startswith(("/", "*")) or "*" in self.path[:-1]:
+        if not str(self.path).startswith(("/", "*")) or "*" in self.path[:-1]:
             raise ContractViolation(f"Route({self.path!r}): a path starts with / and has * only at its end")
+        if set("{}") & set(re.sub(r"\{\w+\}", "", self.path)):  # it would be taken as it stands, and fit no request
+            raise ContractViolation(f"Route({self.path!r}): a segment that varies is written {{name}}, without a type")
+        if isinstance(self.methods, str):
+            raise ContractViolation(f"Route({self.path!r}, methods={self.methods!r}): give a list, methods=[{self.methods!r}]")
+        if self.required is not None:
+            flags(required=self.required)
+        self._refuse_misspelt()
         safe = sorted(SAFE & {method.upper() for method in self.methods})
-        if safe or not self.methods or isinstance(self.methods, str):
+        if safe or not self.methods:
             raise ContractViolation(
                 f"Route({self.path!r}, methods={self.methods!r}): name methods that change something. "
                 f"{', '.join(sorted(SAFE))} are repeated without a key."
@@ -48,6 +58,13 @@ class Route:
             )
         if kind_of(self.kind) is Kind.READ:
             raise ContractViolation(f"Route({self.path!r}, kind='read'): a read has no effect, and needs no key")
+
+    def _refuse_misspelt(self) -> None:
+        """A method that nobody sends would leave its requests without protection. Others than the usual ones are fine."""
+        for method in self.methods:
+            near = difflib.get_close_matches(str(method).upper(), CHANGING, 1)
+            if near and near[0] != str(method).upper():
+                raise ContractViolation(f"Route({self.path!r}, methods={self.methods!r}): did you mean {near[0]!r}?")
 
     def pattern(self) -> re.Pattern[str]:
         """What the path of a request has to match."""

@@ -26,6 +26,7 @@ from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, Nothin
 from effectonce._core.keys import ByName, effect_key
 from effectonce._core.ops import Busy, Doubtful, Early, Expired, Latched, Mismatch, Request, Unavailable
 from effectonce._core.terms import Capability
+from effectonce._declared import of_type, seconds, several, whole
 from effectonce._drive import Prepared
 from effectonce._tool import GuardedTool
 from effectonce.effect import EffectRef
@@ -38,7 +39,7 @@ from effectonce.http._fingerprint import Asked, Fields, fingerprint_of
 from effectonce.http._routes import METHODS, Route
 from effectonce.http._spooled import Spooled
 from effectonce.http.profiles import IETF, Profile, Trouble, profile_of
-from effectonce.policy import Contract, Downstream, Retry, kind_of, seconds
+from effectonce.policy import Contract, Downstream, Retry, kind_of
 
 __all__ = ["IdempotencyMiddleware", "Route"]
 
@@ -135,9 +136,13 @@ class IdempotencyMiddleware:
                 f"tenant={tenant!r}: give a function of the ASGI scope that says whose request it is. "
                 f"Without it, two customers could be shown each other's responses."
             )
+        of_type("guard", guard, Guard, "a Guard")
+        for route in several("routes", routes or ()):
+            of_type("routes", route, Route, "each as Route('/payments')")
+        whole(body_max=body_max, response_max=response_max, memory_max=memory_max)
         self.app, self.guard, self.tenant, self.profile = app, guard, tenant, profile_of(profile)
         self._name, self._docs, self._body_max = named(name, "name"), docs, body_max
-        self._keeping = Keeping(kept_headers(headers), response_max, memory_max)
+        self._keeping = Keeping(kept_headers(several("headers", headers)), response_max, memory_max)
         self._lease_s, self._deadline_s = lease_s, deadline_s
         self._served = [self._serve(route) for route in (routes if routes is not None else (Route("*", methods),))]
 
@@ -147,7 +152,7 @@ class IdempotencyMiddleware:
             name=self._name if route.path == "*" else f"{self._name} {route.path}",
             kind=kind_of(route.kind),
             downstream=profile.downstream if route.downstream is None else Downstream.of(route.downstream),
-            window_s=profile.window_s if route.window is None else seconds(route.window),
+            window_s=profile.window_s if route.window is None else seconds(route.window, "window"),
             tombstone_s=profile.tombstone_s,
             lease_s=self._lease_s,
             wait_s=profile.wait_s,

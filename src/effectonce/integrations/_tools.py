@@ -30,6 +30,7 @@ from effectonce._core.keys import AtOrdinal, effect_key
 from effectonce._core.ops import Request
 from effectonce._core.terms import Kind
 from effectonce._core.verdicts import Bucket, Certainty, Verdict
+from effectonce._declared import errors, of_type, several
 from effectonce._drive import Prepared
 from effectonce._tool import GuardedTool
 from effectonce.effect import EffectRef
@@ -313,6 +314,7 @@ def with_defaults(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> di
 
 def _refuse_unknown(name: str, options: ToolOptions) -> None:
     known = ToolOptions.__annotations__
+    of_type(name, options, Mapping, 'a contract, such as {"kind": "write"}')
     for option in options:
         if option not in known:
             near = difflib.get_close_matches(option, known, 1)
@@ -370,7 +372,8 @@ def _declared(
     probe: Callable[..., Any] | None = None,
     redrive: Callable[..., Any] | None = None,
 ) -> Declared:
-    both = sorted(set(identity or ()) & set(volatile))
+    fields, volatile = None if identity is None else several("identity", identity), several("volatile", volatile)
+    both = sorted(set(fields or ()) & set(volatile))
     if both:
         raise ContractViolation(f"{name}: {', '.join(both)} cannot be both identity and volatile")
     contract = Contract(
@@ -382,9 +385,9 @@ def _declared(
         lease_s=lease_s,
         wait_s=wait_s,
         retry=Retry() if retry is None else retry,
-        not_sent=tuple(not_sent),
-        rejected=(Rejected, *rejected),
+        not_sent=errors("not_sent", not_sent),
+        rejected=(Rejected, *errors("rejected", rejected)),
         rules=as_rules(rules),
         one_request=one_request,
     )
-    return Declared(contract, None if identity is None else tuple(identity), tuple(volatile), Outside(probe, redrive))
+    return Declared(contract, fields, volatile, Outside(probe, redrive))

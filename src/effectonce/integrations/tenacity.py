@@ -21,7 +21,8 @@ from effectonce import ContractViolation, Kind
 from effectonce._core.backoff import full_jitter
 from effectonce._core.classify import Classifier, Rules, as_rules, classifier
 from effectonce._core.gate import GOES_ON, gate
-from effectonce.policy import kind_of, seconds
+from effectonce._declared import seconds
+from effectonce.policy import kind_of
 from effectonce.retrying import REPEATABLE
 
 
@@ -63,7 +64,7 @@ def stop_at_deadline(deadline_s: float | timedelta, *, clock: Callable[[], float
     Combine it to the right of tenacity's own: `stop_after_attempt(3) | stop_at_deadline(90)`. *clock* must be the one that tenacity
     starts with, which is `time.monotonic`; only tests pass another.
     """
-    limit_s = seconds(deadline_s)
+    limit_s = seconds(deadline_s, "deadline_s")
     if not limit_s > 0:
         raise ContractViolation(f"deadline_s={deadline_s}: a call needs some time")
     return lambda state: bool(clock() - state.start_time + state.upcoming_sleep >= limit_s)

@@ -19,6 +19,7 @@ from typing import Any
 
 from effectonce._core.ops import ListCells, ReadCell, Together, WriteCell
 from effectonce._core.terms import DAY_S
+from effectonce._declared import seconds
 from effectonce.effect import running
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.observe._chain import (
@@ -37,7 +38,6 @@ from effectonce.observe._chain import (
 )
 from effectonce.observe._scan import Symptom, symptoms
 from effectonce.observe.events import EVENTS, Event
-from effectonce.policy import seconds
 from effectonce.stores._keyring import Keyring, NotOpened
 from effectonce.stores.base import Store
 
@@ -74,9 +74,11 @@ class Audit:
     ) -> None:
         house = getattr(home, "_house", None)  # of a guard
         self._store: Store = home if house is None else home.store
+        if not callable(getattr(self._store, "apply", None)):
+            raise ContractViolation(f"{home!r} can keep no audit: give a guard, or a store")
         self._keyring = keyring if house is None else home.keyring
         self._marks = Marks(secret if house is None else house.secret)
-        self._keep_s, self._flush_s, self._batch, self._buffer = seconds(keep), flush_s, batch, buffer
+        self._keep_s, self._flush_s, self._batch, self._buffer = seconds(keep, "keep"), flush_s, batch, buffer
         if not (self._keep_s > 0 and flush_s > 0 and 0 < batch <= buffer <= WAITING_MAX):
             raise ContractViolation(f"keep={keep}, flush_s={flush_s}, batch={batch}, buffer={buffer}: an audit keeps something")
         self._clock = clock

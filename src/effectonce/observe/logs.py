@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from effectonce.errors import ContractViolation
 from effectonce.observe.events import EVENTS, Event, fields
 
 LOGGER = "effectonce.events"
@@ -28,7 +29,7 @@ class Logs:
 
     def __init__(self, logger: logging.Logger | None = None, *, levels: Mapping[str, int] | None = None) -> None:
         self._logger = logging.getLogger(LOGGER) if logger is None else logger
-        self._levels = LEVELS | dict(levels or {})
+        self._levels = _levels(levels)
 
     def __call__(self, event: Event) -> None:
         level = self._levels.get(event.name, logging.INFO)
@@ -46,11 +47,20 @@ class StructLog:
             except ImportError as missing:
                 raise ImportError("StructLog needs structlog. Install it: pip install structlog") from missing
             logger = get_logger(LOGGER)
-        self._logger, self._levels = logger, LEVELS | dict(levels or {})
+        self._logger, self._levels = logger, _levels(levels)
 
     def __call__(self, event: Event) -> None:
         said = fields(event)
         self._logger.log(self._levels.get(event.name, logging.INFO), said.pop("event"), **said)
+
+
+def _levels(levels: Mapping[str, int] | None) -> dict[str, int]:
+    unknown = sorted(set(levels or ()) - set(EVENTS))
+    if unknown:
+        raise ContractViolation(
+            f"levels names {', '.join(unknown)}, which no event is called: choose among {', '.join(EVENTS)}"
+        )
+    return LEVELS | dict(levels or {})
 
 
 def _line(event: Event) -> str:

@@ -9,6 +9,15 @@ from effectonce.stores.base import Capabilities, Store
 __all__ = ["Capabilities", "Store", "open_store"]
 
 
+def as_store(store: str | Store) -> Store:
+    """The store that a URL names, or a store of your own."""
+    if isinstance(store, str):
+        return open_store(store)
+    if not callable(getattr(store, "apply", None)):
+        raise ContractViolation(f"{store!r} is no store: give a URL, such as 'sqlite:///effects.db', or a store of your own.")
+    return store
+
+
 def open_store(url: str) -> Store:
     """Open the store that *url* names: `sqlite:///effects.db`, `postgresql://user@host/database`, `redis://host:6379/0` or `memory://`."""
     scheme, separator, rest = url.partition("://")
@@ -17,6 +26,10 @@ def open_store(url: str) -> Store:
             from effectonce.stores.memory import MemoryStore
 
             return MemoryStore()
+        case "sqlite" if rest == "/:memory:":
+            raise ContractViolation("sqlite:///:memory: would be a file of that name. Use memory://, or name a file.")
+        case "sqlite" if "?" in rest:
+            raise ContractViolation(f"{shown(url)!r}: the URL of a SQLite store has no parameters, only a file.")
         case "sqlite" if rest.startswith("/") and len(rest) > 1:
             from effectonce.stores.sqlite import SqliteStore
 

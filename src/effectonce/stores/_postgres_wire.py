@@ -191,4 +191,4 @@ def connect(conninfo: str, give_up_at: float) -> Wire:
 def said(source: Any) -> str:
     """What libpq says about it, in one line."""
     text = str(source) if isinstance(source, Exception) else source.error_message.decode(errors="replace")
-    return "; ".join(line.strip() for line in text.splitlines() if line.strip()).rstrip(".") or "the connection was closed"
+    return "; ".join(line.strip() for line in text.splitlines() if line.strip()).rstrip(".?") or "the connection was closed"

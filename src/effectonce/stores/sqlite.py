@@ -379,7 +379,8 @@ class SqliteStore:
         return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT], cells)
 
     def _unavailable(self, error: BaseException) -> StoreUnavailable:
-        told = str(error) if isinstance(error, StoreUnavailable) else f"{self.path}: {error}. Nothing was sent."
+        hint = ": is it a file, and may its folder be written?" if str(error).startswith("unable to open") else "."
+        told = str(error) if isinstance(error, StoreUnavailable) else f"{self.path}: {error}{hint} Nothing was sent."
         unavailable = StoreUnavailable(told)
         unavailable.__cause__ = error
         return unavailable

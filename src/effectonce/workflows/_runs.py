@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from math import inf
@@ -11,19 +12,20 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
 
 from msgspec import Struct
 
-from effectonce._core.codec import NotReadable, decode
+from effectonce._core.codec import NotReadable, decode, told
 from effectonce._core.keys import Stable, run_key
 from effectonce._core.ops import Attest, Browse, Find, ReadCell, Together
 from effectonce._core.records import TERMINAL, Record, State
 from effectonce._core.steps import CANCEL, Cancellation, cancellation
 from effectonce._core.terms import DAY_S, Kind
+from effectonce._declared import errors, fields, seconds, several, whole
 from effectonce._desk import who
 from effectonce._tool import GuardedTool, House, Tool, wrap
 from effectonce._watch import told_of
 from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation, InFlight, LeaseLost, Rejected, StepFailed
 from effectonce.outcome import Outcome
-from effectonce.policy import Contract, Downstream, Retry, seconds
+from effectonce.policy import Contract, Downstream, Retry
 from effectonce.stores.base import Store
 from effectonce.workflows._run import UNDO
 from effectonce.workflows._workflow import Workflow
@@ -103,21 +105,24 @@ class Workflows:
 
     def define(self, function: Callable[..., Any], **options: Unpack[WorkflowOptions]) -> Tool[..., Any]:
         """What `guard.workflow` does."""
-        identity, keep_s = options.get("identity"), seconds(options.get("keep", KEEP_S))
+        _refuse_unknown(options)
+        identity, keep_s = options.get("identity"), seconds(options.get("keep", KEEP_S), "keep")
+        ends_on, runs = errors("ends_on", options.get("ends_on", ())), options.get("runs", RUNS_MAX)
+        whole(runs=runs)
         contract = Contract(
             name=options.get("name") or str(getattr(function, "__name__", "")),
             kind=Kind.WRITE,
             downstream=Downstream.none(),
             version=options.get("version", "1"),
-            identity=None if identity is None else tuple(str(f.value) if isinstance(f, Stable) else f for f in identity),
-            volatile=tuple(options.get("volatile", ())),
-            redact=tuple(options.get("redact", ())),
+            identity=fields(identity),
+            volatile=several("volatile", options.get("volatile", ())),
+            redact=several("redact", options.get("redact", ())),
             window_s=keep_s,
             lease_s=options.get("lease_s", 30.0),
             wait_s=options.get("wait_s", 30.0),
             retry=Retry(attempts=1, deadline_s=inf),
             separate_dispatch=True,
-            rejected=(StepFailed, Rejected, *options.get("ends_on", ())),
+            rejected=(StepFailed, Rejected, *ends_on),
         )
         workflow = Workflow(
             self._house,
@@ -125,9 +130,9 @@ class Workflows:
             function,
             identity=identity,
             keep_s=keep_s,
-            runs=options.get("runs", RUNS_MAX),
-            ends_on=tuple(options.get("ends_on", ())),
-            permissions=frozenset(options.get("permissions", ())),
+            runs=runs,
+            ends_on=ends_on,
+            permissions=frozenset(several("permissions", options.get("permissions", ()))),
         )
         self._register(workflow.tool)
         self._known[contract.name] = workflow
@@ -243,6 +248,14 @@ class Workflows:
         told_of(self._house.watch, "cancelled", record, by=by, reason=reason)
 
 
+def _refuse_unknown(options: Mapping[str, Any]) -> None:
+    """As Python does where it can. A misspelt `identity` would name other runs than was meant, and nobody would know."""
+    for name in options.keys() - WorkflowOptions.__annotations__.keys():
+        near = difflib.get_close_matches(name, WorkflowOptions.__annotations__, 1)
+        hint = f". Did you mean {near[0]!r}?" if near else f"; it takes {', '.join(WorkflowOptions.__annotations__)}"
+        raise TypeError(f"Guard.workflow() got an unexpected keyword argument {name!r}{hint}")
+
+
 def _ended(outcome: Outcome[Any]) -> Resumed:
     return Resumed(completed=1) if outcome.status == "succeeded" else Resumed(failed=1)
 
@@ -269,7 +282,7 @@ def _error(record: Record) -> str:
     if record.state is not State.FAILED:
         return record.reason
     content = _content(record.outcome)
-    return f"{content['type']}: {content['message']}" if isinstance(content, dict) and "message" in content else str(content)
+    return told(content["type"], content["message"]) if isinstance(content, dict) and "message" in content else str(content)
 
 
 def _content(stored: bytes) -> Any:

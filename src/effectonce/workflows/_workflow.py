@@ -51,6 +51,10 @@ class Workflow:
         ends_on: tuple[type[Exception], ...],
         permissions: frozenset[str],
     ) -> None:
+        if not inspect.signature(function).parameters:
+            raise ContractViolation(
+                f"{contract.name} takes no run: the first parameter of a workflow is the Run that it asks for steps"
+            )
         self._function, self._runs = function, runs
         self._ends_on: tuple[type[Exception], ...] = (StepFailed, Rejected, *ends_on)
         self._may_end: tuple[type[Exception], ...] = (*self._ends_on, ExceptionGroup)

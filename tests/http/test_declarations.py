@@ -1,0 +1,52 @@
+"""A middleware that is written wrongly says so when it is made, and protects nothing less than was meant."""
+
+import pytest
+
+from effectonce import ContractViolation, Guard
+from effectonce.http.asgi import IdempotencyMiddleware, Route
+from effectonce.observe import Logs
+
+
+async def app(scope, receive, send):
+    pytest.fail("nobody asks it")
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Route("/orders/{id:int}/notes"), "a segment that varies is written {name}, without a type"),
+        (lambda: Route("/orders/{id"), "a segment that varies is written {name}"),
+        (lambda: Route("/payments", methods=["PSOT"]), "did you mean 'POST'?"),
+        (lambda: Route("/payments", methods="POST"), r"give a list, methods=\['POST'\]"),
+        (lambda: Route("/payments", required="no"), "required='no': give True or False"),
+        (lambda: Route(5), "a path starts with /"),
+    ],
+)
+def test_a_route_that_would_fit_no_request_is_refused(make, said):
+    with pytest.raises(ContractViolation, match=said):
+        make()
+
+
+def test_methods_that_are_less_usual_are_taken():
+    assert Route("/cache/*", methods=["PURGE", "put"]).methods == ["PURGE", "put"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"guard": 5}, "guard=5: give a Guard"),
+        ({"routes": ["/payments"]}, r"routes='/payments': give each as Route\('/payments'\)"),
+        ({"routes": "/payments"}, "routes='/payments': give a list"),
+        ({"headers": "x-total"}, r"headers='x-total': give a list, headers=\['x-total'\]"),
+        ({"body_max": "10 MB"}, "body_max='10 MB': give a whole number"),
+        ({"methods": ["PSOT"]}, "did you mean 'POST'?"),
+    ],
+)
+def test_a_middleware_that_is_written_wrongly_is_refused_by_name(given, said):
+    with pytest.raises(ContractViolation, match=said):
+        IdempotencyMiddleware(app, **{"guard": Guard("memory://"), "tenant": lambda scope: "ada", **given})
+
+
+def test_a_level_for_an_event_that_there_is_not_is_refused():
+    with pytest.raises(ContractViolation, match="levels names cal, which no event is called: choose among"):
+        Logs(levels={"cal": 20})
