@@ -50,3 +50,8 @@ def test_a_middleware_that_is_written_wrongly_is_refused_by_name(given, said):
 def test_a_level_for_an_event_that_there_is_not_is_refused():
     with pytest.raises(ContractViolation, match="levels names cal, which no event is called: choose among"):
         Logs(levels={"cal": 20})
+
+
+@pytest.mark.parametrize("method", ["PROPPATCH", "REPORT", "MOVE", "PURGE", "put"])
+def test_methods_that_somebody_really_has_are_no_misspellings(method):
+    assert Route("/notes", methods=[method]).methods == [method]

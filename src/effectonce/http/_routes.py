@@ -62,7 +62,7 @@ class Route:
     def _refuse_misspelt(self) -> None:
         """A method that nobody sends would leave its requests without protection. Others than the usual ones are fine."""
         for method in self.methods:
-            near = difflib.get_close_matches(str(method).upper(), CHANGING, 1)
+            near = difflib.get_close_matches(str(method).upper(), CHANGING, 1, 0.75)
             if near and near[0] != str(method).upper():
                 raise ContractViolation(f"Route({self.path!r}, methods={self.methods!r}): did you mean {near[0]!r}?")
 
