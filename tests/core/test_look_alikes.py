@@ -129,7 +129,7 @@ def test_a_place_that_no_store_could_write_is_refused(guard, pay, bad):
 
 @pytest.mark.parametrize("number", [0, -1, 1.0, True, "1", None])
 def test_a_number_of_a_sequence_is_a_whole_one(guard, number):
-    with pytest.raises(ContractViolation, match="counts from 1|give a whole number"):
+    with pytest.raises(ContractViolation, match=r"counts from 1|give a whole number"):
         guard.sequence("account", number)
 
 
