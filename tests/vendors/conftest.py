@@ -27,12 +27,13 @@ class Wire:
                 if wire.breaks:
                     wire.breaks(self)
                     return
-                self.send_response(wire.status)
-                for name, value in ({"content-type": "application/json"} | wire.headers).items():
+                status, headers, body = wire.status, wire.headers, wire.body  # the client may be told the next before this is written
+                self.send_response(status)
+                for name, value in ({"content-type": "application/json"} | headers).items():
                     self.send_header(name, value)
-                self.send_header("content-length", str(len(wire.body)))
+                self.send_header("content-length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(wire.body)
+                self.wfile.write(body)
 
             do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815
 
