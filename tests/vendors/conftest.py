@@ -27,7 +27,8 @@ class Wire:
                 if wire.breaks:
                     wire.breaks(self)
                     return
-                status, headers, body = wire.status, wire.headers, wire.body  # the client may be told the next before this is written
+                # All at once: a client that has the whole answer may be told the next before this is written.
+                status, headers, body = wire.status, wire.headers, wire.body
                 self.send_response(status)
                 for name, value in ({"content-type": "application/json"} | headers).items():
                     self.send_header(name, value)
