@@ -41,10 +41,8 @@ def whole(**given: Any) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    kind = type(value)
-    return (
-        kind is float or kind is int or (isinstance(value, Real) and kind is not bool)
-    )  # asking an abstract class takes its time
+    kind = type(value)  # first, because asking an abstract class takes its time
+    return kind is float or kind is int or (isinstance(value, Real) and kind is not bool)
 
 
 def flags(**given: Any) -> None:

@@ -10,7 +10,7 @@ from effectonce._core.records import State
 from effectonce.errors import Cancelled, CodeChanged, InDoubt, InFlight, LeaseLost, StepFailed
 from effectonce.stores.memory import MemoryStore
 from effectonce.workflows import Run
-from tests.core.workflows import Ledger, elsewhere, key_of
+from tests.core.workflows import Ledger, booking, elsewhere, key_of
 
 
 @pytest.fixture
@@ -18,22 +18,11 @@ def ledger():
     return Ledger()
 
 
-def run_of(guard, workflow, state="open"):
-    (record,) = guard.workflows.runs(state, workflow=workflow)
-    return record.request.key
-
-
 # ---------------------------------------------------------------- cancelled
 
 
 def trips(guard, ledger, stop):
-    @guard.workflow
-    def book(run: Run, trip: str) -> None:
-        run.step("hotel", ledger.do, "hotel")
-        run.compensate("cancel hotel", ledger.do, "no hotel")
-        if stop:
-            raise stop.pop()
-        run.step("train", ledger.do, "train")
+    book = booking(guard, ledger, stop)
 
     @guard.workflow
     def travel(run: Run, trip: str) -> None:
@@ -71,7 +60,7 @@ def test_a_run_that_is_a_step_of_a_cancelled_one_undoes_what_it_did(guard, ledge
     for _ in range(2):
         with pytest.raises(KeyError):
             travel("t1")
-    guard.workflows.cancel(run_of(guard, "travel"), by="ann", reason="the customer called")
+    guard.workflows.cancel(key_of(guard, workflow="travel"), by="ann", reason="the customer called")
 
     with pytest.raises(StepFailed, match="was cancelled by ann: the customer called"):
         travel("t1")
@@ -92,13 +81,15 @@ def test_a_cancellation_that_a_step_has_heard_of_is_written_on_it_once(guard, le
 
     with pytest.raises(KeyError):
         travel("t1")
-    guard.workflows.cancel(run_of(guard, "travel"), by="ann", reason="the customer called")
-    guard.workflows.cancel(run_of(guard, "book"), by="bob", reason="he was faster")
+    guard.workflows.cancel(key_of(guard, workflow="travel"), by="ann", reason="the customer called")
+    guard.workflows.cancel(key_of(guard, workflow="book"), by="bob", reason="he was faster")
 
     with pytest.raises(KeyError):
         travel("t1")  # nothing was left to do in it, so it came to its own error
 
-    cancellations = [e for e in guard.find(run_of(guard, "book")).evidence if b"bob" in e.outcome or b"ann" in e.outcome]
+    cancellations = [
+        e for e in guard.find(key_of(guard, workflow="book")).evidence if b"bob" in e.outcome or b"ann" in e.outcome
+    ]
     assert len(cancellations) == 1
 
 
@@ -118,7 +109,7 @@ def test_what_a_cancelled_run_counts_as_not_done_cannot_be_redriven(guard, ledge
     with pytest.raises(GaveUp):
         order("o1")
     step = next(letter.key for letter in guard.dead_letters.list() if letter.tool == "pay")
-    guard.workflows.cancel(run_of(guard, "order"), by="ann", reason="the customer called")
+    guard.workflows.cancel(key_of(guard, workflow="order"), by="ann", reason="the customer called")
     with pytest.raises(Cancelled):
         order("o1")
 
@@ -147,7 +138,7 @@ def test_a_cancelled_run_that_is_resumed_while_it_compensates_was_cancelled_all_
 
     with pytest.raises(GaveUp):
         order("o1")
-    guard.workflows.cancel(run_of(guard, "order"), by="ann", reason="the customer called")
+    guard.workflows.cancel(key_of(guard, workflow="order"), by="ann", reason="the customer called")
     with pytest.raises(Exception, match="dead"):
         order("o1")
 
@@ -172,7 +163,7 @@ def test_a_step_that_its_owner_is_about_to_send_is_not_done_behind_a_cancelled_r
     def meanwhile():
         """The run is lost, cancelled, and taken by somebody else."""
         clock.advance(60)
-        guard.workflows.cancel(run_of(guard, "order"), by="ann", reason="the customer called")
+        guard.workflows.cancel(key_of(guard, workflow="order"), by="ann", reason="the customer called")
         with pytest.raises(InFlight if lease_s == 300 else Cancelled):
             elsewhere(order, "o1")
 

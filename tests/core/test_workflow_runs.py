@@ -17,7 +17,7 @@ from effectonce.errors import Cancelled, LeaseLost, StepFailed
 from effectonce.stores.memory import MemoryStore
 from effectonce.workflows import Resumed, Run
 from tests.core.helpers import QUICK
-from tests.core.workflows import Flaky, Ledger, elsewhere, job, key_of, noting, refusing, registered, stopped_after
+from tests.core.workflows import Flaky, Ledger, booking, elsewhere, job, key_of, noting, refusing, registered, stopped_after
 
 
 @pytest.fixture
@@ -353,16 +353,7 @@ def test_runs_of_workflows_that_are_not_registered_here_are_left_alone(store, le
 
 
 def test_a_cancelled_run_undoes_what_was_done_and_goes_no_further(guard, ledger):
-    stop = [KeyError()]
-
-    @guard.workflow
-    def book(run: Run, trip: str) -> None:
-        run.step("hotel", ledger.do, "hotel")
-        run.compensate("cancel hotel", ledger.do, "no hotel")
-        if stop:
-            raise stop.pop()
-        run.step("train", ledger.do, "train")
-
+    book = booking(guard, ledger, [KeyError()])
     with pytest.raises(KeyError):
         book("t1")
     key = key_of(guard)

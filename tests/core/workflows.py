@@ -18,8 +18,8 @@ class Ledger:
         return what if result is None else result
 
 
-def key_of(guard, state="open"):
-    (record,) = guard.workflows.runs(state)
+def key_of(guard, state="open", workflow=None):
+    (record,) = guard.workflows.runs(state, workflow=workflow)
     return record.request.key
 
 
@@ -40,6 +40,20 @@ def registered(guard, body):
     """The workflow `job` as it is deployed today."""
     body.__name__ = body.__qualname__ = "job"
     return guard.workflow(body)
+
+
+def booking(guard, ledger, stop):
+    """A workflow that stops after its first step for as long as there is something in *stop*."""
+
+    @guard.workflow
+    def book(run: Run, trip: str) -> None:
+        run.step("hotel", ledger.do, "hotel")
+        run.compensate("cancel hotel", ledger.do, "no hotel")
+        if stop:
+            raise stop.pop()
+        run.step("train", ledger.do, "train")
+
+    return book
 
 
 def stopped_after(ledger, *names):

@@ -173,9 +173,8 @@ def fields_of(value: Any) -> dict[str, Any]:
     cls = type(value)
     names: Iterable[str] | None = getattr(cls, "__pydantic_fields__", getattr(cls, "__struct_fields__", None))
     if hasattr(cls, "__dataclass_fields__"):
-        names = own = {
-            field.name for field in dataclasses.fields(value)
-        }  # of the object: variables of its class are none of it
+        # Of the object: variables of its class are none of it.
+        names = own = {field.name for field in dataclasses.fields(value)}
         if "__dataclass_fields__" not in vars(cls) and not own.issuperset(getattr(value, "__dict__", ())):
             raise NotCanonical(
                 f"a {cls.__qualname__} has fields beyond those of the dataclass it inherits from; decorate it too"

@@ -112,9 +112,8 @@ class LateCall(GuardedCall):
         outcome, claim = self.plan.encode(value), self._claiming()
         replies = yield from self._persist(Together((claim, Complete(self.key, self.token, self.epoch, outcome))))
         if isinstance(replies, Unavailable):
-            return Fresh(
-                value, recorded=False
-            )  # and not kept: an end without its claim is nothing that a store could ever be told
+            # And not kept: an end without its claim is nothing that a store could ever be told.
+            return Fresh(value, recorded=False)
         # If the claim was refused, both were written before and only the acknowledgement was lost, or somebody else has done it meanwhile.
         return Fresh(value, outcome=outcome) if isinstance(replies[1], Applied) else Fenced(value)
 

@@ -43,11 +43,8 @@ def _refuse(*_: Any, **__: Any) -> NoReturn:
 
 def lend(connection: Any) -> Any:
     """Take the end of the transaction out of the tool's hands."""
-    for name in (
-        "commit",
-        "rollback",
-        "close",
-    ):  # not `cancel`: psycopg ends the query of a tool by it that is cancelled or interrupted
+    # Not `cancel`: by it psycopg ends the query of a tool that is cancelled or interrupted.
+    for name in ("commit", "rollback", "close"):
         setattr(connection, name, _refuse)
     connection.prepare_threshold = None  # behind a pooler, what was prepared is gone after the transaction
     return connection
