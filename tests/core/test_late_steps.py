@@ -1,8 +1,9 @@
 """Steps that may be repeated have no record until their end is known: what happens when that end is not a result."""
 
 import pytest
+from msgspec.structs import replace
 
-from effectonce import Budget, GaveUp, Guard, NotSent, Retry, StoreUnavailable
+from effectonce import Budget, CircuitOpen, GaveUp, Guard, NotSent, Retry, StoreUnavailable
 from effectonce._core import ops
 from effectonce._core.records import State
 from effectonce.errors import LeaseLost
@@ -130,3 +131,37 @@ def test_a_step_that_its_turn_does_not_pay_for_leaves_no_record(ledger):
         two(1)
     assert ledger.done == [1]
     assert guard.counts() == {State.CLAIMED: 1, State.COMPLETED: 1}  # the run, which waits, and its first step
+
+
+class Shut:
+    """A circuit that lets nothing through when it comes to it, as when somebody else has the last permit."""
+
+    def refusal(self):
+        return None
+
+    def try_admit(self):
+        return CircuitOpen("the bank is closed")
+
+
+def test_a_step_that_its_circuit_keeps_back_was_not_sent(ledger):
+    guard = Guard(MemoryStore(), cache=0)
+    note = noting(guard, ledger)
+    tool = note.__effectonce_tool__
+    tool.plan = replace(tool.plan, retrying=replace(tool.plan.retrying, circuit=Shut()))
+    with pytest.raises(CircuitOpen, match="the bank is closed"):
+        one_step(guard, note)(1)
+    assert ledger.done == []
+    assert guard.counts() == {State.CLAIMED: 1}  # the run, which waits
+
+
+@pytest.mark.parametrize(("kind", "beats"), [("idempotent_write", 1), ("write", 2)])
+def test_only_what_has_a_record_is_kept_alive(kind, beats):
+    guard, seen = Guard(MemoryStore(), cache=0), []
+
+    @guard.tool(kind=kind)
+    def note(what: str) -> str:
+        seen.append(len(guard._house.heart.beats))  # the run's is one of them
+        return what
+
+    assert one_step(guard, note)(1) == "noted"
+    assert seen == [beats]
