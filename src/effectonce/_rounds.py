@@ -35,10 +35,12 @@ class Rounds:
             self._thread = None
 
     def failed(self, error: Exception) -> None:
-        """The next round may go better. What is not the weather is somebody's mistake, and is told."""
-        self.failure = error
+        """The next round may go better. A store that does not answer is told once, until it does; anything else is somebody's mistake."""
+        before, self.failure = self.failure, error
         if not isinstance(error, StoreUnavailable):
             LOG.error("a round of %s failed; the next one comes all the same", self._name, exc_info=error)
+        elif before is None:
+            LOG.warning("a round of %s failed; the next one comes all the same: %s", self._name, error)
 
     def _live(self) -> None:
         while True:

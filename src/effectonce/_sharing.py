@@ -12,6 +12,7 @@ from typing import Any
 from effectonce._core.ops import Flow
 from effectonce._core.votes import Standing, Vote, exchange, standing
 from effectonce._drive import drive
+from effectonce._forks import anew_in_a_fork
 from effectonce.errors import StoreUnavailable
 from effectonce.stores.base import Store
 
@@ -39,6 +40,10 @@ class Sharing:
         self._task: asyncio.Task[None] | None = None
         self._followed_until = 0.0  # by the store's clock
         self.due = 0.0
+        anew_in_a_fork(self)
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
 
     @property
     def node(self) -> str:

@@ -25,6 +25,16 @@ _VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _EXACT = (Parameter.POSITIONAL_ONLY, *_VARIABLE)
 
 
+def signature_of(function: Callable[..., Any], what: str) -> inspect.Signature:
+    """The parameters of a function. Some that are written in C, such as `int`, do not tell them."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        raise ContractViolation(
+            f"{what}: {function!r} does not tell its parameters. Nothing was sent. Call it in a function of your own."
+        ) from None
+
+
 class ToolSignature:
     """The parameters of one tool, compiled once when it is decorated."""
 
@@ -37,7 +47,7 @@ class ToolSignature:
         redact: tuple[str, ...] = (),
     ) -> None:
         self.tool = tool
-        self._signature = inspect.signature(function)
+        self._signature = signature_of(function, tool)
         parameters = self._signature.parameters
         self.names = tuple(parameters)
         self._defaults = {n: p.default for n, p in parameters.items() if p.default is not Parameter.empty}

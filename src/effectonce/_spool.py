@@ -89,7 +89,7 @@ class Spool:
 
     def keep(self, op: Complete | Fail) -> None:
         """Put a write on this machine's disk. If even that fails, say so: the caller's answer is all that is left of it."""
-        name = f"{op.key}-{op.token}-{op.epoch}"
+        name = f"{reference_of(op.key)}-{op.token}-{op.epoch}"  # not the key: errors and logs quote the name
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with open(self.folder / f"{name}.part", "wb", opener=_only_ours) as file:
@@ -140,7 +140,7 @@ class Spool:
                 self._told_of.add(file)
                 LOG.warning("an outcome in %s waits for a process that can open it: %s", self.folder, error)
             return None
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             LOG.exception("%s cannot be read, and is left to you as .unreadable", file)
             with contextlib.suppress(OSError):
                 file.rename(file.with_suffix(".unreadable"))

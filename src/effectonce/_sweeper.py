@@ -6,6 +6,7 @@ the work. What a sweep may change is in the transition table; a record without a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -15,6 +16,8 @@ from effectonce._declared import numbers, whole
 from effectonce._rounds import Rounds
 from effectonce.errors import ContractViolation
 from effectonce.stores.base import Store
+
+LOG = logging.getLogger("effectonce")
 
 
 class Sweeper:
@@ -49,10 +52,21 @@ class Sweeper:
         total = Swept(0, 0, 0)
         while True:
             done = self._store.apply(Sweep(self._batch))
+            self._warn(done)
             total, self.swept = total + done, self.swept + done
             self._told(done)
             if done.total < self._batch or self._rounds.stopped.wait(self._pause_s):
                 return total
+
+    def _warn(self, done: Swept) -> None:
+        """Of what is left as it is, once: it is due in every round."""
+        new = set(done.unreadable).difference(self.swept.unreadable)
+        if new:
+            LOG.warning(
+                "%d records are due and left as they are, because this release cannot read them, such as %s. Upgrade effectonce here.",
+                len(new),
+                min(new),
+            )
 
     def start(self) -> Self:
         """Begin. A forked child has to start its own."""

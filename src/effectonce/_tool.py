@@ -219,10 +219,7 @@ class GuardedTool:
         arguments = self.signature.bind(args, kwargs)
         self.signature.validate(arguments)
         boundary = self._boundary(key)
-        try:
-            request = self._request(arguments, boundary, key)
-        except NotCanonical as error:
-            raise ContractViolation(f"{self.contract.name}: {error}. Nothing was sent.") from None
+        request = self._request(arguments, boundary, key)
         ref = EffectRef(self.contract.name, request.key, request.tenant, request.scope, request.step)
         if asked is not None:
             self._remember(asked, (request, ref))
@@ -233,10 +230,7 @@ class GuardedTool:
         arguments = self.signature.bind(args, kwargs)
         self.signature.validate(arguments)
         self._refuse_inside_a_transaction()
-        try:
-            matched = canonical(self.signature.without_volatile(arguments))
-        except NotCanonical as error:
-            raise ContractViolation(f"{self.contract.name}: {error}. Nothing was sent.") from None
+        matched = self._canonical(self.signature.without_volatile(arguments))
         asked, stored = fingerprint(self._prefix + matched, self.house.secret), self.signature.encode(arguments)
         return Prepared(Request(place.key, asked, terms, place.tenant, place.scope, place.step, stored), place, args, kwargs)
 
@@ -272,9 +266,9 @@ class GuardedTool:
 
     def _request(self, arguments: dict[str, Any], boundary: Boundary, key: tuple[Part, ...] | None) -> Request:
         signature, secret, tool = self.signature, self.house.secret, self.contract.name
-        intent = canonical({name: arguments[name] for name in signature.identity})
+        intent = self._canonical({name: arguments[name] for name in signature.identity})
         place = self._place(boundary, intent, key)
-        matched = intent if signature.whole else canonical(signature.without_volatile(arguments))
+        matched = intent if signature.whole else self._canonical(signature.without_volatile(arguments))
         tenant, scope, step, latch, after = boundary.tenant, "", "", "", ""
         match place:
             case AtStep() | AtOrdinal():
@@ -298,6 +292,12 @@ class GuardedTool:
             latch,
             after,
         )
+
+    def _canonical(self, arguments: dict[str, Any]) -> bytes:
+        try:
+            return canonical(arguments)
+        except NotCanonical as error:
+            raise ContractViolation(f"{self.contract.name}: {error}. Nothing was sent.") from None
 
     def _place(self, boundary: Boundary, intent: bytes, key: tuple[Part, ...] | None) -> Place:
         if key is not None:

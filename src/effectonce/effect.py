@@ -36,6 +36,10 @@ class EffectRef(Struct, frozen=True):
         name = f"{self.tool} {self.reference}" if self.key else self.tool
         return f"{name} ({where})" if where else name
 
+    def __repr__(self) -> str:
+        """It ends up in logs and tracebacks, where no key belongs."""
+        return f"<{type(self).__name__} {self}>"
+
 
 def reference_of(key: str) -> str:
     """How people are told of the effect that has this key."""
@@ -54,6 +58,10 @@ class Effect(Struct, frozen=True):
     terms: Terms | None = None  # what its tool declares; None: a probe asks
     one_request: bool = False  # the tool says that it makes one request and no more
     taken: dict[tuple[str, str], set[int]] = {}  # requests that were made, by method and path: their numbers
+
+    def __repr__(self) -> str:
+        """As `EffectRef`: neither the key nor the guard's secret, nor the connection, whose URL may have a password."""
+        return f"<{type(self).__name__} {self.ref}, attempt {self.attempt}, epoch {self.epoch}>"
 
     @property
     def key(self) -> str:

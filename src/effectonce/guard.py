@@ -18,7 +18,7 @@ import msgspec
 from effectonce._boundary import Boundary, Delivered, Within, deliveries, named, place, stable_part
 from effectonce._cache import ReplayCache
 from effectonce._core.classify import Rules, as_rules
-from effectonce._core.keys import Part, Stable
+from effectonce._core.keys import Part, Secret, Stable
 from effectonce._core.ops import Find, Sweep, Swept, Tally
 from effectonce._core.patience import Env
 from effectonce._core.records import Record, State
@@ -84,7 +84,7 @@ class Guard:
         self._house = House(
             store=self.store,
             tenant=named(tenant, "tenant"),
-            secret=secret,
+            secret=Secret(secret),
             env=env,
             heart=Heart(self.store),
             cache=ReplayCache(cache, time.monotonic),
@@ -322,7 +322,9 @@ class Guard:
         *version* refuses the call if the tool has moved on. Refusals and give-ups are raised; outcomes are returned.
         """
         guarded = self._tool(tool)
-        of_type("arguments", arguments, Mapping, 'them by name, such as guard.call(refund, {"payment_id": "pay_7"})')
+        if not isinstance(arguments, Mapping):
+            by_name = 'them by name, such as guard.call(refund, {"payment_id": "pay_7"})'
+            raise ContractViolation(f"arguments={arguments!r}: give {by_name}. Nothing was sent.")
         if version is not None and version != guarded.contract.version:
             raise ContractViolation(
                 f"{guarded.contract.name} is version {guarded.contract.version}, not {version}. Nothing was sent."

@@ -77,7 +77,7 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
                 raise error
             return _in_doubt(effect, reason, cause=error)
         case Doubtful(since_s, reason):
-            return _in_doubt(effect, f"{reason} ({since_s:.0f} s ago)")
+            return _in_doubt(effect, f"{reason} ({_ago(since_s)})")
         case NothingSent(error) | GaveUpEnding(error) if not isinstance(error, Exception):
             raise error
         case NothingSent(error, attempts, exhausted, retry_after_s, why):
@@ -149,7 +149,7 @@ def _refuse(ending: Fenced | Busy | Latched | Mismatch | ExpiredReply | Early | 
                 effect=effect,
             )
         case ExpiredReply(since_s):
-            raise Expired(f"{effect}: its key expired {since_s:.0f} s ago. Nothing was sent.", effect=effect)
+            raise Expired(f"{effect}: its key expired {_ago(since_s)}. Nothing was sent.", effect=effect)
         case Early():
             raise OutOfOrder(f"{effect} came before its predecessor had an outcome. Nothing was sent.", effect=effect)
         case Unavailable(error):
@@ -162,6 +162,10 @@ def _in_doubt(effect: EffectRef, reason: str, cause: Exception | None = None) ->
     error = InDoubt(f"{effect} is in doubt: {reason}. It was not retried.", effect=effect)
     error.__cause__ = cause
     return Outcome(status="in_doubt", effect=effect, error=error)
+
+
+def _ago(age_s: float) -> str:
+    return f"{max(0.0, age_s):.0f} s ago"  # never in the future, wherever the store's clock was put
 
 
 def _stamped(error: BaseException, effect: EffectRef) -> BaseException:
@@ -189,7 +193,7 @@ def _replayed(replay: Replay, effect: EffectRef, stored: Stored) -> Outcome[Any]
             return known(status="succeeded", value=content)
         case "error":
             failure = ReplayedFailure(
-                f"{effect} failed for good {recorded.age_s:.0f} s ago with {told(content['type'], content['message'])}. "
+                f"{effect} failed for good {_ago(recorded.age_s)} with {told(content['type'], content['message'])}. "
                 f"It was not tried again.",
                 error_type=content["type"],
                 error_message=content["message"],

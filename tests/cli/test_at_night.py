@@ -154,7 +154,7 @@ def test_an_error_ends_its_lines_between_words(long_names, command):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_line_about_a_command_is_cut(name):
-    context = click.Context(main)
+    context = click.Context(main, **main.context_settings)  # a command keeps the options for help that it is first asked for
     command = main.get_command(context, name)
 
     shown = command.get_help(click.Context(command, info_name=name, parent=context, terminal_width=80))

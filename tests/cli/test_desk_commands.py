@@ -228,6 +228,7 @@ def test_what_is_due_is_swept_until_nothing_is(desk):
         "buried": 0,
         "forgotten": 0,
         "cells": 0,
+        "unreadable": [],
     }
     assert desk.json("status")["in_doubt"] == 3
 

@@ -1,6 +1,7 @@
 """What others wrote, of any length, in any script and of any type, leaves every screen readable and no command with a traceback."""
 
 import json
+import sqlite3
 
 import pytest
 from rich.cells import cell_len
@@ -182,3 +183,14 @@ def test_states_are_in_one_order_everywhere(odd):
     counted = [one_line(odd.run(command).stdout).partition("effects ")[2].split() for command in ("status", "doctor")]
 
     assert counted[0][:9] == counted[1][:9]
+
+
+def test_a_sweep_tells_what_it_cannot_read(odd):
+    with sqlite3.connect(odd.folder / "effects.db") as somebody:
+        somebody.execute("""UPDATE effects SET due_at = 0, terms = replace(terms, '"write"', '"wrote"') WHERE tool = 'rent'""")
+    somebody.close()
+
+    told = odd.run("store", "gc")
+
+    assert f"1 due records cannot be read by this release, such as {odd.refs['rent 2']}. They were left" in told.stdout
+    assert odd.json("store", "gc")["unreadable"] == [odd.refs["rent 2"]]

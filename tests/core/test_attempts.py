@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from effectonce import (
+    Budget,
     CircuitOpen,
     Downstream,
     Found,
@@ -229,18 +230,22 @@ def test_a_breaker_that_opens_between_attempts_is_the_last_word(guard, lost):
     assert last.retry_after_s is not None
 
 
-def test_a_call_that_meets_somebody_else_after_an_unanswered_send_gives_up(guard, store, clock):
-    """Its lease ends while it waits, and somebody else takes the record."""
+def take_over_at_the_next_dispatch(guard, store, clock, *, lease_s, dispatch):
     apply, taken = store.apply, []
 
     def steal(op):
         if isinstance(op, ops.Dispatch) and not taken:
             clock.advance(31)
-            taken.append(apply(ops.Claim(guard.find(op.key).request, "another", 30.0, dispatch=True)))
+            taken.append(apply(ops.Claim(guard.find(op.key).request, "another", lease_s, dispatch=dispatch)))
         return apply(op)
 
-    pay = failing(guard, ("after", TimeoutError("no answer")), downstream=KEYED)
     store.apply = steal
+
+
+def test_a_call_that_meets_somebody_else_after_an_unanswered_send_gives_up(guard, store, clock):
+    """Its lease ends while it waits, and somebody else takes the record."""
+    pay = failing(guard, ("after", TimeoutError("no answer")), downstream=KEYED)
+    take_over_at_the_next_dispatch(guard, store, clock, lease_s=30.0, dispatch=True)
     with pytest.raises(GaveUp):
         call(guard, pay)
 
@@ -248,6 +253,17 @@ def test_a_call_that_meets_somebody_else_after_an_unanswered_send_gives_up(guard
         (1, "TimeoutError", None),
         (0, "TimeoutError", "it could not go on"),
     ]
+
+
+def test_a_turn_that_refuses_to_go_on_after_an_unanswered_send_does_not_say_that_nothing_was_sent(guard, store, clock):
+    """Somebody else took the record and let it go again; to go on would be a third attempt."""
+    pay = failing(guard, ("after", TimeoutError("no answer")), downstream=KEYED)
+    take_over_at_the_next_dispatch(guard, store, clock, lease_s=0.0, dispatch=False)
+    with (
+        guard.turn("chat", "turn-7", budget=Budget(attempts=2)),
+        pytest.raises(GaveUp, match=r"may have run: attempt 1 ended with TimeoutError"),
+    ):
+        call(guard, pay)
 
 
 def test_a_cancelled_caller_has_not_given_up(store):

@@ -4,17 +4,39 @@ import random
 
 import pytest
 
-from effectonce import GaveUp, Guard, NotSent, Rejected, Retry
+from effectonce import Bucket, GaveUp, Guard, NotSent, Rejected, Retry, Verdict
 from effectonce._core.backoff import Jitter, full_jitter
 from effectonce._core.classify import Certainty, classifier
 from effectonce._core.ops import Invoke, Raised, Sleep
 from effectonce._core.patience import Env, Patience, Retrying
 from effectonce._core.plain import plain_call
+from effectonce._drive import Plain, drive
 
 
 def test_the_ceiling_doubles_from_the_base_up_to_the_cap():
     ceilings = [full_jitter(attempt, 0.5, 20.0, lambda: 1.0) for attempt in (1, 2, 3, 6, 7, 5000)]
     assert ceilings == [0.5, 1.0, 2.0, 16.0, 20.0, 20.0]
+
+
+@pytest.mark.parametrize(
+    ("bucket", "delay_s"), [("rate_limit", 4.0), ("overloaded", 4.0), ("server_error", 0.5), ("unreachable", 0.5)]
+)
+def test_who_was_told_to_slow_down_begins_with_a_longer_pause(bucket, delay_s):
+    verdict = Verdict(Bucket(bucket), Certainty.NOT_SENT)
+    how = Retrying(
+        attempts=3,
+        deadline_s=60.0,
+        base_s=0.5,
+        throttled_base_s=4.0,
+        cap_s=20.0,
+        jitter=Jitter.FULL,
+        classify=lambda _: verdict,
+    )
+    patience = Patience(how, Env(now=lambda: 0.0, new_token=str, rng=lambda: 1.0), attempt=1)
+
+    then = drive(patience.after(RuntimeError(), verdict, repeatable=False), Plain(None))
+
+    assert then.delay_s == delay_s
 
 
 def test_delays_are_spread_even_at_the_cap():

@@ -82,6 +82,17 @@ def test_a_shared_budget_is_one_for_all_processes():
     assert not charge(ours, store=store)
 
 
+def test_what_was_earned_is_shared_though_the_retry_that_tells_it_is_refused():
+    store = MemoryStore()
+    ours, theirs = (RetryBudget("stripe", capacity=14, shared=True) for _ in range(2))
+    assert charge(ours, store=store)
+    for _ in range(13):
+        ours.succeeded()
+    assert not charge(ours, store=store)
+    theirs.succeeded()
+    assert charge(theirs, store=store)
+
+
 def test_to_look_at_a_shared_budget_changes_nothing():
     """A metric that is read every few seconds would otherwise keep the successes from all other processes."""
     budget = RetryBudget("stripe", capacity=14, shared=True)

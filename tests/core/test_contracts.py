@@ -2,10 +2,12 @@
 
 import gc
 from datetime import timedelta
+from math import inf
 
 import pytest
 
 from effectonce import ContractViolation, Downstream, Guard, InDoubt, NotFound, NotSent, Retry, State, TimeWindow
+from effectonce._core.terms import Capability, Kind, resend_window_s
 from effectonce._registry import _captured
 from tests.core.helpers import RECEIPT, Colour, Model, Receipt, Struct, named, tool
 
@@ -256,3 +258,17 @@ def test_a_sync_tool_that_returns_something_under_way_is_not_taken_for_done(guar
 def test_a_scope_that_is_no_text_is_refused(guard):
     with pytest.raises(ContractViolation, match="must be a text"):
         guard.step(None, "pay")
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_how_long_a_lost_request_may_be_sent_again(kind):
+    """A key is not used in the last moments of its window: the downstream looks at its own clock, a little later."""
+    unbounded = kind in (Kind.READ, Kind.IDEMPOTENT_WRITE)
+    for downstream, window_s, resend_s in (
+        (Capability.TRANSACTION, 3600.0, inf),
+        (Capability.KEY, 3600.0, inf if unbounded else 3540.0),
+        (Capability.KEY, 100.0, inf if unbounded else 90.0),
+        (Capability.PROBE, 3600.0, inf if unbounded else 0.0),
+        (Capability.NONE, 3600.0, inf if unbounded else 0.0),
+    ):
+        assert resend_window_s(kind, downstream, window_s) == resend_s

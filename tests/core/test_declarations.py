@@ -154,10 +154,23 @@ def test_a_place_that_is_written_wrongly_is_refused_by_name(guard, place, said):
         place(guard)
 
 
-def test_arguments_are_given_by_name(guard):
+@pytest.mark.parametrize("arguments", [("inv_1",), None])
+def test_arguments_are_given_by_name(guard, arguments):
     tool = guard.tool(kind="write")(pay)
-    with pytest.raises(ContractViolation, match="give them by name"):
-        guard.call(tool, ("inv_1",), key="k")
+    with pytest.raises(ContractViolation, match=r"give them by name, .* Nothing was sent"):
+        guard.call(tool, arguments, key="k")
+
+
+def test_a_function_that_does_not_tell_its_parameters_is_no_tool_and_no_workflow(guard):
+    for declare in (guard.tool(kind="write"), guard.workflow):
+        with pytest.raises(ContractViolation, match=r"does not tell its parameters.* in a function of your own"):
+            declare(int)
+
+
+def test_what_has_no_identity_is_explained_as_it_is_refused(guard):
+    tool = guard.tool(kind="write")(pay)
+    with guard.step("chat", "pay"), pytest.raises(ContractViolation, match=r"pay: .* has no stable identity"):
+        tool.explain(object())
 
 
 @pytest.mark.parametrize(

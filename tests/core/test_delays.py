@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effectonce._core.delays import LONGEST_S, duration, from_headers, spoken
+from effectonce._core.delays import LONGEST_S, duration, from_headers, number, spoken
 
 DATE, AT = "Wed, 21 Oct 2015 07:28:00 GMT", 1445412480.0
 
@@ -67,6 +67,10 @@ def test_without_a_clock_a_date_is_measured_from_the_responses_own():
 )
 def test_words(text, expected):
     assert spoken(text) == expected
+
+
+def test_a_number_that_no_float_can_hold_is_none():
+    assert number(10**400) is None
 
 
 def test_durations_of_google():

@@ -39,13 +39,15 @@ def calls(guard, circuit, budget):
         return pay(1), pay(1), keep(1)
 
 
-@pytest.mark.parametrize("where", ["heart", "cache", "circuit", "budget", "spool"])
+@pytest.mark.parametrize("where", ["heart", "cache", "circuit", "votes", "budget", "spool"])
 def test_a_child_waits_for_no_lock_that_a_thread_of_its_parent_holds(where, tmp_path):
-    guard, circuit, budget = Guard(Away(), spool=tmp_path), Circuit("bank"), RetryBudget("bank")
+    guard, budget = Guard(Away(), spool=tmp_path), RetryBudget("bank")
+    circuit = Circuit("bank", shared=guard.store if where == "votes" else None)
     owners = {
         "heart": guard._house.heart,
         "cache": guard._house.cache,
         "circuit": circuit,
+        "votes": circuit._sharing,
         "budget": budget,
         "spool": guard.spool,
     }

@@ -33,10 +33,24 @@ def test_nothing_goes_on_that_may_have_happened_and_must_not_be_repeated(bucket,
             assert action is (Action.RECONCILE if case[5] else Action.ESCALATE)
 
 
-def test_the_never_retry_list_wins_over_every_table_and_rule():
-    for bucket, certainty in itertools.product(NEVER, CERTAIN):
-        assert decided(bucket, certainty, True, 1.0, True, True)[1] is Action.FAIL
+@pytest.mark.parametrize("bucket", ["auth", "not_found", "schema", "content_policy", "declined", "config"])
+def test_the_never_retry_list_wins_over_every_table_and_rule(bucket):
+    for certainty in CERTAIN:
+        assert decided(Bucket(bucket), certainty, True, 1.0, True, True)[1] is Action.FAIL
     assert not NEVER & RETRYABLE
+
+
+def test_what_certainly_did_not_happen_is_tried_again_whether_or_not_a_probe_could_be_asked():
+    for repeatable, probe in itertools.product((False, True), repeat=2):
+        assert decided(Bucket.UNREACHABLE, Certainty.NOT_SENT, None, None, repeatable, probe)[1] is Action.RETRY
+
+
+def test_only_an_answer_to_this_very_request_is_final():
+    """What is about the account, the host or this process says nothing about tomorrow, and is never stored as an outcome."""
+    final = {bucket for bucket in Bucket if Verdict(bucket, Certainty.REJECTED).final}
+    assert not final & {Bucket.AUTH, Bucket.QUOTA, Bucket.RATE_LIMIT, Bucket.CIRCUIT_OPEN, Bucket.CONFIG, Bucket.CANCELLED}
+    assert final >= {Bucket.DECLINED, Bucket.NOT_FOUND, Bucket.SCHEMA, Bucket.CONTENT_POLICY, Bucket.TOOL_ERROR}
+    assert not any(Verdict(bucket, certainty).final for bucket in Bucket for certainty in set(Certainty) - {Certainty.REJECTED})
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,31 @@ def test_many_tools_share_one_heart():
     assert store.apply(ops.Tally()) == {"completed": 10}
 
 
+def test_a_long_lease_does_not_keep_the_heart_from_a_short_one():
+    store = CountingStore(enough=4)
+    guard, entered = Guard(store, cache=0), threading.Event()
+
+    @guard.tool(kind="write", lease_s=3600)
+    def settle():
+        entered.set()
+        assert store.reached.wait(30)
+
+    @guard.tool(kind="write", lease_s=LEASE_S)
+    def pay():
+        return store.reached.wait(30)
+
+    def settling():
+        with guard.step("chat", "settle"):
+            settle()
+
+    thread = threading.Thread(target=settling)
+    thread.start()
+    assert entered.wait(30)
+    with guard.step("chat", "pay"):
+        assert pay()
+    thread.join()
+
+
 def test_tools_of_one_loop_share_a_timer_and_one_with_a_shorter_lease_is_not_late():
     store, timers = CountingStore(enough=12), []
 

@@ -4,6 +4,7 @@ import base64
 import os
 import sys
 import threading
+import traceback
 
 import pytest
 from hypothesis import given
@@ -95,6 +96,7 @@ def test_nothing_stays_nothing_and_what_was_never_sealed_is_readable_unless_refu
         (lambda: Keyring({"a": "n" * 32}), "'a' is not 32 bytes"),
         (lambda: Keyring({"a b": NEW}), "'a b' is not an id"),
         (lambda: Keyring({"": NEW}), "'' is not an id"),
+        (lambda: Keyring({7: NEW}), "7 is not an id"),
         (lambda: Keyring.generate("a:b"), "'a:b' is not an id"),
     ],
 )
@@ -120,7 +122,8 @@ def test_a_keyring_is_read_from_the_environment_and_the_first_key_seals(monkeypa
     [
         ("", "MY_KEYS is empty or missing"),
         ("a:c2VjcmV0LXNlY3JldA=", "entry 1 of MY_KEYS is not id:base64"),
-        ("a", "'a' is not 32 bytes"),
+        ("a", "entry 1 of MY_KEYS is not id:base64"),
+        ("a:ключ", "entry 1 of MY_KEYS is not id:base64"),
         ("a:" + base64.b64encode(NEW).decode() + ",a:" + base64.b64encode(OLD).decode(), "two keys with the id 'a'"),
     ],
 )
@@ -131,6 +134,26 @@ def test_a_keyring_in_the_environment_that_cannot_be_read_is_refused_and_never_s
         Keyring.from_env("MY_KEYS")
 
     assert "c2Vj" not in str(caught.value)
+
+
+@pytest.mark.parametrize("form", ["{0}", "{0}:", "{0}:2026-11", "{0}:abcd", "2026-11 {0}", "2026-11:{0}{0}"])
+@pytest.mark.parametrize("key", [b"\xff\xfe" * 16, b"abcd" * 8], ids=["signs", "letters"])
+def test_a_key_that_stands_where_its_id_should_is_not_shown(monkeypatch, form, key):
+    """Somebody sets the variable to the key alone, which is the first thing that one tries."""
+    text = base64.b64encode(key).decode()
+    monkeypatch.setenv("MY_KEYS", form.format(text))
+
+    with pytest.raises(ContractViolation, match="entry 1 of MY_KEYS is not id:base64 of 32 bytes") as caught:
+        Keyring.from_env("MY_KEYS")
+
+    assert text[:8] not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_key_that_is_given_as_it_is_is_not_shown_either():
+    for alone in (base64.b64encode(NEW).decode(), NEW, [NEW]):
+        with pytest.raises(ContractViolation, match="takes keys by their ids") as caught:
+            Keyring(alone)
+        assert str(alone)[:6] not in str(caught.value)
 
 
 def test_a_new_primary_seals_at_once_and_the_old_key_still_opens():

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from effectonce import Budget, CircuitOpen, GaveUp, Guard, NotSent, Retry, StoreUnavailable
+from effectonce import Budget, CircuitOpen, GaveUp, Guard, NotSent, Retry, StoreUnavailable, current_effect
 from effectonce._core import ops
 from effectonce._core.records import State
 from effectonce.errors import LeaseLost
@@ -165,3 +165,24 @@ def test_only_what_has_a_record_is_kept_alive(kind, beats):
 
     assert one_step(guard, note)(1) == "noted"
     assert seen == [beats]
+
+
+def test_a_step_in_a_transaction_has_its_record_first_and_is_committed_with_its_end(tmp_path):
+    """It may always be repeated, and is claimed all the same: its end is written by its own COMMIT."""
+    guard = Guard(f"sqlite:///{tmp_path}/effects.db", cache=0, spool=tmp_path / "spool")
+
+    @guard.tool(kind="write", downstream="transaction", retry=QUICK)
+    def book(n: int) -> int:
+        connection = current_effect().connection
+        connection.execute("CREATE TABLE IF NOT EXISTS booked (n INTEGER)")
+        connection.execute("INSERT INTO booked VALUES (?)", (n,))
+        return n
+
+    @guard.workflow
+    def trip(run: Run, order: str) -> int:
+        return run.step("book", book, 7)
+
+    assert [trip("o1"), trip("o1")] == [7, 7]
+    with guard.store.transaction() as transaction:
+        assert transaction.connection.execute("SELECT n FROM booked").fetchall() == [(7,)]
+    guard.close()

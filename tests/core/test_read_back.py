@@ -50,9 +50,19 @@ def replayed(guard, value, hint):
         return guarded()
 
 
+@dataclasses.dataclass
+class Sum:
+    parts: list[int]
+    total: int = dataclasses.field(init=False)
+
+    def __post_init__(self):
+        self.total = sum(self.parts)
+
+
 @pytest.mark.parametrize(
     ("value", "hint"),
     [
+        (Sum([1, 2]), Sum),
         ({"points": NAN, "all": [1.5, (NAN, Decimal("NaN"))]}, dict),
         (Score(NAN), Score),
         (Measured(points=NAN), Measured),
@@ -99,6 +109,8 @@ def test_a_result_of_an_older_release_is_read_by_a_model_that_has_changed_since(
     assert decode(encode(old(7, 8), old), new).content == new(7)
     with pytest.raises(NotReadable):
         decode(encode(old(7, 8), old), stricter)
+    with pytest.raises(NotReadable):
+        decode(encode(old(7, 8), old), type("Receipt", (), {}))  # a model no more
 
 
 def test_a_person_confirms_with_what_the_tool_would_have_returned(guard):

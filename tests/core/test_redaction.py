@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from effectonce import CannotTell, Conflict, ContractViolation, Found, Guard, InDoubt, Keyring
+from effectonce import CannotTell, Conflict, ContractViolation, Found, Guard, InDoubt, Keyring, current_effect
 from effectonce._core.codec import NotReadable, Stored, decode
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
@@ -178,3 +178,36 @@ def test_an_argument_that_only_says_redacted_is_an_argument():
         key = guard.call(note, {"text": "[redacted]"}).effect.key
 
     assert guard._tool(note).signature.decode(guard.find(key).request.arguments) == {"text": "[redacted]"}
+
+
+def test_what_is_printed_of_an_effect_names_it_by_its_reference_and_holds_no_secret():
+    guard, seen = Guard("memory://", secret=SECRET), []
+    guard.observe(seen.append)
+
+    @guard.tool(kind="write", retry=QUICK, redact=["card_number"])
+    def charge(order: str, card_number: str) -> str:
+        inner("o_1")
+        return repr(current_effect())
+
+    @guard.tool(kind="write", retry=QUICK)
+    def inner(order: str) -> str:
+        if order == "o_2":
+            raise TimeoutError("no answer")
+        return order
+
+    with guard.step("chat", "charge"):
+        done = guard.call(charge, {"order": "o_1", "card_number": CARD})
+    with guard.step("chat", "doubtful"):
+        lost = guard.call(inner, {"order": "o_2"})
+    shown = [done, done.effect, lost, lost.error, vars(lost.error)["effect"], guard._house, *seen]
+
+    printed = [repr(thing) for thing in shown] + [str(guard._house.secret), f"{guard._house.secret}", done.value]
+    keys = {event.effect.key for event in seen if event.effect is not None}
+    assert len(keys) == 3
+    for text in printed:
+        assert CARD not in text
+        assert "ssss" not in text
+        assert not any(key in text for key in keys), text
+    assert repr(done.effect) == f"<EffectRef charge {done.effect.reference} (chat/charge)>"
+    assert done.effect.reference in repr(done)
+    assert done.value == f"<Effect charge {done.effect.reference} (chat/charge), attempt 1, epoch 1>"

@@ -243,14 +243,19 @@ def test_a_partial_success_with_a_model_replays_as_a_partial_success(guard):
     assert "LH1" in str(caught.value.done)
 
 
-def test_a_failure_that_cannot_be_read_is_still_a_failure(guard, store):
+@pytest.mark.parametrize(
+    ("error", "unreadable"),
+    [(Rejected("no"), b"v9 error {}"), (PartialSuccess("half", corrective_action="look"), b"v1 partial {")],
+    ids=repr,
+)
+def test_a_failure_that_cannot_be_read_is_still_a_failure(guard, store, error, unreadable):
     @guard.tool(kind="write")
     def pay():
-        raise Rejected("no")
+        raise error
 
     with guard.step("chat", "pay"):
         key = guard.call(pay, {}).effect.key
-        store._records[key] = replace(store._records[key], outcome=b"v9 error {}")
+        store._records[key] = replace(store._records[key], outcome=unreadable)
         outcome = guard.call(pay, {})
     assert (outcome.status, type(outcome.error)) == ("failed", ResultUnavailable)
     assert "failed" in outcome.error.as_model_error()["corrective_action"]

@@ -38,8 +38,18 @@ def test_a_probe_settles_a_timeout_within_the_call(guard):
     assert ledger.effects == 1
 
 
-@pytest.mark.parametrize("answer", [NotFound(), CannotTell("closed"), CannotTell(), None, RuntimeError("down")], ids=repr)
-def test_a_probe_that_proves_nothing_leaves_the_doubt(guard, answer):
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (NotFound(), "the probe did not find it, which is no proof"),
+        (CannotTell("closed"), r"the probe could not tell \(closed\)"),
+        (CannotTell(), r"the probe could not tell \(0 s ago"),
+        (None, "the probe returned NoneType instead of Found"),
+        (RuntimeError("down"), "the probe failed .*down"),
+    ],
+    ids=repr,
+)
+def test_a_probe_that_proves_nothing_leaves_the_doubt(guard, answer, said):
     ledger = Ledger(("after", TimeoutError()))
 
     @guard.tool(kind="write", downstream="probe", retry=QUICK)
@@ -53,8 +63,11 @@ def test_a_probe_that_proves_nothing_leaves_the_doubt(guard, answer):
         return answer
 
     with guard.step("chat", "pay"):
-        for _ in range(3):
-            with pytest.raises(InDoubt):
+        with pytest.raises(InDoubt) as doubt:
+            pay()
+        assert isinstance(doubt.value.__cause__, TimeoutError)
+        for _ in range(2):
+            with pytest.raises(InDoubt, match=said):
                 pay()
     assert guard.reconcile() == type(guard.reconcile())(settled=0, in_doubt=1, skipped=0)
     assert ledger.effects == 1
@@ -157,6 +170,17 @@ def test_a_fallback_answers_for_a_tool_that_cannot(guard):
         with pytest.raises(ContractViolation):
             pay(5)
     assert guard.counts() == {State.IN_DOUBT: 1}
+
+
+def test_a_fallback_answers_for_a_call_that_somebody_else_is_doing(guard):
+    @guard.tool(kind="write", wait_s=0)
+    def pay():
+        with guard.step("chat", "pay"):
+            return pay()
+
+    pay.fallback(lambda error: error.code)
+    with guard.step("chat", "pay"):
+        assert pay() == "RETRY_IN_FLIGHT"
 
 
 def test_one_caller_asks_the_probe_at_a_time(guard, store):

@@ -136,10 +136,10 @@ def test_settling_twice_is_settling_once(store, spool):
     assert guard.counts() == {State.COMPLETED: 1}
 
 
-@pytest.mark.parametrize("content", ["", "{}", '{"version": 2}', "not json"])
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"version": 2}', b"not json", b'{"version": 1, "write": "\xff"}'])
 def test_a_file_that_cannot_be_read_is_left_to_a_person(store, spool, content, caplog):
     guard, _, _ = unwritten(store, spool)
-    (spool / "broken.json").write_text(content)
+    (spool / "broken.json").write_bytes(content)
 
     assert guard.spool.settle() == Settled(written=1, attested=0, left=0)
     assert [file.name for file in spool.iterdir()] == ["broken.unreadable"]
@@ -239,6 +239,24 @@ def test_a_folder_that_cannot_be_written_is_told(store, tmp_path, caplog):
 
     assert outcome.value == "receipt"
     assert "could be written neither to the store nor to" in caplog.text
+
+
+def test_no_log_line_about_what_is_kept_shows_a_key(store, spool, caplog):
+    guard, _, outcome = unwritten(store, spool)
+    (file,) = spool.iterdir()
+    content = file.read_bytes()
+
+    file.write_bytes(b"torn")
+    guard.spool.settle()
+    file.unlink(missing_ok=True)
+    file.symlink_to("itself.json")  # as if somebody wanted to know what is written
+    (spool / "itself.json").symlink_to(file.name)
+    guard.spool.settle()
+    guard.spool.keep(ops.Complete(outcome.effect.key, "a token", 1, content))
+
+    assert len(caplog.records) >= 3
+    assert outcome.effect.reference in caplog.text
+    assert outcome.effect.key not in caplog.text
 
 
 def test_without_a_folder_it_is_at_least_told(store, caplog):

@@ -8,6 +8,7 @@ import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 
 from effectonce import GaveUp, Guard, InDoubt, InFlight, Rejected, Retry, StoreUnavailable, current_effect
@@ -276,7 +277,9 @@ def test_an_outcome_that_is_not_ours_is_unreadable_not_run_again(store):
 
 
 def test_a_read_only_database_sends_nothing(path):
-    SqliteStore(path).apply(ops.Tally())
+    made = SqliteStore(path)
+    made.apply(ops.Tally())
+    made.close()
     script = f"""
         import os, sys
         from effectonce import Guard, StoreUnavailable
@@ -444,6 +447,28 @@ def test_a_transaction_of_an_owner_that_lost_its_record_is_rolled_back(path):
     with guard.step("chat", "book"):
         assert book(5) == 5
     assert thefts[0].epoch == 2
+    assert ledger(store) == [5]
+    store.close()
+
+
+def test_a_transaction_that_another_call_of_its_step_came_before_does_not_keep_its_claim(path):
+    store = SqliteStore(path)
+    guard, book = booking(store, wait_s=0)
+    begin, rivals = store._begin, []
+
+    def overtaken_before_it_begins():
+        if not rivals:
+            mine = store.apply(ops.Browse("claimed"))[0].request
+            rivals.append(msgspec.structs.replace(mine, key="0" * 40, terms=msgspec.structs.replace(mine.terms, tool="mail")))
+            store.apply(ops.Claim(rivals[0], "rival", 30, dispatch=True))
+        return begin()
+
+    store._begin = overtaken_before_it_begins
+    with guard.step("chat", "book"):
+        with pytest.raises(InFlight, match="mail is in flight in the same step"):
+            book(5)
+        store.apply(ops.Complete(rivals[0].key, "rival", 1, b"v1 ok 1"))
+        assert book(5) == 5
     assert ledger(store) == [5]
     store.close()
 
@@ -820,7 +845,7 @@ def test_a_look_never_waits_and_none_says_nothing(store):
 
 def test_a_call_whose_transaction_cannot_begin_sends_nothing(path):
     store, other = SqliteStore(path, busy_s=0.05), SqliteStore(path)
-    guard, book = booking(store)
+    guard, book = booking(store, wait_s=0)
     begin = store._begin
 
     def behind_another_writer():
@@ -828,8 +853,11 @@ def test_a_call_whose_transaction_cannot_begin_sends_nothing(path):
             return begin()
 
     store._begin = behind_another_writer
-    with guard.step("chat", "book"), pytest.raises(StoreUnavailable, match="locked by another writer"):
-        book(2)
+    with guard.step("chat", "book"):
+        with pytest.raises(StoreUnavailable, match="locked by another writer"):
+            book(2)
+        store._begin = begin
+        assert book(2) == 2  # and nobody has to wait for a lease
     store.close()
     other.close()
 

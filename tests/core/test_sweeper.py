@@ -95,6 +95,22 @@ def test_a_sweeper_outlives_a_store_that_does_not_answer(clock):
     assert (sweeper.swept, sweeper.failure) == (Swept(0, 1, 0), None)
 
 
+def test_a_store_that_lets_nobody_sweep_is_told_once_until_it_does(clock, caplog):
+    """A role that may not delete finds out here, and nowhere else."""
+    store = FlakyStore(clock=clock)
+    sweeper = Guard(store, cache=0).sweeper(every_s=3600)
+    store.fail(ops.Sweep, times=3)
+    for _ in range(4):
+        with sweeper:
+            pass
+    assert caplog.text.count("a round of effectonce-sweeper failed") == 1
+
+    store.fail(ops.Sweep, times=1)
+    with sweeper:
+        pass
+    assert caplog.text.count("a round of effectonce-sweeper failed") == 2
+
+
 def test_a_sweeper_that_is_stopped_ends_after_its_batch(store, clock):
     guard = Guard(store, cache=0)
     spend(guard, 10)

@@ -1,5 +1,6 @@
 """Windows, time-window dedup, sequences and the step latch."""
 
+import threading
 import time
 from datetime import timedelta
 
@@ -7,6 +8,7 @@ import pytest
 
 from effectonce import Conflict, ContractViolation, Expired, Guard, InDoubt, NotSent, OutOfOrder, TimeWindow
 from effectonce._core import ops
+from effectonce.stores.memory import MemoryStore
 from tests.core.helpers import QUICK
 
 # ---------------------------------------------------------------- windows, expiry, sequences
@@ -104,6 +106,42 @@ def test_a_step_in_doubt_runs_no_other_call(guard):
         store_credit()
     with guard.step("chat", "compensate", latch=False):
         store_credit()
+
+    assert done == ["refund", "credit"]
+
+
+def test_a_call_waits_for_another_one_of_its_step_that_is_in_flight():
+    store = MemoryStore()
+    guard, entered, leave, done = Guard(store, cache=0), threading.Event(), threading.Event(), []
+    apply = store.apply
+
+    @guard.tool(kind="write")
+    def refund():
+        entered.set()
+        leave.wait(30)
+        done.append("refund")
+
+    @guard.tool(kind="write", wait_s=60)
+    def store_credit():
+        done.append("credit")
+
+    def refunding():
+        with guard.step("chat", "compensate"):
+            refund()
+
+    def then_it_ends(op):
+        reply = apply(op)
+        if isinstance(reply, ops.Latched):
+            leave.set()
+        return reply
+
+    store.apply = then_it_ends
+    thread = threading.Thread(target=refunding)
+    thread.start()
+    entered.wait(30)
+    with guard.step("chat", "compensate"):
+        store_credit()
+    thread.join()
 
     assert done == ["refund", "credit"]
 

@@ -46,6 +46,20 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(guard, ledger):
     assert ledger.done == ["pack o1", "send o1"]
 
 
+def test_a_step_whose_arguments_do_not_fit_sends_nothing(guard, ledger):
+    @guard.tool(kind="write")
+    def pay(amount: int):
+        ledger.do("pay")
+
+    @guard.workflow
+    def settle(run: Run, order: str) -> None:
+        run.step("pay", pay, "ten")
+
+    with pytest.raises(ContractViolation, match="amount"):
+        settle("o1")
+    assert ledger.done == []
+
+
 def test_an_answer_is_written_down_before_anything_is_done_with_it_and_never_asked_for_again(guard, ledger):
     answers = iter(["charge", "refund"])
     stop = [RuntimeError("died before acting")]

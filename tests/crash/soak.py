@@ -35,6 +35,7 @@ from tests.servers.postgres import Postgres
 
 LEASE_S = 0.3
 PATIENCE_S = 60.0
+MEANWHILE_S = 5.0  # while somebody is stopped, who may hold the file: its heart beats in a thread of its own
 LATER = ("StoreUnavailable", "InFlight", "GaveUp")  # nobody was told anything definite: asking again is safe
 EXISTS = "SELECT count(*) FROM sqlite_schema WHERE name = 'payments'"
 RUNNERS = 3
@@ -51,11 +52,11 @@ EXACTLY_ONCE = ("key", "transaction")
 # ---------------------------------------------------------------- a worker
 
 
-def work(round_, point, how):
+def work(round_, point, how, patience_s=PATIENCE_S):
     """One process, one call; one that does not die asks until it is told something. Returns what it was told."""
-    store = opened(round_["store"])
+    store = opened(round_["store"], patience_s / 2)
     guard = Guard(store if point is None else CrashingStore(store, at=point, how=how), cache=0, spool=round_["spool"])
-    insist(guard.spool.settle)  # what an earlier process could not tell the store
+    insist(guard.spool.settle, patience_s)  # what an earlier process could not tell the store
     downstream = round_["downstream"]
     decorate = guard.tool(
         kind=SETUPS[downstream][0],
@@ -79,16 +80,16 @@ def work(round_, point, how):
                 return told(lambda: guard.call(guarded(decorate(pay), find, downstream), {"payment_id": round_["id"]}))
             return told(lambda: asyncio.run(_call_async(guard, decorate, pay, find, round_)))
 
-    give_up_at = time.monotonic() + PATIENCE_S
+    give_up_at = time.monotonic() + patience_s
     while True:
         report = call()
         if point is not None or report["status"] not in LATER or time.monotonic() > give_up_at:
             return report
 
 
-def insist(call):
+def insist(call, patience_s=PATIENCE_S):
     """Until the store answers: it may be starting again."""
-    give_up_at = time.monotonic() + PATIENCE_S
+    give_up_at = time.monotonic() + patience_s
     while True:
         try:
             return call()
@@ -97,11 +98,11 @@ def insist(call):
                 raise
 
 
-def opened(where):
+def opened(where, wait_s=PATIENCE_S / 2):
     """A store by its URL, or SQLite by the path of its file."""
     if where.startswith("postgres"):
-        return PostgresStore(where, timeout_s=30.0)
-    return open_store(where) if "://" in where else SqliteStore(where, busy_s=30.0)
+        return PostgresStore(where, timeout_s=wait_s)
+    return open_store(where) if "://" in where else SqliteStore(where, busy_s=wait_s)
 
 
 def guarded(tool, find, downstream):
@@ -224,7 +225,7 @@ def run_stopped(round_):
     pid, reader = start(lambda: work(round_, point, signal.SIGSTOP))
     _, status = os.waitpid(pid, os.WUNTRACED)
     stopped = os.WIFSTOPPED(status)
-    other = end(*start(lambda: work(round_, None, None)))[1]
+    other = end(*start(lambda: work(round_, None, None, MEANWHILE_S)))[1]
     if stopped:
         os.kill(pid, signal.SIGCONT)
     late = (end(pid, reader) if stopped else ended(status, reader))[1]  # the store may have been gone before it came to stop

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from effectonce import Guard, Keyring, NotSent, State
+from effectonce import ContractViolation, Guard, Keyring, NotSent, State
 from effectonce._core import ops
 from effectonce.dead_letters import Imported, Problem
 from effectonce.dead_letters._file import write_line
@@ -177,6 +177,30 @@ def test_a_sealed_letter_is_opened_for_the_file_and_sealed_again(clock):
     assert all(entry.outcome.startswith(b"v1 sealed ") for entry in bare.evidence)
     other.away = False
     assert other.letters.redrive(bare.request.key, **BY).what == "done"
+
+
+@pytest.mark.parametrize("keyring", [None, Keyring({"2027-01": b"o" * 32})], ids=["no keyring", "another key"])
+def test_a_letter_that_does_not_open_is_not_carried_as_if_it_had(clock, tmp_path, keyring):
+    store, secret = MemoryStore(clock=clock), b"s" * 32
+    with_key = Shop(Guard(store, cache=0, secret=secret, keyring=Keyring({"2026-11": b"n" * 32})))
+    key = with_key.ask(with_key.pay, "inv_1")
+    without = Guard(store, cache=0, secret=secret, keyring=keyring).dead_letters
+
+    with pytest.raises(ContractViolation, match=f"eff_{key[-12:]} cannot be carried"):
+        without.export(tmp_path / "letters.jsonl")
+    assert list(tmp_path.iterdir()) == [], "nor is half of it left behind"
+
+    (closed,) = without.list()
+    line = write_line(with_key.letters.show(key).record, closed.reference)
+    content = json.loads(line)["letter"] | {"arguments": base64.b64encode(closed.record.request.arguments).decode()}
+    letter = msgspec.json.encode(content)
+    digest = hashlib.sha256(letter).hexdigest().encode()
+    forged = b'{"format":"effectonce dead letter","version":1,"digest":"%b","letter":%b}' % (digest, letter)
+    other = Guard(MemoryStore(clock=clock), secret=secret)
+    assert other.dead_letters.load(io.BytesIO(forged)).problems == (
+        Problem(1, "some of it did not open where it was exported: export it again with all keys"),
+    )
+    assert other.counts() == {}
 
 
 def test_redacted_arguments_are_carried_as_redacted(store):

@@ -165,6 +165,31 @@ def test_groups_tell_trouble_apart(shop, clock):
     assert (spread.buckets, spread.states) == ({"unknown": 3, "no_answer": 1}, {"never_started": 3, "in_doubt": 1})
 
 
+def test_counting_letters_looks_once_for_each_state_that_has_none():
+    """A store has no index for what is claimed or sent: each page of it may be a look at every record there is."""
+    browsed = []
+
+    class Counting(MemoryStore):
+        def apply(self, op, /):
+            browsed.extend([op.state] if isinstance(op, ops.Browse) else [])
+            return super().apply(op)
+
+    guard = Guard(Counting())
+
+    @guard.tool(kind="write", retry=QUICK)
+    def mail(n: int):
+        raise TimeoutError
+
+    for n in range(250):
+        with guard.step("chat", n):
+            guard.call(mail, {"n": n})
+    groups = guard.dead_letters.groups()
+
+    assert [group.count for group in groups] == [guard.dead_letters.distribution().total] == [250]
+    assert browsed.count(State.CLAIMED) == browsed.count(State.DISPATCHED) == 2
+    assert browsed.count(State.IN_DOUBT) == 6
+
+
 def test_a_letter_is_found_by_its_key_and_by_its_reference(shop):
     key = shop.ask(shop.pay, "inv_1")
 

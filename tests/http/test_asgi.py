@@ -360,6 +360,7 @@ def test_the_same_key_with_another_request_is_a_conflict(other):
     _, seen, again = asked(guarded(shop), {}, other, {})
 
     assert (seen.status, seen.json["code"], shop.effects) == (422, "KEY_CONFLICT", 1)
+    assert seen.json["title"] == "Unprocessable Content"  # whatever this Python calls it
     assert b'"effect"' not in seen.body
     assert again.replayed
 

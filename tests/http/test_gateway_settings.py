@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from effectonce import ContractViolation
+from effectonce import ContractViolation, Keyring
 from effectonce.cli import main
 from effectonce.http._gateway_settings import Tenants
 from effectonce.http._problems import PROBLEMS
@@ -105,6 +105,8 @@ def test_settings_that_cannot_be_right_are_refused(changes, said):
         ({"routes": [{"path": "/pay", "downstream": "key"}]}, "upstream.honours_key_s"),
         ({"routes": [{"way": "/pay"}]}, "[routes]"),
         ({"secret_file": "/nowhere/secret"}, "cannot be read"),
+        ({"keys_env": "OUR_KEYS"}, "keys_env needs secret_file"),
+        ({"keys_env": "NO_SUCH_KEYS", "secret_file": str(ROOT / "LICENSE")}, "NO_SUCH_KEYS is empty or missing"),
         ({"upstream": {"url": "https://x", "ca_file": "/nowhere/ca"}}, "cannot be used"),
     ],
 )
@@ -149,6 +151,16 @@ def test_a_secret_that_is_empty_is_none(tmp_path):
 
     with pytest.raises(ContractViolation, match="is empty"):
         settings(secret_file=str(tmp_path / "secret")).a_secret()
+
+
+def test_a_gateway_seals_what_it_stores_and_keeps_what_the_store_was_not_told(tmp_path, monkeypatch):
+    (tmp_path / "secret").write_bytes(b"s3cret")
+    monkeypatch.setenv("OUR_KEYS", Keyring.generate("2026-11"))
+
+    guard = settings(secret_file=str(tmp_path / "secret"), keys_env="OUR_KEYS", spool=str(tmp_path / "spool")).a_guard()
+
+    assert guard.keyring.ids == ("2026-11",)
+    assert guard.spool.folder == tmp_path / "spool"
 
 
 def test_the_profile_is_changed_by_what_a_file_can_say():

@@ -191,7 +191,7 @@ def test_a_head_that_is_gone_put_back_or_changed_is_found(store):
     overwrite(store, name, new[:-1] + b"?")
     assert found(audit) == [("changed", None, None)]
     overwrite(store, name, b"")
-    assert found(audit) == [("changed", None, None)]
+    assert found(audit) == [("unreadable", None, None)]
     remove(store, name)
     assert found(audit) == [("removed", None, None)]
 
@@ -349,6 +349,30 @@ def test_what_is_past_its_time_is_not_missed():
     assert later.verify().ok
 
 
+def test_a_head_that_ends_in_time_while_somebody_verifies_is_not_missed():
+    clock = Clock()
+
+    class Slow(MemoryStore):
+        """The time of the last batch is over between two of its answers."""
+
+        ends_at = None
+
+        def apply(self, op, /):
+            if self.ends_at is not None and isinstance(op, ListCells) and op.prefix == HEADS:
+                clock.now = self.ends_at
+            return super().apply(op)
+
+    store = Slow(clock=clock)
+    audit = Audit(store, keep=100_000.0, clock=clock)
+    for _ in range(2):
+        audit(happened())
+        audit.flush()
+    clock.now += 99_999
+    store.ends_at = clock.now + 2
+
+    assert audit.verify().ok
+
+
 # ---------------------------------------------------------------- the buffer
 
 
@@ -387,6 +411,71 @@ def test_a_full_buffer_is_written_by_who_fills_it():
     audit.close()
 
 
+def test_of_calls_that_fill_the_buffer_while_the_store_is_away_one_waits_for_it():
+    asked = []
+
+    class Slow(Away):
+        def apply(self, op, /):
+            asked.append(op)
+            return super().apply(op)
+
+    store = Slow()
+    store.away = "before"
+    audit = Audit(store, buffer=4, batch=4, flush_s=3600)
+    for n in range(40):
+        audit(happened(n))
+    assert len(asked) == 1
+    audit(happened(40, by="ann"))
+    assert len(asked) == 2, "what a person decides is written before he is told, if it can be"
+
+    store.away = ""
+    assert audit.flush()
+    for n in range(4):
+        audit(happened(n))
+    assert not audit._waiting, "it answers again: who fills the buffer writes it"
+    assert audit.verify().ok
+    audit.close()
+
+
+class Watched(MemoryStore):
+    """A store that says when a batch of the audit was written."""
+
+    def __init__(self):
+        super().__init__()
+        self.wrote = threading.Event()
+
+    def apply(self, op, /):
+        reply = super().apply(op)
+        if isinstance(op, Together):
+            self.wrote.set()
+        return reply
+
+
+def test_whatever_a_store_raises_the_background_goes_on(caplog):
+    raised = threading.Semaphore(0)
+
+    class Odd(Watched):
+        odd = True
+
+        def apply(self, op, /):
+            if self.odd:
+                raised.release()
+                raise ConnectionError("nobody has told it what a store raises")
+            return super().apply(op)
+
+    store = Odd()
+    audit = Audit(store, flush_s=0.001)
+    audit(happened())
+    for _ in range(3):
+        assert raised.acquire(timeout=30)
+    store.odd = False
+
+    assert store.wrote.wait(30)
+    audit.close()
+    assert audit.verify().ok
+    assert caplog.text.count("the audit could not be written") == 1
+
+
 def test_what_could_not_be_kept_is_counted(monkeypatch):
     from effectonce.observe import audit as module
 
@@ -404,20 +493,10 @@ def test_what_could_not_be_kept_is_counted(monkeypatch):
 
 
 def test_the_background_writes_without_being_asked():
-    store = MemoryStore()
-    wrote = threading.Event()
-
-    class Watching(MemoryStore):
-        def apply(self, op, /):
-            reply = super().apply(op)
-            if isinstance(op, Together):
-                wrote.set()
-            return reply
-
-    store = Watching()
+    store = Watched()
     audit = Audit(store, flush_s=0.01)
     audit(happened())
-    assert wrote.wait(30)
+    assert store.wrote.wait(30)
     audit.close()
     assert audit.verify().ok
 
@@ -493,8 +572,23 @@ def test_a_keyring_seals_the_audit(store):
     assert all(b"pay" not in value for value in cells(store).values())
 
     blind = Audit(store, secret=SECRET, keyring=Keyring({"other": b"o" * 32}))
-    assert [what for what, _, _ in found(blind)] == ["unreadable", "changed"]
+    assert [what for what, _, _ in found(blind)] == ["unreadable", "unreadable"]
+    assert all("a key that this process does not have" in flaw.found for flaw in blind.verify().flaws)
     guard.close()
+
+
+def test_an_audit_verifies_across_a_rotation_for_whoever_has_both_keys():
+    ring, store = Keyring({"old": b"o" * 32}), MemoryStore()
+    audit = Audit(store, secret=SECRET, keyring=ring)
+    audit(happened())
+    audit.flush()
+    ring.add("new", b"n" * 32, primary=True)
+    audit(happened())
+    audit.flush()
+
+    assert audit.verify().ok
+    later = Audit(store, secret=SECRET, keyring=Keyring({"new": b"n" * 32}))
+    assert found(later) == [("unreadable", 0, None)]
 
 
 def test_a_tool_in_a_transaction_does_not_wait_for_itself_to_be_audited(tmp_path):

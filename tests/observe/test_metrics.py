@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from effectonce.observe.metrics import MEASURED, VALUES_MAX, measured
 from effectonce.observe.otel import OpenTelemetry
 from effectonce.observe.prometheus import Prometheus
 from effectonce.stores.memory import MemoryStore
+from effectonce.testing.clock import FakeClock
 from tests.observe.helpers import QUICK
 
 ROOT = Path(__file__).parent.parent.parent
@@ -159,6 +161,27 @@ def test_every_event_that_counts_is_counted_in_a_metric_that_exists():
     assert seen == {metric.name for metric in METRICS.values() if metric.kind != "gauge"}
 
 
+def test_a_clock_that_was_put_back_takes_nothing_away():
+    clock, registry = FakeClock(), CollectorRegistry()
+    guard = Guard(MemoryStore(clock=clock), cache=0, observers=[Prometheus(registry)])
+
+    @guard.tool(kind="write", retry=QUICK)
+    def pay(n: int):
+        if n == 2:
+            raise TimeoutError
+
+    for _ in range(2):
+        with guard.step("chat", "pay"):
+            pay(1)
+        with guard.step("chat", "doubtful"), pytest.raises(InDoubt) as caught:
+            pay(2)
+        clock.advance(-500)
+
+    assert "(0 s ago)" in str(caught.value)
+    assert value(registry, "effectonce_replay_key_age_seconds_sum", gen_ai_tool_name="pay") == 0
+    assert value(registry, "effectonce_replay_key_age_seconds_count", gen_ai_tool_name="pay") == 1
+
+
 # ---------------------------------------------------------------- gauges
 
 
@@ -179,6 +202,22 @@ def test_the_store_is_asked_at_most_every_fifteen_seconds():
     for now[0] in (0.0, 14.9, 15.0):
         generate_latest(registry)
     assert asked.count(Tally) == 2
+
+
+def test_a_store_that_takes_long_to_be_counted_is_asked_less_often():
+    now, asked = [0.0], []
+
+    class Slow(MemoryStore):
+        def apply(self, op, /):
+            if isinstance(op, Tally):
+                asked.append(now[0])
+                now[0] += 10.0
+            return super().apply(op)
+
+    gauges = StoreGauges(Guard(Slow()), clock=lambda: now[0])
+    for now[0] in (0.0, 30.0, 209.0, 210.0):
+        gauges.read()
+    assert asked == [0.0, 210.0]
 
 
 def test_gauges_tell_what_the_store_holds_and_how_the_breakers_are():
@@ -503,3 +542,49 @@ def test_without_its_library_a_sink_says_how_to_get_it(module, library):
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert f"pip install 'effectonce[{module}]'" in said
+
+
+SEVERAL_WORKERS = """
+import os, sys
+from prometheus_client import CollectorRegistry, generate_latest, multiprocess
+from effectonce import Guard
+from effectonce.observe import StoreGauges
+from effectonce.observe.prometheus import Gauges, Prometheus
+
+guard = Guard(sys.argv[1])
+guard.observe(Prometheus())
+
+@guard.tool(kind="write")
+def pay(n: int) -> int:
+    return n
+
+def work(name):
+    for n in range(5):
+        with guard.step(name, n):
+            pay(n)
+
+work("parent")
+for child in ("one", "two"):
+    if os.fork() == 0:
+        work(child)
+        os._exit(0)
+    os.wait()
+registry = CollectorRegistry()
+multiprocess.MultiProcessCollector(registry)
+registry.register(Gauges(StoreGauges(guard)))
+print(generate_latest(registry).decode())
+"""
+
+
+def test_workers_that_share_a_folder_of_prometheus_are_counted_together(tmp_path):
+    (tmp_path / "metrics").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", SEVERAL_WORKERS, f"sqlite:///{tmp_path / 'effects.db'}"],
+        env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "metrics")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert 'effectonce_calls_total{effectonce_outcome="executed",gen_ai_tool_name="pay"} 15.0' in done.stdout, done.stderr
+    assert 'effectonce_effect_count{effectonce_state="completed"} 15.0' in done.stdout

@@ -27,7 +27,7 @@ from effectonce import (
     current_effect,
     retry,
 )
-from effectonce._core.ops import WriteCell
+from effectonce._core.ops import Dispatch, WriteCell
 from effectonce.testing.clock import FakeClock
 
 QUICK = Retry(base_s=0, cap_s=0)
@@ -105,6 +105,34 @@ def test_a_circuit_that_opens_between_two_attempts_ends_the_call_and_costs_no_at
     assert bank.pay() == 2
 
 
+def test_what_a_circuit_kept_back_is_not_sent_undispatched_when_its_pause_ends_a_moment_later(colour):
+    clock = FakeClock()
+    circuit = Circuit("bank", Breaker(failures=1, open_s=10), clock=clock)
+    bank = Bank(colour, breaker=circuit, one_request=True)
+    bank.errors = [REFUSED]
+    refusal, written = circuit.refusal, []
+    apply, aapply = bank.guard.store.apply, bank.guard.store.aapply
+
+    def looked_at():
+        refused = refusal()
+        clock.advance(60)
+        return refused
+
+    def noted(op):
+        written.append(type(op))
+        return apply(op)
+
+    async def anoted(op):
+        written.append(type(op))
+        return await aapply(op)
+
+    circuit.refusal, bank.guard.store.apply, bank.guard.store.aapply = looked_at, noted, anoted
+    with pytest.raises(CircuitOpen):
+        bank.pay()
+    assert bank.sent == 1
+    assert Dispatch not in written
+
+
 def test_a_circuit_that_opens_after_an_unanswered_send_does_not_say_that_nothing_was_sent(colour):
     circuit = Circuit("bank", Breaker(failures=1))
     bank = Bank(colour, breaker=circuit)
@@ -156,20 +184,31 @@ def test_a_probe_that_somebody_else_took_meanwhile_is_not_sent(colour):
 
     assert bank.sent == 0
     assert bank.states() == {State.CLAIMED: 1}
+    assert [record.evidence for record in bank.guard.store._records.values()] == [()]  # nothing was tried
     assert looked == []
     theirs.succeeded()
     assert circuit.phase == "closed"
 
 
-def test_a_partial_success_says_nothing_about_the_dependency_and_keeps_no_permit(colour):
+def of_another_effect():
+    """What a guarded call inside the tool raises: it is about that call alone."""
+    error = InDoubt("the other one is in doubt")
+    error.effectonce_of = "another key"
+    return error
+
+
+@pytest.mark.parametrize(
+    "error", [PartialSuccess("half of it", corrective_action="do the rest"), of_another_effect()], ids=repr
+)
+def test_an_error_that_says_nothing_about_the_dependency_keeps_no_permit(colour, error):
     clock = FakeClock()
     circuit = Circuit("bank", Breaker(failures=1, open_s=10), clock=clock)
     bank = Bank(colour, breaker=circuit)
     circuit.admit().failed(REFUSED)
     clock.advance(60)
-    bank.errors = [PartialSuccess("half of it", corrective_action="do the rest")]
+    bank.errors = [error]
 
-    with pytest.raises(PartialSuccess):
+    with pytest.raises((PartialSuccess, GaveUp)):
         bank.pay()
 
     assert (circuit.stats().probes_out, circuit.stats().neutral) == (0, 1)
@@ -205,8 +244,8 @@ def test_an_empty_budget_ends_retries_of_guarded_calls(colour):
         bank.pay()
     assert bank.sent == 2
     bank.errors = []
-    assert bank.pay() == 3
-    assert budget.level == 1
+    assert (bank.pay(), bank.pay("another")) == (3, 4)
+    assert budget.level == 2  # only success earns
 
 
 def test_a_shared_budget_goes_through_the_guards_store(colour):
@@ -574,6 +613,14 @@ def test_a_turn_that_refuses_leaves_an_unanswered_send_for_the_next_one(colour):
     assert bank.pay() == 3
 
 
+def test_what_certainly_did_not_happen_now_says_nothing_about_what_a_vanished_owner_sent(colour):
+    bank = Bank(colour, one_request=True)
+    crashed(bank)
+    bank.errors = [REFUSED] * 3
+    with pytest.raises(GaveUp, match="may have run: attempt 3 ended with ConnectionRefusedError"):
+        bank.pay()
+
+
 # ---------------------------------------------------------------- a probe finds nothing, and the tool runs again
 
 
@@ -622,6 +669,15 @@ def test_a_run_after_a_negative_probe_that_the_turn_refuses_did_not_run(colour):
         bank.pay()
     assert bank.states() == {State.CLAIMED: 1}
     assert bank.pay() == 2
+
+
+@pytest.mark.parametrize("bounds", [{"attempts": 2}, {"attempts": 9, "deadline_s": 1e-9}])
+def test_a_run_after_a_negative_probe_is_an_attempt_like_any_other(colour, bounds):
+    bank = Probed(colour, retry=Retry(base_s=0, cap_s=0, **bounds))
+    bank.errors = [TimeoutError()] * 9
+    with pytest.raises(InDoubt):
+        bank.pay()
+    assert bank.sent == (2 if bounds["attempts"] == 2 else 1)
 
 
 def test_the_fallback_of_a_read_does_not_hide_a_mistake(colour):

@@ -116,7 +116,9 @@ def test_redis_lists_past_a_page_of_names_that_are_over():
 
 def test_a_file_from_before_there_were_cells_gets_them(tmp_path):
     path = tmp_path / "effects.db"
-    SqliteStore(path).apply(Tally())
+    older = SqliteStore(path)
+    older.apply(Tally())
+    older.close()
     connection = sqlite3.connect(path)
     connection.executescript("DROP TABLE cells; PRAGMA user_version = 1")
     connection.close()

@@ -1,8 +1,10 @@
 """A signal whose handler raises (Ctrl-C, an alarm, the time limit of a task queue) strikes where some function begins. The store works on."""
 
+import gc
 import sqlite3
 import sys
 import threading
+import warnings
 from functools import partial
 
 import pytest
@@ -26,6 +28,11 @@ def store(request, tmp_path):
             store = RedisStore(redis.emptied(redis.server()).url, connections=1, timeout_s=1.0)
     yield store
     store.close()
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", ResourceWarning
+        )  # a connection that a signal kept from being closed: since 3.13 Python tells
+        gc.collect()
 
 
 def struck(number, function):

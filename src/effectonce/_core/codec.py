@@ -4,7 +4,7 @@
     v1 tagged <json>        a result with tuples, bytes, decimals, dates, big integers, models...
     v1 error <json>         a definite failure: {"type", "message"}, and what it was taken to mean: see attempts.py
     v1 partial <json>       a partial success: {"message", "done", "corrective_action"}
-    v1 unavailable <json>   the effect happened, its result could not be stored or cannot be opened: {"why"}
+    v1 unavailable <json>   the effect happened, its result could not be stored: {"why"}; or cannot be opened here, which is never stored
     v1 redacted <one of the above>      arguments, some of which were never stored: what stands for them is REDACTED
     v1 sealed <bytes>       any of the above, encrypted: see stores/_keyring.py
 
@@ -30,6 +30,7 @@ from effectonce._core.hints import hints_of
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _OK, PARTIAL, SEALED = b"v1 ok ", b"v1 partial ", b"v1 sealed "
+_CLOSED = b'v1 unavailable {"closed":true,'
 REDACTED = "[redacted]"
 _TAG = "$"
 
@@ -103,6 +104,16 @@ def encode_or_excuse(value: Any, hint: Any = Any) -> bytes:
 def excuse(why: str) -> bytes:
     """What stands for a result that cannot be shown."""
     return b"v1 unavailable " + orjson.dumps({"why": why})
+
+
+def closed(why: str) -> bytes:
+    """What stands for what is there and does not open here: to be shown, never to be stored in its place."""
+    return _CLOSED + orjson.dumps({"why": why})[1:]
+
+
+def is_closed(data: bytes) -> bool:
+    """Is it sealed, or does it stand for something that is?"""
+    return data.startswith((SEALED, _CLOSED))
 
 
 def encode_redacted(arguments: Mapping[str, Any], redacted: Iterable[str], hint: Any = Any) -> bytes:

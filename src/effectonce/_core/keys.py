@@ -84,6 +84,15 @@ Place: TypeAlias = AtStep | AtOrdinal | ByName | InSequence | ByContent
 # ---------------------------------------------------------------- derivation
 
 
+class Secret(bytes):
+    """What makes keys unguessable. It is handed on inside values that somebody may print, so it does not print itself."""
+
+    def __repr__(self) -> str:
+        return "<secret>" if self else "b''"
+
+    __str__ = __repr__
+
+
 def derive(*parts: str | bytes | int, secret: bytes = b"") -> str:
     """Digest typed, length-prefixed parts, so that no two lists of parts read alike. MessagePack is exactly that."""
     return _digest(secret, parts)[:KEY_LENGTH]

@@ -290,6 +290,7 @@ class Swept(Struct, frozen=True):
     buried: int  # outcome dropped, key still refused
     forgotten: int
     cells: int = 0  # shared values that were past their time; Redis drops those by itself
+    unreadable: tuple[str, ...] = ()  # references of what is due and left as it is: this release cannot read it
 
     @property
     def total(self) -> int:
@@ -301,6 +302,7 @@ class Swept(Struct, frozen=True):
             self.buried + other.buried,
             self.forgotten + other.forgotten,
             self.cells + other.cells,
+            tuple(dict.fromkeys((*self.unreadable, *other.unreadable))),
         )
 
 

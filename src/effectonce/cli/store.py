@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+import msgspec
 
 from effectonce.cli._app import guard_here, health_of, the_guard
 from effectonce.cli._console import busy, console, say
@@ -102,13 +103,16 @@ def gc(*, limit: int | None, dry_run: bool) -> None:
                 how_far(f"{swept.total:,}")
                 if done.total < batch:
                     break
-    data = {"doubted": swept.doubted, "buried": swept.buried, "forgotten": swept.forgotten, "cells": swept.cells}
+    data = msgspec.structs.asdict(swept)
 
     def tell() -> None:
         click.echo(
             f"{swept.doubted:,} put in doubt, {swept.buried:,} outcomes dropped, {swept.forgotten:,} keys forgotten, "
             f"{swept.cells:,} shared values forgotten."
         )
+        if swept.unreadable:
+            left = f"{len(swept.unreadable):,} due records cannot be read by this release, such as {swept.unreadable[0]}"
+            click.echo(f"{left}. They were left as they are: upgrade effectonce here.")
 
     print_one(data, tell, schema="sweep")
 

@@ -17,9 +17,11 @@ import msgspec
 import orjson
 from msgspec import Struct
 
+from effectonce._core.codec import is_closed
 from effectonce._core.ops import Request
 from effectonce._core.records import Evidence, Record, State
 from effectonce._core.terms import Terms
+from effectonce.errors import ContractViolation
 from effectonce.stores._rows import write_terms
 
 FORMAT, VERSION = "effectonce dead letter", 1
@@ -84,8 +86,13 @@ class _Line(Struct, frozen=True):
 
 
 def write_line(record: Record, reference: str) -> bytes:
-    """One letter as a line."""
+    """One letter as a line. What does not open here would be lost on the way, and taken for the letter where it arrives."""
     r = record.request
+    if any(is_closed(data) for data in (r.arguments, *(entry.outcome for entry in record.evidence))):
+        raise ContractViolation(
+            f"{reference} cannot be carried: some of it does not open here, because its key is missing or it was changed. "
+            f"Nothing more was written. Give the guard all keys, and export again."
+        )
     carried = Carried(
         reference,
         r.terms.tool,
@@ -127,6 +134,8 @@ def read_line(line: bytes) -> tuple[Carried, str]:
         request = carried.request(0.0)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadLine(f"it is not a dead letter ({error})") from None
+    if any(is_closed(data) for data in (carried.arguments, *(entry.outcome for entry in carried.evidence))):
+        raise BadLine("some of it did not open where it was exported: export it again with all keys")
     if carried.state not in (State.CLAIMED, State.DISPATCHED, State.IN_DOUBT):
         raise BadLine(f"it is {carried.state}: that is an outcome, not a dead letter")
     if request.terms.steps:
@@ -145,11 +154,16 @@ def write_file(file: str | os.PathLike[str] | IO[bytes], lines: Iterable[bytes])
     part = f"{os.fspath(file)}.part"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(part)  # noqa: PTH108  # left behind by somebody, with whatever rights
-    with open(part, "wb", opener=_only_ours) as opened:
-        written = _write(opened, lines)
-        opened.flush()
-        os.fsync(opened.fileno())
-    os.replace(part, file)  # noqa: PTH105
+    try:
+        with open(part, "wb", opener=_only_ours) as opened:
+            written = _write(opened, lines)
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.replace(part, file)  # noqa: PTH105
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)  # noqa: PTH108  # half of it would lie there, in the clear
+        raise
     return written
 
 

@@ -138,14 +138,21 @@ class Page(Struct, frozen=True):
     after: tuple[float, str] | None  # None: there are no more
 
 
-def page(query: Query, tools: Mapping[str, GuardedTool], grace_s: float, after: tuple[float, str], limit: int) -> Flow[Page]:
+def page(
+    query: Query,
+    tools: Mapping[str, GuardedTool],
+    grace_s: float,
+    after: tuple[float, str],
+    limit: int,
+    states: tuple[State, ...],
+) -> Flow[Page]:
     """Letters in the order in which their effects were first asked for. What changes meanwhile is shown as it was, or as it is."""
     now = (yield from ReadCell(CLOCK)).now
     found: list[Letter] = []
     while True:
         seen: dict[str, Record] = {}
         ends: list[tuple[float, str]] = []
-        for state in query.states:
+        for state in states:
             batch = yield from Browse(state, query.tenant, after, BATCH)
             seen |= {record.request.key: record for record in batch}
             if len(batch) == BATCH:

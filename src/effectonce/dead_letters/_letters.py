@@ -94,7 +94,7 @@ class DeadLetters:
     def groups(self, **wanted: Unpack[Wanted]) -> tuple[Group, ...]:
         """Letters by tool, error and bucket; the largest group first."""
         groups: dict[tuple[str, str, str], Group] = {}
-        for letter in self._all(Query(**wanted)):
+        for letter in self._in_any_order(Query(**wanted)):
             trouble, at = (letter.tool, letter.error, letter.bucket), letter.given_up_at
             known = groups.get(trouble)
             groups[trouble] = Group(
@@ -111,21 +111,26 @@ class DeadLetters:
     def distribution(self, **wanted: Unpack[Wanted]) -> Distribution:
         """How many letters there are, by tool, error, bucket and effect state."""
         counts = tuple(Counter[str]() for _ in range(4))
-        for letter in self._all(Query(**wanted)):
+        for letter in self._in_any_order(Query(**wanted)):
             for counter, value in zip(counts, (letter.tool, letter.error, letter.bucket, letter.effect_state), strict=True):
                 counter[value] += 1
         tools, errors, buckets, states = (dict(counter.most_common()) for counter in counts)
         return Distribution(total=counts[0].total(), tools=tools, errors=errors, buckets=buckets, states=states)
 
-    def _page(self, query: Query, after: tuple[float, str], limit: int) -> Flow[Page]:
-        return page(query, self._tools, self._grace_s, after, limit)
+    def _page(self, query: Query, after: tuple[float, str], limit: int, states: tuple[State, ...] = ()) -> Flow[Page]:
+        return page(query, self._tools, self._grace_s, after, limit, states or query.states)
 
-    def _all(self, query: Query) -> Iterator[Letter]:
+    def _all(self, query: Query, states: tuple[State, ...] = ()) -> Iterator[Letter]:
         after: tuple[float, str] | None = _START
         while after is not None:
-            shown: Page = told(self._page(query, after, PAGE), self._store)
+            shown: Page = told(self._page(query, after, PAGE, states), self._store)
             yield from shown.letters
             after = shown.after
+
+    def _in_any_order(self, query: Query) -> Iterator[Letter]:
+        """All of one state, then all of the next: for most states a store has no index, and each page of them is a look at everything."""
+        for state in query.states:
+            yield from self._all(query, (state,))
 
     async def _aall(self, query: Query) -> AsyncIterator[Letter]:
         after: tuple[float, str] | None = _START

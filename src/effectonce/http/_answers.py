@@ -154,6 +154,12 @@ SAID: dict[Trouble, tuple[str, str]] = {
     ),
 }
 _AGAIN = frozenset({Trouble.IN_FLIGHT, Trouble.STORE_UNAVAILABLE})
+_TITLES = {  # as RFC 9110 has them: before 3.13, Python has older ones, and a client sees no Python
+    413: "Content Too Large",
+    414: "URI Too Long",
+    416: "Range Not Satisfiable",
+    422: "Unprocessable Content",
+}
 
 
 def refusal(profile: Profile, trouble: Trouble, detail: str = "", docs: str = "", effect: EffectRef | None = None) -> Answer:
@@ -177,7 +183,7 @@ def _problem(trouble: Trouble, status: int, detail: str, docs: str) -> dict[str,
     if docs:
         about, title = f"{docs}#{trouble.lower().replace('_', '-')}", SAID[trouble][0]
     else:
-        about, title = "about:blank", http.HTTPStatus(status).phrase
+        about, title = "about:blank", _TITLES.get(status) or http.HTTPStatus(status).phrase
     return {"type": about, "title": title, "status": status, "detail": detail, "code": str(trouble)}
 
 

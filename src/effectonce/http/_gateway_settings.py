@@ -14,12 +14,14 @@ from msgspec import Struct
 
 from effectonce._documents import document
 from effectonce.errors import ContractViolation
+from effectonce.guard import Guard
 from effectonce.http._answers import Scope
 from effectonce.http._keys import TOKEN
 from effectonce.http._routes import METHODS, Route
 from effectonce.http.profiles import Profile, profile_of
 from effectonce.policy import Breaker, Downstream, Retry
 from effectonce.retry_budget import RetryBudget
+from effectonce.stores._keyring import Keyring
 
 T = TypeVar("T")
 MEBIBYTE = 1 << 20
@@ -79,6 +81,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tenants: TenantSettings
     store: str
     secret_file: str = ""
+    keys_env: str = ""  # the variable of the environment that holds the keyring; none: what is stored is not sealed
+    spool: str = ""  # the folder for outcomes that the store could not be told; none: among the user's state
     profile: str = "ietf"
     key: dict[str, Any] = {}
     methods: list[str] = msgspec.field(default_factory=lambda: list(METHODS))
@@ -99,6 +103,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if wrong:
             raise ContractViolation(
                 f"hosts: {wrong[0]!r} is no host. Write api.example.com, or api.example.com:8443; there are no patterns."
+            )
+        if self.keys_env and not self.secret_file:
+            raise ContractViolation(
+                "keys_env needs secret_file, too: without a secret, keys and fingerprints are plain digests, from which what is sealed "
+                "can be guessed."
             )
 
     # ------------------------------------------------------------ as policies
@@ -126,6 +135,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 "routes: downstream is the same for all of them: say upstream.honours_key_s, or leave it out"
             )
         return [_made("routes", Route, route) for route in self.routes] or None
+
+    def a_guard(self) -> Guard:
+        keyring = Keyring.from_env(self.keys_env) if self.keys_env else None
+        return Guard(self.store, secret=self.a_secret(), keyring=keyring, spool=self.spool or None)
 
     def a_secret(self) -> bytes:
         try:

@@ -12,7 +12,6 @@ A request passes these doors, in this order, and whatever is refused at one of t
 from __future__ import annotations
 
 from effectonce.circuit import Circuit
-from effectonce.guard import Guard
 from effectonce.http._answers import Message, Receive, Scope, Send, refusal
 from effectonce.http._gateway_settings import Settings, Tenants, TenantSettings, UpstreamSettings, read_settings
 from effectonce.http._problems import BrokenOff, Gone, TooLarge, Unreached, problem
@@ -32,7 +31,7 @@ class Gateway:
     def __init__(self, settings: Settings) -> None:
         from effectonce.http._upstream import Upstream  # noqa: PLC0415  # with httpx, which only a gateway needs
 
-        self.settings, self.guard = settings, Guard(settings.store, secret=settings.a_secret())
+        self.settings, self.guard = settings, settings.a_guard()
         self._hosts = frozenset(host.lower() for host in settings.hosts)
         self._tenant, self._profile = Tenants(settings.tenants), settings.a_profile()
         policy = settings.a_retry()

@@ -31,6 +31,7 @@ from effectonce.observe.events import Event
 BATCHES, HEADS = "audit/", "audit-head/"
 SLACK_S = 3600.0  # clocks differ: nobody is accused of what may have expired just now
 START = b""
+_UNREADABLE = "cannot be read: it was changed, or sealed with a key that this process does not have"
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -268,7 +269,8 @@ class Examination:
         expected = self.last.get(stream, -1) + 1
         self.last[stream] = number
         if batch is None or (batch.stream, batch.number) != (stream, number):
-            self._flaw("unreadable", stream, number, None, f"batch {number} cannot be read, or is another one")
+            found = f"batch {number} {_UNREADABLE}" if batch is None else f"batch {number} is another one"
+            self._flaw("unreadable", stream, number, None, found)
             self._gap(stream, expected, number, None)
             self._before[stream] = None
             return
@@ -326,7 +328,7 @@ class Examination:
         for stream in dict.fromkeys((*heads, *newer)):
             self._compare(stream, heads.get(stream), newer.get(stream, heads.get(stream)), self.last.get(stream))
         for stream, number in self.last.items():
-            if stream not in heads and stream not in newer and number > 0:
+            if stream not in heads and stream not in newer and number > 0 and not self._past(stream):
                 self._flaw("removed", stream, None, None, "its head is gone: how far it had come is not known any more")
         for stream, number, mark in self._notes:
             self._noted(stream, number, mark, "another stream had seen it")
@@ -334,9 +336,16 @@ class Examination:
             self._noted(*expect, "it is expected")
         return Verified(tuple(self.streams.values()), tuple(dict.fromkeys(self.flaws)))
 
+    def _past(self, stream: str) -> bool:
+        """Is the time of its last batch, and so that of its head, over, or nearly?"""
+        batch = self._before.get(stream)
+        return batch is not None and batch.at + batch.keep_s < self._now + SLACK_S
+
     def _compare(self, stream: str, head: Head | None, newest: Head | None, last: int | None) -> None:
         """The head that was read before the batches says how far they must come, the newest how far they may."""
-        if newest is None or newest.stream != stream or not self._marks.head_fits(newest):
+        if newest is None:
+            self._flaw("unreadable", stream, None, None, f"its head {_UNREADABLE}")
+        elif newest.stream != stream or not self._marks.head_fits(newest):
             self._flaw("changed", stream, None, None, "its head was changed")
         elif last is None:
             if newest.at + newest.keep_s > self._now + SLACK_S:

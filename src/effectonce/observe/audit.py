@@ -8,6 +8,7 @@ many, how many were lost is written down.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 import time
@@ -41,6 +42,7 @@ from effectonce.observe.events import EVENTS, Event
 from effectonce.stores._keyring import Keyring, NotOpened
 from effectonce.stores.base import Store
 
+LOG = logging.getLogger("effectonce")
 NOT_AUDITED = frozenset({"calling", "attempting", "store", "call"})
 TOLD_BY_CALL = frozenset({"refused", "gave_up", "cancelled"})  # of these calls nothing else tells
 OPENED, CLOSED, LOST, HEAD = "opened", "closed", "lost", "head"
@@ -91,6 +93,7 @@ class Audit:
         self._lock = threading.RLock()
         self._waiting: deque[dict[str, Any]] = deque()
         self._lost = 0
+        self._away = False  # the store did not answer to the last flush
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._begin()
@@ -118,7 +121,9 @@ class Audit:
             self._lost += 1
             return
         self._waiting.append(entry_of(event))
-        if ((event.by and event.by != "probe") or len(self._waiting) >= self._buffer) and not _in_transaction():
+        decided = event.by not in ("", "probe")
+        full = len(self._waiting) >= self._buffer and not self._away  # the thread asks again, and no call waits for that
+        if (decided or full) and not _in_transaction():
             self.flush()
         elif self._thread is None:
             self._hire()
@@ -141,7 +146,9 @@ class Audit:
                 while self._waiting or self._unwritten is not None or self._lost:
                     self._write(closed=False)
             except StoreUnavailable:
+                self._away = True
                 return False
+            self._away = False
         return True
 
     def close(self) -> None:
@@ -338,11 +345,18 @@ def _expected(line: str) -> tuple[str, int, bytes]:
 
 def _live(audit: weakref.ref[Audit], stopped: threading.Event, flush_s: float) -> None:
     """The thread that writes: it lives as long as its audit does."""
+    went_well = True
     while not stopped.wait(flush_s):
         this = audit()
         if this is None:
             return
-        this.flush()
+        try:
+            this.flush()
+            went_well = True
+        except Exception as error:  # a store of somebody's own: without this thread entries would wait for ever
+            if went_well:
+                LOG.warning("the audit could not be written, which is said once; it is tried again: %r", error, exc_info=error)
+            went_well = False
         del this
 
 

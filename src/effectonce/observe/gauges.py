@@ -17,6 +17,7 @@ from effectonce._core.records import State
 from effectonce.errors import StoreUnavailable
 from effectonce.observe.metrics import Measured
 
+_RESTS = 20  # times as long as it took: a store that holds very much is not busy with being counted
 _LOOKED_AT = 100  # of the doubts that were claimed first: one of them is the oldest, or nearly so
 
 
@@ -31,8 +32,8 @@ class StoreGauges:
     """The gauges of a guard: give it to `Prometheus(gauges=...)` or `OpenTelemetry(gauges=...)`, in one process of a fleet.
 
     What the store holds is the same for all: summed over processes it would be counted many times. It is asked at most every *every_s*
-    seconds; a store that does not answer has no gauges. Dead letters are counted by reading them all: where there are very many, ask less
-    often, or let *dead_letters* say what waits.
+    seconds, and less often where it takes long to answer; a store that does not answer has no gauges. Dead letters are counted by reading
+    them all, unless *dead_letters* says what waits.
     """
 
     def __init__(
@@ -53,9 +54,11 @@ class StoreGauges:
     def read(self) -> tuple[Measured, ...]:
         """Every gauge, as it is now."""
         with self._lock:
-            if self._clock() >= self._due:
+            asked = self._clock()
+            if asked >= self._due:
                 self._held = self._ask()
-                self._due = self._clock() + self._every_s
+                answered = self._clock()
+                self._due = answered + max(self._every_s, (answered - asked) * _RESTS)
             return (*self._held, *self._here())
 
     def _ask(self) -> tuple[Measured, ...]:

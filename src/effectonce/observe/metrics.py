@@ -249,6 +249,7 @@ Measured = tuple[str, float, tuple[str, ...]]  # the metric, the value, and the 
 def measured(event: Event) -> Iterator[Measured]:
     """What an event adds to which metric."""
     took_s = event.duration_s or 0.0
+    age_s = None if event.age_s is None else max(0.0, event.age_s)  # the store's clock was put back: a sum never goes down
     match event.name:
         case "call":
             yield "effectonce.calls", 1, (event.tool, event.outcome)
@@ -259,8 +260,8 @@ def measured(event: Event) -> Iterator[Measured]:
             yield "effectonce.attempt.duration", took_s, (event.tool, bucket)
         case "retry_suppressed":
             yield "effectonce.retries.suppressed", 1, (event.reason,)
-        case "dedup_hit" | "coalesced" if event.age_s is not None:
-            yield "effectonce.replay.key_age", event.age_s, (event.tool,)
+        case "dedup_hit" | "coalesced" if age_s is not None:
+            yield "effectonce.replay.key_age", age_s, (event.tool,)
         case "conflict":
             yield "effectonce.key.conflicts", 1, (event.tool,)
         case "in_doubt":
@@ -268,8 +269,8 @@ def measured(event: Event) -> Iterator[Measured]:
         case "settled":
             actor = "probe" if event.by == "probe" else "human"
             yield "effectonce.in_doubt.resolutions", 1, (event.outcome, actor)
-            if event.age_s is not None:
-                yield "effectonce.in_doubt.resolution.duration", event.age_s, (actor,)
+            if age_s is not None:
+                yield "effectonce.in_doubt.resolution.duration", age_s, (actor,)
         case _:
             yield from _rarer(event, took_s)
 

@@ -39,3 +39,10 @@ class World:
         finally:
             if collects:
                 gc.enable()
+
+
+def at_least(least: int, **sizes: float) -> None:
+    """A size with which there is something to see. A smaller one, or none, would tell of a world in which nothing happens, or not end."""
+    for name, size in sizes.items():
+        if not least <= size < inf:
+            raise ValueError(f"{name}={size!r}: choose {least:,} or more")

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from effectonce._core.backoff import decorrelated_jitter, equal_jitter, exponential, full_jitter
-from effectonce.simulate._world import World
+from effectonce.simulate._world import World, at_least
 
 MESSAGE_MS, MESSAGE_SD_MS = 10.0, 2.0
 BASE_MS, CAP_MS = 5.0, 2000.0
@@ -84,6 +84,7 @@ def _run(policy: str, clients: int, seed: str) -> tuple[int, float]:
 
 def simulate(*, seed: int = 7, clients: int = 100, runs: int = 30) -> JitterResult:
     """Let *clients* fight over one row, with every way to wait, *runs* times."""
+    at_least(1, clients=clients, runs=runs)
     policies = []
     for policy in DELAYS:
         ran = [_run(policy, clients, f"{seed} {policy} {run}") for run in range(runs)]

@@ -21,7 +21,7 @@ from effectonce.policy import Breaker, Retry
 from effectonce.retry_budget import RetryBudget
 from effectonce.retrying import retrying
 from effectonce.simulate._callers import FAILED, settled
-from effectonce.simulate._world import World
+from effectonce.simulate._world import World, at_least
 
 TIME_OUTS_S = (4.0, 2.0, 1.0)  # of the client, of `front` and of `middle`: who is further out waits longer
 RETRY = Retry()  # of every layer that retries: three attempts
@@ -213,5 +213,6 @@ class _Town:
 
 
 def simulate(*, seed: int = 7, rate: float = 20.0) -> StormResult:
-    """Live through the same outage with each policy."""
+    """Live through the same outage with each policy, at *rate* requests a second."""
+    at_least(1, rate=rate)
     return StormResult(rate, seed, tuple(_Town(policy, rate, f"{seed}").told() for policy in POLICIES))

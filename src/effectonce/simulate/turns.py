@@ -18,7 +18,7 @@ from msgspec import Struct
 from effectonce.simulate._callers import Turn, caller
 from effectonce.simulate._mix import VENDORS, Mix, changed
 from effectonce.simulate._vendors import Prompt, Vendor
-from effectonce.simulate._world import World
+from effectonce.simulate._world import World, at_least
 
 DAY_S = 86_400.0
 Plan: TypeAlias = tuple[float, tuple[float, ...]]  # when a turn starts, and how long its steps take if nothing goes wrong
@@ -162,6 +162,7 @@ def _ended(policy: str, days: list[_Day], turns: int, steps: int) -> Ended:
 
 def simulate(*, seed: int = 7, turns: int = 18_000, changes: Mapping[str, float] | None = None) -> TurnsResult:
     """Live through a day with each policy. Fewer turns make a shorter day, not an emptier one: the load stays what it is."""
+    at_least(100, turns=turns)
     mix = changed(changes or {})
     plans = {vendor: plan(mix, vendor, turns, Random(f"{seed} {vendor}")) for vendor in VENDORS}
     count = sum(len(planned) for planned in plans.values())

@@ -126,8 +126,20 @@ class SwapAll(Exchange["tuple[bool, ...]"], frozen=True):
     swaps: tuple[Swap, ...]
 
 
-class Due(Exchange["tuple[float, tuple[tuple[Record, int], ...]]"], frozen=True):
-    """The time, and records whose `due_at` has come, with their revisions."""
+class DueNow(Struct, frozen=True):
+    """Records whose `due_at` has come, with their revisions; and references of those that this release cannot read."""
+
+    now: float
+    records: tuple[tuple[Record, int], ...]
+    unreadable: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return len(self.records) + len(self.unreadable)
+
+
+class Due(Exchange[DueNow], frozen=True):
+    """What is due, as much of it as *limit* allows."""
 
     limit: int
 
@@ -272,14 +284,18 @@ def _go_on(answering: Answering[Any], reply: Any) -> Answering[Any]:
 
 
 def _sweep(op: Sweep, table: Table) -> Answering[Swept]:
-    now, due = yield from Due(op.limit)
-    steps = [(transition(record, op, Scene(now), table), revision) for record, revision in due]
+    seen, asked = (yield from Due(op.limit)), op.limit
+    while seen.unreadable and seen.count >= asked and len(seen.records) < op.limit:  # they stay due: look behind them
+        asked *= 2
+        seen = yield from Due(asked)
+    due = seen.records[: op.limit]
+    steps = [(transition(record, op, Scene(seen.now), table), revision) for record, revision in due]
     swaps = tuple(Swap(s.before.request.key, revision, s.after) for s, revision in steps if s.changed and s.before)
     done = yield from SwapAll(swaps)
     ends = (State.ABSENT if swap.after is None else swap.after.state for swap, well in zip(swaps, done, strict=True) if well)
     counts = Counter(ends)
     cells = (yield from Forget(op.limit - len(due))) if len(due) < op.limit else 0
-    return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT], cells)
+    return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT], cells, seen.unreadable)
 
 
 # ---------------------------------------------------------------- drivers

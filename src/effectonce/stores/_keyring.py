@@ -15,7 +15,6 @@ not open. Tenant and tool need not be in it: the effect's key is derived from th
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 import os
 import re
@@ -74,6 +73,10 @@ class Keyring:
     def __init__(
         self, keys: Mapping[str, bytes], *, primary: str | None = None, plaintext: Literal["read", "refuse"] = "read"
     ) -> None:
+        if not isinstance(keys, Mapping):  # not quoted: it may be a key
+            raise ContractViolation(
+                "a keyring takes keys by their ids: Keyring({'2026-11': key}). From text, Keyring.from_env() reads them."
+            )
         if not keys:
             raise ContractViolation("a keyring needs a key. Make one with Keyring.generate('2026-11').")
         if plaintext not in ("read", "refuse"):
@@ -99,8 +102,12 @@ class Keyring:
             key_id, _, text = entry.partition(":")
             try:
                 key = base64.b64decode(text.translate(_URL_SAFE), validate=True)
-            except binascii.Error:
-                raise ContractViolation(f"entry {number} of {name} is not id:base64") from None
+            except ValueError:
+                key = b""
+            if len(key) != KEY_BYTES or _NAME.fullmatch(key_id) is None:  # nothing of it is quoted: any part may be the key
+                raise ContractViolation(
+                    f"entry {number} of {name} is not id:base64 of {KEY_BYTES} bytes. Keyring.generate('2026-11') makes one."
+                ) from None
             if key_id in keys:
                 raise ContractViolation(f"{name} has two keys with the id {key_id!r}")
             keys[key_id] = key
@@ -174,7 +181,7 @@ def _place(effect_key: str, field: str) -> bytes:
 
 
 def _checked(key_id: str) -> str:
-    if _NAME.fullmatch(key_id) is None:
+    if not isinstance(key_id, str) or _NAME.fullmatch(key_id) is None:  # type: ignore[redundant-expr]  # as below
         raise ContractViolation(f"{key_id!r} is not an id of a key: use up to 64 letters, digits, dots, dashes and underscores")
     return key_id
 

@@ -11,16 +11,17 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeAlias
 
-import msgspec
 from psycopg.pq.abc import PGresult
 
 from effectonce._core.ops import Cell, Recorded
-from effectonce._core.records import State
+from effectonce._core.records import Record, State
+from effectonce.effect import reference_of
 from effectonce.stores import _postgres_sql as sql
 from effectonce.stores import _rows
 from effectonce.stores._exchange import (
     Bear,
     Due,
+    DueNow,
     Enter,
     Exchange,
     Finish,
@@ -75,7 +76,7 @@ class Job:
     def settle(self, results: list[PGresult]) -> None:
         try:
             self.reply = reply_of(self.exchange, results)
-        except (KeyError, ValueError, TypeError, msgspec.MsgspecError) as error:
+        except _rows.UNREADABLE as error:
             self.error = Unreadable(f"it holds a record that this release cannot read ({error!r})")
         self._tell()
 
@@ -170,8 +171,7 @@ def reply_of(exchange: Exchange[Any], results: list[PGresult]) -> Any:
         case See():
             return _seen(result)
         case Due():
-            rows = range(result.ntuples) if result.get_value(0, 1) is not None else ()
-            return sql.unpack_float(result.get_value(0, 0)), tuple(sql.record(result, row, 1) for row in rows)
+            return _due(result)
         case Listed() | Searched():
             return tuple(sql.record(result, row, 0)[0] for row in range(result.ntuples))
         case SeeCell():
@@ -208,6 +208,18 @@ def _born_or_recorded(result: Any, fingerprint: str) -> Any:
 def _cell(result: Any) -> Cell:
     now, value, revision = (result.get_value(0, n) for n in range(3))
     return Cell(sql.unpack_float(now)) if revision is None else Cell(sql.unpack_float(now), value, sql.unpack_int(revision))
+
+
+def _due(result: Any) -> DueNow:
+    """One that cannot be read must not keep all others from being swept."""
+    found: list[tuple[Record, int]] = []
+    unreadable: list[str] = []
+    for row in range(result.ntuples) if result.get_value(0, 1) is not None else ():
+        try:
+            found.append(sql.record(result, row, 1))
+        except _rows.UNREADABLE:
+            unreadable.append(reference_of(sql.unpack_text(result.get_value(row, 2))))
+    return DueNow(sql.unpack_float(result.get_value(0, 0)), tuple(found), tuple(unreadable))
 
 
 def _seen(result: Any) -> Seen:

@@ -25,6 +25,7 @@ from effectonce.stores._exchange import (
     Bear,
     Counted,
     Due,
+    DueNow,
     Enter,
     Exchange,
     Finish,
@@ -245,10 +246,10 @@ class Talk:
             if asked == len(buckets) or len(due) >= limit:
                 break
         taken = due[:limit]
-        found = yield from self._records(taken)
+        found, unreadable = records.read_due((yield from self._written(taken)))
         if taken:  # there may be more in that bucket; but members without a record must not hold up all others
             self._sweep_from = (buckets.index(taken[-1][1]) + (len(found) < len(taken))) % len(buckets)
-        return min(times), tuple(found)
+        return DueNow(min(times), tuple(found), tuple(unreadable))
 
     def _listed(self, op: Browse) -> Conversing:
         """Pages of members, oldest first, until enough of their records are what was asked for: a state may change in between."""
@@ -306,9 +307,11 @@ class Talk:
         return found
 
     def _records(self, members: Sequence[tuple[bytes, Bucket]]) -> Conversing:
+        return [records.read(key, written) for key, written in (yield from self._written(members))]
+
+    def _written(self, members: Sequence[tuple[bytes, Bucket]]) -> Conversing:
         found = yield from self._ask([Command(b, None, ("GET", b.prefix + b"r:" + m[8:])) for m, b in members])
-        pairs = zip(members, found, strict=True)
-        return [records.read(m[8:].decode(), written) for (m, _), written in pairs if written is not None]
+        return [(m[8:].decode(), written) for (m, _), written in zip(members, found, strict=True) if written is not None]
 
     def _counted(self) -> Conversing:
         places = [(state, bucket) for bucket in self._buckets.values() for state in records.CODES]

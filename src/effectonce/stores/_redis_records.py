@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import cast
 
@@ -130,6 +130,18 @@ def read(key: str, written: bytes) -> tuple[Record, int]:
             f"the record of {reference_of(key)} cannot be read by this release ({error}). Nothing was changed. "
             f"Upgrade effectonce here, unless somebody else wrote it."
         ) from error
+
+
+def read_due(strings: Iterable[tuple[str, bytes]]) -> tuple[list[tuple[Record, int]], list[str]]:
+    """The records of these, and references of those that cannot be read: a sweep leaves them, and goes on."""
+    found: list[tuple[Record, int]] = []
+    unreadable: list[str] = []
+    for key, written in strings:
+        try:
+            found.append(read(key, written))
+        except StoreUnavailable:
+            unreadable.append(reference_of(key))
+    return found, unreadable
 
 
 def _read(key: str, written: bytes) -> tuple[Record, int]:

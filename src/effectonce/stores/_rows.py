@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -117,6 +118,19 @@ def read(row: tuple[Any, ...]) -> Record:
     )
 
 
+def read_due(rows: Iterable[tuple[Any, ...]]) -> tuple[list[Record], list[str]]:
+    """The records of these rows, and references of those that cannot be read: a sweep leaves them, and goes on."""
+    found: list[Record] = []
+    unreadable: list[str] = []
+    for row in rows:
+        try:
+            found.append(read(row))
+        except UNREADABLE:
+            unreadable.append(reference_of(str(row[0])))
+    return found, unreadable
+
+
+UNREADABLE = (KeyError, ValueError, TypeError)  # a row of a newer release, or one that somebody else has written
 STATES = {str(state): state for state in State}
 
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
 
-from effectonce._core.codec import SEALED, excuse
+from effectonce._core.codec import SEALED, closed
 from effectonce._core.ops import (
     Applied,
     Attest,
@@ -138,7 +138,7 @@ def _open_recorded(recorded: Recorded, key: str, ring: Keyring) -> Recorded:
         return replace(recorded, outcome=ring.open(recorded.outcome, key, "outcome"))
     except NotOpened as error:
         # Nothing remains of it, so nobody remembers it: the missing key may be added in a moment.
-        return replace(recorded, outcome=excuse(str(error)), remaining_s=0.0)
+        return replace(recorded, outcome=closed(str(error)), remaining_s=0.0)
 
 
 def _open_record(record: Record, ring: Keyring) -> Record:
@@ -156,7 +156,7 @@ def _open(data: bytes, key: str, field: str, ring: Keyring) -> bytes:
     try:
         return ring.open(data, key, field)
     except NotOpened as error:
-        return excuse(str(error))
+        return closed(str(error))
 
 
 def _open_text(text: str, key: str, ring: Keyring) -> str:

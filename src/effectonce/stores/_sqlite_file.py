@@ -153,7 +153,6 @@ LIST_CELLS = "SELECT name, value FROM cells WHERE name > ? AND name < ? AND forg
 LIST_CELLS_BACKWARDS = LIST_CELLS.replace("name LIMIT", "name DESC LIMIT")
 FORGET_CELLS = "DELETE FROM cells WHERE name IN (SELECT name FROM cells WHERE forget_at <= ? ORDER BY forget_at LIMIT ?)"
 
-COUNT_DUE = f"SELECT count(*) FROM ({DUE})"
 LOW_B = 100_000_000
 MOUNTS = Path("/proc/mounts")
 _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
@@ -249,6 +248,9 @@ class Connection:
         row = self.db.execute(sql, parameters).fetchone()
         return None if row is None else _rows.read(row)
 
+    def due(self, now: float, limit: int) -> tuple[list[Record], list[str]]:
+        return _rows.read_due(self.rows(DUE, now, limit))
+
     def look(self, request: Request, now: float) -> Recorded | tuple[Any, ...] | None:
         """The outcome that answers this request; None if there is no record, its row if it is not so simple."""
         row: tuple[Any, ...] | None = self.db.execute(LOOK, (request.fingerprint, now, now, now, request.key)).fetchone()
@@ -276,7 +278,7 @@ class Connection:
         forgets, shared = kind in _IN_MEMORY, kind in _OVER_A_NETWORK
         place = "it is in memory: a reboot forgets it" if forgets else "WAL does not work over a network" if shared else ""
         journal, synchronous = (self.rows(f"PRAGMA {name}")[0][0] for name in ("journal_mode", "synchronous"))
-        due = self.rows(COUNT_DUE, now, DUE_SHOWN)[0][0]
+        found, unreadable = self.due(now, DUE_SHOWN)
         return (
             Finding("durability", f"journal {journal}, synchronous {_SYNCHRONOUS[synchronous]}"),
             Finding(
@@ -291,7 +293,7 @@ class Connection:
             size_finding(sum(file.stat().st_size for file in self.path.parent.glob(f"{self.path.name}*")), "in its files"),
             Finding("schema", f"version {SCHEMA_VERSION}"),
             Finding("clock", "this machine's own"),
-            due_finding(due),
+            due_finding(len(found) + len(unreadable), unreadable),
         )
 
     # ------------------------------------------------------------ writing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -58,10 +59,15 @@ def size_finding(size_b: int, where: str) -> Finding:
     return Finding("size", f"{size_b / 1e6:,.1f} MB {where}")
 
 
-def due_finding(count: int) -> Finding:
+def due_finding(count: int, unreadable: Sequence[str] = ()) -> Finding:
     """How much waits to be swept."""
     many = count >= DUE_SHOWN
-    return Finding("due", f"{count:,} records" + " or more" * many, "Sweep: guard.sweeper() or guard.sweep()." * many)
+    advice = "Sweep: guard.sweeper() or guard.sweep()." * many
+    if unreadable:
+        advice = (
+            f"{len(unreadable):,} of them cannot be read by this release, such as {unreadable[0]}: upgrade effectonce here."
+        )
+    return Finding("due", f"{count:,} records" + " or more" * many, advice)
 
 
 class Store(Protocol):

@@ -175,10 +175,10 @@ class PostgresStore:
             finally:
                 wire.close()
             before_s = time.time()
-            its_s, due = self._perform(Due(DUE_SHOWN), time.monotonic() + self._timeout_s)
+            due = self._perform(Due(DUE_SHOWN), time.monotonic() + self._timeout_s)
         except FAILURES as error:
             raise self._unavailable(error, "Nothing was changed.") from error
-        return (*about, clock_finding(its_s - (before_s + time.time()) / 2), due_finding(len(due)))
+        return (*about, clock_finding(due.now - (before_s + time.time()) / 2), due_finding(due.count, due.unreadable))
 
     def close(self) -> None:
         """Close every connection that is not in use. A later call opens new ones."""

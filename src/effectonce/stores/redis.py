@@ -99,8 +99,8 @@ class RedisStore:
         about = [finding for node in nodes for finding in node.facts.findings(str(node.target), self._replicas)]
         before_s = time.time()
         its_s = self._perform(See("a key that nobody has")).now
-        _, due = self._perform(Due(DUE_SHOWN))
-        return (*about, clock_finding(its_s - (before_s + time.time()) / 2), due_finding(len(due)))
+        due = self._perform(Due(DUE_SHOWN))
+        return (*about, clock_finding(its_s - (before_s + time.time()) / 2), due_finding(due.count, due.unreadable))
 
     def close(self) -> None:
         """Close every connection. A later call opens new ones."""

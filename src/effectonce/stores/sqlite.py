@@ -48,7 +48,7 @@ from effectonce._core.transitions import Step, born_and_ended, transition
 from effectonce.errors import StoreUnavailable
 from effectonce.stores import _sqlite_forks as forks
 from effectonce.stores._jobs import MUST_WRITE, Job, finish_all
-from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, DUE, READ, RIVAL, SEARCH, SEARCH_REFERENCE, TALLY, Connection
+from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, READ, RIVAL, SEARCH, SEARCH_REFERENCE, TALLY, Connection
 from effectonce.stores._sqlite_lending import AsyncLent, Handover, Lent
 from effectonce.stores.base import Capabilities, Finding
 
@@ -370,13 +370,17 @@ class SqliteStore:
         return Scene(self._clock(), rival, predecessor)
 
     def _sweep(self, connection: Connection, op: Sweep) -> Swept:
-        scene, counts = Scene(self._clock()), Counter[State]()
-        for before in connection.records(DUE, scene.now, op.limit):
+        scene, counts, asked = Scene(self._clock()), Counter[State](), op.limit
+        found, unreadable = connection.due(scene.now, asked)
+        while unreadable and len(found) + len(unreadable) == asked and len(found) < op.limit:  # they stay due: look behind them
+            asked *= 2
+            found, unreadable = connection.due(scene.now, asked)
+        for before in found[: op.limit]:
             step = transition(before, op, scene)
             connection.put(before.request.key, step)
             counts[State.ABSENT if step.after is None else step.after.state] += 1
         cells = connection.forget_cells(scene.now, op.limit - counts.total())
-        return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT], cells)
+        return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT], cells, tuple(unreadable))
 
     def _unavailable(self, error: BaseException) -> StoreUnavailable:
         hint = ": is it a file, and may its folder be written?" if str(error).startswith("unable to open") else "."

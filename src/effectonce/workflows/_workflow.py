@@ -23,7 +23,7 @@ from effectonce._core.records import Record
 from effectonce._core.steps import WorkflowCall
 from effectonce._core.terms import Capability, Kind, Terms
 from effectonce._drive import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive, drive
-from effectonce._signature import is_async
+from effectonce._signature import is_async, signature_of
 from effectonce._tool import GuardedTool, House
 from effectonce.effect import EffectRef, current_effect
 from effectonce.errors import CodeChanged, ContractViolation, GaveUp, Rejected, StepFailed
@@ -51,7 +51,8 @@ class Workflow:
         ends_on: tuple[type[Exception], ...],
         permissions: frozenset[str],
     ) -> None:
-        if not inspect.signature(function).parameters:
+        signature = signature_of(function, contract.name)
+        if not signature.parameters:
             raise ContractViolation(
                 f"{contract.name} takes no run: the first parameter of a workflow is the Run that it asks for steps"
             )
@@ -60,7 +61,7 @@ class Workflow:
         self._may_end: tuple[type[Exception], ...] = (*self._ends_on, ExceptionGroup)
         self.keep_s, self.permissions = keep_s, permissions
         body = self._abody if is_async(function) else self._body
-        self.tool = GuardedTool(house, contract, _called_like(body, function, skip=1), identity)
+        self.tool = GuardedTool(house, contract, _called_like(body, function, signature, skip=1), identity)
         self.tool.terms = msgspec.structs.replace(self.tool.terms, steps=True)
         self.tool.calling = WorkflowCall
         self.tool.performing, self.tool.aperforming = self._performing, self._aperforming
@@ -236,13 +237,8 @@ class Workflow:
             rejected=(Rejected,),
             accept_store_loss=True,
         )
-        try:
-            call = _called_like(_acall if is_async(function) else _call, function)
-        except ValueError:  # of a builtin such as `int`
-            raise ContractViolation(
-                f"step {name!r} of {self.tool.contract.name}: {function!r} does not tell its parameters. Nothing was sent. "
-                f"Call it in a function of your own."
-            ) from None
+        signature = signature_of(function, f"step {name!r} of {self.tool.contract.name}")
+        call = _called_like(_acall if is_async(function) else _call, function, signature)
         tool = GuardedTool(self.tool.house, contract, call, ())
         if asks:
             tool.plan = msgspec.structs.replace(tool.plan, encode=functools.partial(_written, hint=tool.signature.returns))
@@ -311,10 +307,11 @@ async def _acall(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
     return await function(*args, **kwargs)
 
 
-def _called_like(call: Callable[..., Any], function: Callable[..., Any], *, skip: int = 0) -> Callable[..., Any]:
+def _called_like(
+    call: Callable[..., Any], function: Callable[..., Any], signature: inspect.Signature, *, skip: int = 0
+) -> Callable[..., Any]:
     """*call* as it is seen by who looks at its signature: like *function*, without its first parameters."""
     like: Any = functools.partial(call)
-    signature = inspect.signature(function)
     kept = list(signature.parameters.values())[skip:]
     like.__signature__ = signature.replace(parameters=kept)
     hints = hints_of(function)
