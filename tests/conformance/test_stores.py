@@ -12,24 +12,31 @@ from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.conformance import CHECKS, COLOURS, Bench
 
 RING = Keyring({"2026-11": b"n" * 32})
-OPENERS = {
+PLACES = {
+    "memory": lambda _: None,
+    "sqlite": lambda asked: asked.getfixturevalue("tmp_path") / "effects.db",
+    "postgres": lambda asked: asked.getfixturevalue("postgres").emptied(),
+    "redis": lambda _: redis.emptied(redis.server()).url,
+    "redis cluster": lambda _: redis.emptied(redis.cluster()).url,
+}
+PLACES |= {f"sealed {name}": PLACES[name] for name in ("memory", "sqlite")}
+STORES = {
     "memory": lambda _, clock: MemoryStore(clock=clock),
-    "sqlite": lambda asked, clock: SqliteStore(asked.getfixturevalue("tmp_path") / "effects.db", clock=clock),
+    "sqlite": lambda path, clock: SqliteStore(path, clock=clock),
     "sealed memory": lambda _, clock: Sealed(MemoryStore(clock=clock), RING),
-    "sealed sqlite": lambda asked, clock: Sealed(
-        SqliteStore(asked.getfixturevalue("tmp_path") / "effects.db", clock=clock), RING
-    ),
-    "postgres": lambda asked, clock: PostgresStore(asked.getfixturevalue("postgres").emptied(), clock=clock),
-    "redis": lambda _, clock: RedisStore(redis.emptied(redis.server()).url, clock=clock),
-    "redis cluster": lambda _, clock: RedisStore(redis.emptied(redis.cluster()).url, clock=clock),
+    "sealed sqlite": lambda path, clock: Sealed(SqliteStore(path, clock=clock), RING),
+    "postgres": lambda url, clock: PostgresStore(url, clock=clock),
+    "redis": lambda url, clock: RedisStore(url, clock=clock),
+    "redis cluster": lambda url, clock: RedisStore(url, clock=clock),
 }
 
 
 @pytest.mark.parametrize("colour", COLOURS)
-@pytest.mark.parametrize("backend", OPENERS)
+@pytest.mark.parametrize("backend", STORES)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_conformance(check, backend, colour, request):
-    with Bench(lambda clock: OPENERS[backend](request, clock), colour) as bench:
+    place = PLACES[backend](request)
+    with Bench(lambda clock: STORES[backend](place, clock), colour) as bench:
         check(bench)
 
 

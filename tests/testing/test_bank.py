@@ -113,6 +113,14 @@ def test_nonsense_is_no_payment(bank):
     assert bank.ledger() == before
 
 
+@pytest.mark.parametrize("fault", ["lose_answer", "answer-late", "answer-late:soon", "refuses"])
+def test_a_fault_that_there_is_not_is_told_and_no_payment(bank, fault):
+    with pytest.raises(Rejected, match="there is no fault"):
+        bank.pay("pay_slip", 5, fault=fault)
+
+    assert lines(bank, "pay_slip") == []
+
+
 def test_the_bank_can_be_asked(bank):
     receipt = bank.pay("order/12 ₹", 5)["receipt"]
     bank.pay("order/12 ₹", 5)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -29,6 +30,7 @@ from effectonce.errors import Rejected
 
 LOOPBACK = "127.0.0.1"
 STOP_WITHIN_S = 5.0
+FAULT = re.compile(r"|refuse|silent|lose-answer|answer-late:\d+(\.\d+)?")
 
 
 # ---------------------------------------------------------------- the bank's side
@@ -105,7 +107,12 @@ class _Counter(BaseHTTPRequestHandler):
         payment = _payment(body)
         if self.path != "/payments" or payment is None:
             return self._answer(400, {"error": 'POST /payments {"payment_id": str, "amount_minor": int}'})
-        fault, _, seconds = (self.headers.get("X-Fault") or "").partition(":")
+        asked = self.headers.get("X-Fault") or ""
+        if FAULT.fullmatch(asked) is None:  # a test whose fault has a slip in it would pass for the wrong reason
+            return self._answer(
+                400, {"error": f"there is no fault {asked!r}: refuse, silent, lose-answer or answer-late:SECONDS"}
+            )
+        fault, _, seconds = asked.partition(":")
         if fault == "refuse":
             return self._answer(422, {"error": f"the bank refuses {payment[0]}"})
         if fault == "silent":
@@ -170,7 +177,10 @@ class Teller:
         self._http = HTTPConnection(LOOPBACK, port, timeout=timeout_s)
 
     def pay(self, payment_id: str, amount_minor: int, *, key: str | None = None, fault: str | None = None) -> dict[str, Any]:
-        """Pay. A missing answer is a TimeoutError or a ConnectionError, a refusal is `Rejected`."""
+        """Pay. A missing answer is a TimeoutError or a ConnectionError, a refusal is `Rejected`.
+
+        *fault* is what goes wrong: `refuse` and `silent` before it is paid, `lose-answer` and `answer-late:SECONDS` afterwards.
+        """
         headers = {"Content-Type": "application/json"}
         headers |= {"Idempotency-Key": key} if key is not None else {}
         headers |= {"X-Fault": fault} if fault is not None else {}

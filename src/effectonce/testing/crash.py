@@ -14,7 +14,7 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypeVar
 
-from effectonce._core.ops import Applied, Claim, Complete, Dispatch, Held, Op, Refused
+from effectonce._core.ops import Applied, Claim, Complete, Dispatch, Held, Op, Refused, Together
 from effectonce.stores.base import AsyncTransaction, Capabilities, Store, Transaction, TransactionalStore
 
 R = TypeVar("R")
@@ -74,11 +74,14 @@ class CrashingStore:
             die(self._how)
 
     def _before(self, op: Op[Any]) -> None:
-        if isinstance(op, Claim):
+        if isinstance(op, Claim) or (isinstance(op, Together) and any(isinstance(each, Claim) for each in op.ops)):
             self.reached("before the claim")
 
     def _after(self, op: Op[Any], reply: Any) -> None:
         match op, reply:
+            case Together(several), _:
+                for each, its in zip(several, reply, strict=True):
+                    self._after(each, its)
             case Claim(), Held():
                 self.reached("claimed")
             case Dispatch(), Applied():

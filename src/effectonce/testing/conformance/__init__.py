@@ -8,22 +8,25 @@
         with conformance.Bench(lambda clock: MyStore(tmp_path / "my.db", clock=clock), colour) as bench:
             check(bench)
 
-A check never mentions a colour and never waits: the bench has a clock that is turned by hand. A store that passes them all behaves like the
-reference; `effectonce.testing.mutants` is the list of stores that must not pass.
+Let pytest say what a check found, in your conftest.py: `pytest.register_assert_rewrite("effectonce.testing.conformance")`.
+
+A check never mentions a colour and never waits: the bench has a clock that is turned by hand. Your store is opened again, in the same
+place, to see whether it is as durable as it says. A store that passes them all behaves like the reference; `effectonce.testing.mutants` is
+the list of stores that must not pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from effectonce.testing.conformance import cells, claims, doubts, neighbours, owners, together
+from effectonce.testing.conformance import cells, claims, doubts, neighbours, owners, promises, together
 from effectonce.testing.conformance.bench import COLOURS, Bench, Colour
 
 __all__ = ["CHECKS", "COLOURS", "Bench", "Colour"]
 
 CHECKS: tuple[Callable[[Bench], None], ...] = tuple(
     check
-    for room in (claims, owners, doubts, neighbours, cells, together)
+    for room in (claims, owners, doubts, neighbours, cells, together, promises)
     for check in vars(room).values()
     if callable(check) and getattr(check, "__annotations__", {}) == {"bench": "Bench", "return": "None"}
 )

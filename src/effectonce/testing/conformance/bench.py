@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from math import inf
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, cast
 
 from msgspec.structs import replace
 
-from effectonce._core.ops import Applied, Claim, Doubt, Find, Held, Op, Request
+from effectonce._core.ops import Applied, Claim, Complete, Doubt, Find, Held, Op, Refused, Request
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind, Terms
-from effectonce.stores.base import Store
+from effectonce.stores.base import Store, TransactionalStore
 from effectonce.testing.clock import FakeClock
 
 R = TypeVar("R")
@@ -23,13 +25,15 @@ Colour = Literal["sync", "async"]
 COLOURS: tuple[Colour, ...] = ("sync", "async")
 LEASE_S, WINDOW_S, RESEND_S = 30.0, 3600.0, 600.0
 RACERS = 20
+MEETING_S = 0.2
 
 
 class Bench:
     """One store in one colour, with a hand-cranked clock."""
 
     def __init__(self, open_store: Callable[[FakeClock], Store], colour: Colour) -> None:
-        self.clock, self.colour = FakeClock(), colour
+        self.clock, self.colour = _Clock(), colour
+        self._open_store = open_store
         self.store = open_store(self.clock)
         self._loop = asyncio.new_event_loop()
         self._tokens, self._again = count(1), False
@@ -41,27 +45,49 @@ class Bench:
         self._loop.close()
         self.store.close()
 
+    def reopen(self) -> None:
+        """Close the store and open it anew, as the next process would."""
+        self.store.close()
+        self.store = self._open_store(self.clock)
+
     def apply(self, op: Op[R]) -> R:
         """Apply one op in the bench's colour."""
         if self.colour == "sync":
             return self.store.apply(op)
         return self._loop.run_until_complete(self.store.aapply(op))
 
+    def in_transaction(self, op: Complete, *, commit: bool) -> Applied | Refused:
+        """Complete a record inside a transaction of the store, and commit it or not."""
+        store = cast(TransactionalStore, self.store)
+        if self.colour == "async":
+            return self._loop.run_until_complete(_transact(store, op, commit=commit))
+        with store.transaction() as transaction:
+            reply = transaction.complete(op)
+            if commit:
+                transaction.commit()
+            return reply
+
     def race(self, ops: Sequence[Op[R]]) -> list[R]:
         """Apply all ops at the same instant, from as many threads or tasks."""
         if self.colour == "async":
             return self._loop.run_until_complete(_gather(self.store, ops))
-        gate, replies = threading.Barrier(len(ops)), []
+        gate, replies, errors = threading.Barrier(len(ops)), list[R](), list[Exception]()
 
         def racer(op: Op[R]) -> None:
             gate.wait()
-            replies.append(self.store.apply(op))
+            try:
+                replies.append(self.store.apply(op))
+            except Exception as error:  # noqa: BLE001  # raised below: in this thread nobody would hear of it
+                errors.append(error)
 
         threads = [threading.Thread(target=racer, args=(op,)) for op in ops]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with self.clock.crowded():
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        if errors:
+            raise errors[0]
         return replies
 
     def token(self) -> str:
@@ -97,6 +123,41 @@ class Bench:
         token, epoch = self.held(request)
         assert isinstance(self.apply(Doubt(request.key, token, epoch, "no answer")), Applied)
         return token, epoch
+
+
+class _Clock(FakeClock):
+    """In a race, whoever looks at it waits until somebody else looks too.
+
+    A store that decides on what it read before has company there, however the threads are scheduled. In a store that lets
+    one in at a time nobody comes: the first waits for MEETING_S in vain, and after it nobody waits.
+    """
+
+    _meeting: threading.Barrier | None = None
+
+    def __call__(self) -> float:
+        if self._meeting is not None:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                self._meeting.wait(MEETING_S)
+        return self.now
+
+    @contextlib.contextmanager
+    def crowded(self) -> Iterator[None]:
+        interval_s = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        self._meeting = threading.Barrier(2)
+        try:
+            yield
+        finally:
+            self._meeting = None
+            sys.setswitchinterval(interval_s)
+
+
+async def _transact(store: TransactionalStore, op: Complete, *, commit: bool) -> Applied | Refused:
+    async with store.atransaction() as transaction:
+        reply = await transaction.complete(op)
+        if commit:
+            await transaction.commit()
+        return reply
 
 
 async def _gather(store: Store, ops: Sequence[Op[R]]) -> list[R]:

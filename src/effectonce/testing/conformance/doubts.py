@@ -15,10 +15,12 @@ from effectonce._core.ops import (
     Doubt,
     Held,
     Inquire,
+    Mismatch,
     Rearm,
     Recorded,
     Refused,
     Refute,
+    Renew,
     Rerun,
     Sweep,
     Swept,
@@ -75,6 +77,7 @@ def a_claim_that_was_sent_before_goes_in_doubt_when_it_cannot_be_sent_again(benc
     bench.lease_ends()
     assert bench.apply(Sweep()) == Swept(0, 0, 0)
     bench.clock.advance(RESEND_S)
+    assert bench.claim(replace(wanted, fingerprint="other"))[1] == Mismatch("pay")
     assert bench.apply(Sweep()) == Swept(doubted=1, buried=0, forgotten=0)
     assert (bench.state(wanted), bench.state(held)) == (State.IN_DOUBT, State.CLAIMED)
     assert bench.apply(Sweep()) == Swept(0, 0, 0)
@@ -228,6 +231,23 @@ def not_found_is_no_proof_before_the_delay_bound(bench: Bench) -> None:
     assert bench.apply(Dispatch("k", token, held.epoch, 1, LEASE_S)) == Applied(held.epoch)
 
 
+def the_delay_bound_begins_where_the_last_lease_of_the_sender_ends(bench: Bench) -> None:
+    """However it was dispatched, and however long its owner kept it."""
+    for key, kept in (("dispatched", False), ("kept", True)):
+        token, epoch = bench.held(request(key, on=replace(PROBED, delay_s=60.0)), dispatch=False)
+        bench.apply(Dispatch(key, token, epoch, 1, LEASE_S))
+        if kept:
+            bench.clock.advance(5.0)
+            bench.apply(Renew(key, token, epoch, LEASE_S))
+        bench.apply(Doubt(key, token, epoch, "no answer"))
+        for wait_s, reply in ((LEASE_S + 60.0, Refused), (0.001, Applied)):
+            bench.clock.advance(wait_s)
+            token = bench.token()
+            held = bench.apply(Inquire(key, token, 0.0))
+            assert isinstance(held, Held)
+            assert isinstance(bench.apply(Rerun(key, token, held.epoch, LEASE_S)), reply)
+
+
 def not_found_is_no_proof_if_it_was_asked_before_the_delay_bound(bench: Bench) -> None:
     """The probe looks, the old request lands, the bound passes, the answer "not found" arrives: it must not be believed."""
     bench.in_doubt(request(on=replace(PROBED, delay_s=60.0)))
@@ -278,6 +298,7 @@ def a_person_settles_an_abandoned_effect_too(bench: Bench) -> None:
     bench.held(request("happened"))
     bench.held(request("did-not"))
     assert bench.apply(Confirm("happened", b"x", "ada", "seen")) == Refused(State.DISPATCHED)
+    assert bench.apply(Refute("did-not", b"x", "ada", "not seen")) == Refused(State.DISPATCHED)
     bench.lease_ends()
     assert isinstance(bench.apply(Confirm("happened", b"x", "ada", "seen")), Applied)
     assert isinstance(bench.apply(Refute("did-not", b"x", "ada", "not seen")), Applied)

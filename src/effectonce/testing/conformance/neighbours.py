@@ -15,6 +15,7 @@ from effectonce._core.ops import (
     Fail,
     Held,
     Latched,
+    Recorded,
     Refused,
     Search,
     Tally,
@@ -80,6 +81,14 @@ def a_run_ends_beside_another_call_of_its_step(bench: Bench) -> None:
     assert bench.state(run) is State.COMPLETED
 
 
+def a_run_that_is_taken_over_waits_for_its_step(bench: Bench) -> None:
+    run = request("run", on=terms(steps=True), latch="step")
+    bench.held(run, dispatch=False)
+    bench.held(request("credit", latch="step"))
+    bench.lease_ends()
+    assert bench.claim(run, dispatch=False)[1] == Latched("credit", "pay", None)
+
+
 def a_claim_that_was_sent_before_holds_its_step(bench: Bench) -> None:
     token, epoch = bench.held(request("refund", on=KEYED, latch="step"))
     bench.apply(Dispatch("refund", token, epoch, 2, LEASE_S))
@@ -88,14 +97,19 @@ def a_claim_that_was_sent_before_holds_its_step(bench: Bench) -> None:
 
 
 def a_key_that_runs_again_after_its_window_waits_for_its_step(bench: Bench) -> None:
-    weekly = request("refund", on=terms(rerun=True), latch="step")
-    token, epoch = bench.held(weekly)
-    bench.apply(Complete("refund", token, epoch, b"done"))
-    bench.clock.advance(WINDOW_S)
-    other, other_epoch = bench.held(request("credit", latch="step"))
-    assert bench.claim(weekly)[1] == Latched("credit", "pay", LEASE_S)
-    bench.apply(Complete("credit", other, other_epoch, b"done"))
-    assert bench.claim(weekly)[1] == Held(2, 1, dispatched=True)
+    for end in (Complete, Fail):
+        weekly = request(f"refund, {end.__name__}", on=terms(rerun=True), latch="step")
+        token, epoch = bench.held(weekly)
+        bench.apply(end(weekly.key, token, epoch, b"done"))
+        credit = request(f"credit, {end.__name__}", latch="step")
+        other, other_epoch = bench.held(credit)
+        assert isinstance(bench.claim(weekly)[1], Recorded)
+        bench.clock.advance(WINDOW_S)
+        assert bench.claim(weekly)[1] == Latched(credit.key, "pay", None)
+        bench.apply(Complete(credit.key, other, other_epoch, b"done"))
+        token, reply = bench.claim(weekly)
+        assert reply == Held(2, 1, dispatched=True)
+        bench.apply(Complete(weekly.key, token, 2, b"done"))
 
 
 def of_many_different_calls_of_a_step_one_holds(bench: Bench) -> None:

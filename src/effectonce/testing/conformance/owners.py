@@ -212,6 +212,15 @@ def the_downstream_window_is_counted_from_the_first_send(bench: Bench) -> None:
     assert bench.apply(Dispatch("k", token, epoch, 3, LEASE_S)) == Refused(State.DISPATCHED)
 
 
+def the_downstream_window_ends_re_sending_for_an_owner_that_took_its_last_send_back(bench: Bench) -> None:
+    token, epoch = bench.held(request(on=KEYED))
+    bench.apply(Dispatch("k", token, epoch, 2, LEASE_S))
+    taken_back = bench.apply(Unsend("k", token, epoch, 2, RESEND_S))
+    assert isinstance(taken_back, Applied)
+    bench.clock.advance(RESEND_S)
+    assert bench.apply(Dispatch("k", token, taken_back.epoch, 2, LEASE_S)) == Refused(State.CLAIMED)
+
+
 def a_claim_that_was_sent_before_goes_in_doubt_after_the_window(bench: Bench) -> None:
     token, epoch = bench.held(request(on=KEYED))
     bench.apply(Dispatch("k", token, epoch, 2, LEASE_S))

@@ -11,6 +11,7 @@ from effectonce._core.ops import (
     Complete,
     Find,
     Held,
+    Latched,
     Mismatch,
     ReadCell,
     Recorded,
@@ -65,6 +66,15 @@ def a_claim_and_its_end_at_once_leave_what_they_leave_one_by_one(bench: Bench) -
     assert bench.apply(Sweep(10)).total == 2
 
 
+def a_claim_and_its_end_at_once_wait_for_their_step(bench: Bench) -> None:
+    bench.held(request("refund", latch="step"))
+    token, asked = bench.token(), request("credit", latch="step")
+
+    replies = bench.apply(Together((Claim(asked, token, LEASE_S, dispatch=True), Complete("credit", token, 1, b"done"))))
+
+    assert replies == (Latched("refund", "pay", LEASE_S), Refused(None))
+
+
 def one_that_is_refused_does_not_stop_the_others(bench: Bench) -> None:
     taken = request("taken")
     bench.held(taken)
@@ -108,8 +118,10 @@ def a_claim_and_its_end_at_once_may_be_repeated(bench: Bench) -> None:
 def ops_of_any_kind_go_together(bench: Bench) -> None:
     claim = Claim(request("k"), bench.token(), LEASE_S, dispatch=True, again=True)
 
-    held, counts, written, cell = bench.apply(
-        Together((claim, Tally(), WriteCell("cell", 0, b"value", 60.0), ReadCell("cell")))
+    held, counts, written, cell, ended = bench.apply(
+        Together(
+            (claim, Tally(), WriteCell("cell", 0, b"value", 60.0), ReadCell("cell"), Complete("k", claim.token, 1, b"done"))
+        )
     )
 
     assert held == Held(1, 1, dispatched=True)
@@ -117,6 +129,7 @@ def ops_of_any_kind_go_together(bench: Bench) -> None:
     assert written is None
     assert isinstance(cell, Cell)
     assert cell.value == b"value"
+    assert ended == Applied(1)
 
 
 def of_many_that_begin_the_same_step_one_holds(bench: Bench) -> None:
