@@ -20,6 +20,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
+import msgspec
 from msgspec import Struct
 
 from effectonce._boundary import Delivered, Within, at_ordinal, named
@@ -27,20 +28,23 @@ from effectonce._core.canonical import NotCanonical, canonical, fingerprint
 from effectonce._core.classify import Rules, as_rules
 from effectonce._core.codec import encode_or_excuse
 from effectonce._core.keys import AtOrdinal, effect_key
-from effectonce._core.ops import Request
+from effectonce._core.ops import Find, Flow, Request, Unavailable
+from effectonce._core.records import Record, in_the_air
 from effectonce._core.terms import Kind
 from effectonce._core.verdicts import Bucket, Certainty, Verdict
 from effectonce._declared import errors, of_type, several
-from effectonce._drive import Prepared
+from effectonce._drive import AsyncPlain, Plain, Prepared, adrive, drive
 from effectonce._tool import GuardedTool
 from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation, EffectOnceError, Rejected
 from effectonce.guard import Guard
+from effectonce.integrations._one_run import OneRun
 from effectonce.integrations._outside import Outside, equip
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry, kind_of, misspelt, window_of
 
-Plain = Callable[[Any], Any]
+Written = Callable[[Any], Any]
+KeyAt = Callable[[int], str]  # by the ordinal
 LOG = logging.getLogger("effectonce")
 
 
@@ -121,23 +125,33 @@ class Said(Exception):
 
 
 class Leg:
-    """One run of the tool by its framework. What it returns is kept as it is; what is recorded is its *plain* form."""
+    """One run of the tool by its framework. What it returns is kept as it is; what is recorded is its *plain* form.
 
-    def __init__(self, proceed: Callable[[], Any], plain: Plain, passing: tuple[type[BaseException], ...] = ()) -> None:
+    *one* is that run where others may stand between: if it failed, that is judged, and not what they made of it.
+    """
+
+    def __init__(
+        self,
+        proceed: Callable[[], Any],
+        plain: Written,
+        passing: tuple[type[BaseException], ...] = (),
+        one: OneRun | None = None,
+    ) -> None:
         self._proceed, self._plain, self._passing = proceed, plain, passing
+        self.one = OneRun() if one is None else one
         self.own: Any = None
         self.arguments: Mapping[str, Any] = {}
 
     def run(self) -> Any:
         try:
-            own = self._proceed()
+            own = self.one.ask(self._proceed)
         except self._passing as error:
             raise Passed(error) from error
         return self._written(own)
 
     async def arun(self) -> Any:
         try:
-            own = await self._proceed()
+            own = await self.one.aask(self._proceed)
         except self._passing as error:
             raise Passed(error) from error
         return self._written(own)
@@ -167,11 +181,11 @@ class Answer(Struct, frozen=True):
 
     own: Any
     recorded: Any
-    outcome: Outcome[Any]
+    outcome: Outcome[Any] | None  # None: it failed for certain, and the framework has words of its own for that
 
     @property
     def fresh(self) -> bool:
-        return not self.outcome.replayed and self.own is not None
+        return self.outcome is None or (not self.outcome.replayed and self.own is not None)
 
 
 class Toolbox:
@@ -182,7 +196,7 @@ class Toolbox:
         guard: Guard,
         contracts: Mapping[str, ToolOptions] | None,
         default: ToolOptions | None,
-        recorded: Plain = lambda result: result,
+        recorded: Written = lambda result: result,
     ) -> None:
         """*recorded* is how the framework's results are written down, for one that came without it."""
         self.guard, self._recorded = guard, recorded
@@ -220,7 +234,15 @@ class Toolbox:
 
     def within(self, guarded: GuardedTool, call: Call) -> Within:
         """The place of a call of a tool that is guarded already. Calls of one message run side by side, so there is no latch."""
-        signature = guarded.signature
+        step, ordinal, key = self._counted(guarded, call)
+        return at_ordinal(step, guarded.contract.name, drive(_place(ordinal, key), Plain(self.guard.store)))
+
+    async def awithin(self, guarded: GuardedTool, call: Call) -> Within:
+        step, ordinal, key = self._counted(guarded, call)
+        return at_ordinal(step, guarded.contract.name, await adrive(_place(ordinal, key), AsyncPlain(self.guard.store)))
+
+    def _counted(self, guarded: GuardedTool, call: Call) -> tuple[Within, int, KeyAt | None]:
+        signature, name, secret = guarded.signature, guarded.contract.name, self._house.secret
         uncounted = set(signature.names) - set(signature.identity)
 
         def intent(arguments: Mapping[str, Any]) -> bytes:
@@ -233,22 +255,35 @@ class Toolbox:
             ordinal = sum(intent(d.arguments) == asked for d in call.shown if d.tool == call.tool)
         except NotCanonical as error:
             raise ContractViolation(f"{call.tool}: {error}. Nothing was sent.") from None
-        return at_ordinal(self.guard.step(call.scope, tenant=call.tenant, latch=False), guarded.contract.name, ordinal)
+        step = self.guard.step(call.scope, tenant=call.tenant, latch=False)
+        at, known = step.boundary, with_defaults(call.schema, call.arguments)
+        if not set(signature.identity) <= known.keys():  # the framework will add to it: nobody can tell its key from here
+            return step, ordinal, None
+        whole = canonical({field: known[field] for field in signature.identity})
+        return step, ordinal, lambda place: effect_key(at.tenant, at.scope, name, whole, AtOrdinal(place), secret)
 
     def run(self, call: Call, leg: Leg) -> Answer:
         """Run it once, or answer with what is known. Raises our errors, the tool's own if it failed for certain, and `Said`."""
         tool = self._tool(call.tool, coloured=False)
         try:
-            return _answer(tool.call(self._prepared(tool, call, leg)), leg)
+            asked = self._asked(tool, call, leg)
+            place = drive(_place(asked.ordinal, asked.key), Plain(self.guard.store))
+            return _answer(tool.call(asked.at(place)), leg)
         except Passed as passed:
             raise passed.error from None
+        except Exception as error:  # noqa: BLE001  # whatever the call ended with: raised again, unless somebody has words for it
+            return _instead(error, leg)
 
     async def arun(self, call: Call, leg: Leg) -> Answer:
         tool = self._tool(call.tool, coloured=True)
         try:
-            return _answer(await tool.acall(self._prepared(tool, call, leg)), leg)
+            asked = self._asked(tool, call, leg)
+            place = await adrive(_place(asked.ordinal, asked.key), AsyncPlain(self.guard.store))
+            return _answer(await tool.acall(asked.at(place)), leg)
         except Passed as passed:
             raise passed.error from None
+        except Exception as error:  # noqa: BLE001  # whatever the call ended with: raised again, unless somebody has words for it
+            return _instead(error, leg)
 
     def _tool(self, name: str, *, coloured: bool) -> GuardedTool:
         known = self._tools.get((name, coloured))
@@ -259,7 +294,7 @@ class Toolbox:
         equip(made, self.declared(name).outside, lambda proceed: Leg(proceed, self._recorded), self._recorded)
         return self._tools.setdefault((name, coloured), made)
 
-    def _prepared(self, tool: GuardedTool, call: Call, leg: Leg) -> Prepared:
+    def _asked(self, tool: GuardedTool, call: Call, leg: Leg) -> _Asked:
         declared, name, secret = self.declared(call.tool), tool.contract.name, self._house.secret
         tenant = self._house.tenant if call.tenant is None else named(call.tenant, "tenant")
         scope = named(call.scope, "scope")
@@ -276,10 +311,35 @@ class Toolbox:
         except NotCanonical as error:
             raise ContractViolation(f"{call.tool}: {error}. Nothing was sent.") from None
         leg.arguments = arguments
-        key = effect_key(tenant, scope, name, intent, AtOrdinal(ordinal), secret)
         wanted = fingerprint(canonical(name) + matched, secret)
-        request = Request(key, wanted, tool.terms, tenant, scope, "", encode_or_excuse(arguments))
-        return Prepared(request, EffectRef(name, key, tenant, scope), (leg,), {})
+        request = Request("", wanted, tool.terms, tenant, scope, "", encode_or_excuse(arguments))
+        return _Asked(request, leg, ordinal, lambda at: effect_key(tenant, scope, name, intent, AtOrdinal(at), secret))
+
+
+class _Asked(Struct, frozen=True):
+    """A call whose place is known as far as the history tells it."""
+
+    request: Request
+    leg: Leg
+    ordinal: int
+    key: KeyAt
+
+    def at(self, ordinal: int) -> Prepared:
+        request = msgspec.structs.replace(self.request, key=self.key(ordinal))
+        return Prepared(request, EffectRef(request.terms.tool, request.key, request.tenant, request.scope), (self.leg,), {})
+
+
+def _place(ordinal: int, key: KeyAt | None) -> Flow[int]:
+    """While the last effect of this intent has no outcome, a call is for that one: no result of it was shown, whatever the history says."""
+    if key is None:
+        return ordinal
+    for earlier in range(ordinal - 1, -1, -1):
+        found: Record | Unavailable | None = yield from Find(key(earlier))
+        if isinstance(found, Unavailable):
+            raise found.error
+        if found is not None:
+            return earlier if in_the_air(found) else ordinal
+    return ordinal
 
 
 class Again(str):
@@ -333,13 +393,15 @@ def text_of(result: Any) -> str:
 
 
 def is_told(text: Any) -> bool:
-    """Is this an error that the model was told, by us? Where a framework knows no other sign."""
-    if not isinstance(text, str) or not text.startswith('{"code": "'):
+    """Is this an error that the model was told, by us? Whoever handed it on may have put words around it."""
+    began = text.find('{"code": "') if isinstance(text, str) else -1
+    if began < 0:
         return False
     try:
-        return is_error(json.loads(text))
+        told, _ = json.JSONDecoder().raw_decode(text, began)
     except ValueError:
         return False
+    return is_error(told)
 
 
 def is_error(told: Any) -> bool:
@@ -351,6 +413,14 @@ def _answer(outcome: Outcome[Any], leg: Leg) -> Answer:
     if outcome.error is not None:
         raise outcome.error
     return Answer(leg.own, outcome.value, outcome)
+
+
+def _instead(error: Exception, leg: Leg) -> Answer:
+    """It is definite: those between may have words of their own for it."""
+    instead = leg.one.instead_of(error)
+    if instead is None:
+        raise error
+    return Answer(instead, None, None)
 
 
 def _declared(

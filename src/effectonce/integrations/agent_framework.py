@@ -43,6 +43,7 @@ except ImportError as missing:
 from effectonce._boundary import Delivered
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
+from effectonce.integrations._one_run import Guarded, OneRun, stand_around
 from effectonce.integrations._tools import Call, Leg, Said, Toolbox, ToolOptions, is_told, said
 
 Of = Callable[[FunctionInvocationContext], str]
@@ -79,11 +80,12 @@ class _Once(FunctionMiddleware):
             return await call_next()
         try:
             call = self._call(context)
+            stand_around(tool, "invoke", ran=_ran)
             if guarded is not None:
-                async with self._box.within(guarded, call):
+                with await self._box.awithin(guarded, call), Guarded(tool):
                     return await call_next()
             run = functools.partial(_proceed, context, call_next)
-            answer = await self._box.arun(call, Leg(run, _plain, (*STEERING, _Theirs)))
+            answer = await self._box.arun(call, Leg(run, _plain, (*STEERING, _Theirs), OneRun(tool)))
             context.result = answer.own if answer.fresh else _again(answer.recorded)
         except Said as error:
             context.result = error.result
@@ -127,13 +129,19 @@ class _Theirs(Exception):
         self.error = error
 
 
+def _ran(error: BaseException) -> bool:
+    """Did the tool raise it? Every error of the framework's own tells that it was not run, but the one that tools raise."""
+    theirs = type(error).__module__.startswith("agent_framework.")
+    return not theirs or isinstance(error, (ToolException, *STEERING))
+
+
 async def _proceed(context: FunctionInvocationContext, call_next: Next) -> Any:
     try:
         await call_next()
-    except Exception as error:  # every error of the framework's own but the one that tools raise
-        if type(error).__module__.startswith("agent_framework.") and not isinstance(error, (ToolException, *STEERING)):
-            raise _Theirs(error) from error
-        raise
+    except Exception as error:  # of whoever stands behind us, or of the tool
+        if _ran(error):
+            raise
+        raise _Theirs(error) from error
     result = context.result
     if isinstance(result, Content) and result.type == "function_approval_request":
         raise Said(result, "a person is asked first", ran=False)

@@ -89,7 +89,7 @@ class _Once:
             try:
                 asked = self._call(tool, given)
                 if guarded is not None:
-                    async with self._box.within(guarded, asked):
+                    async with await self._box.awithin(guarded, asked):
                         return await tool.call(given)
                 return _shown(await self._box.arun(asked, Leg(lambda: _arun(tool, given), _same)))
             except Said as error:

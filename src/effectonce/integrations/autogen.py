@@ -99,7 +99,7 @@ class _Once:
             try:
                 call = await self.call(tool.name, args, _parameters(tool.schema), shown_as)
                 if guarded is not None:
-                    async with self.box.within(guarded, call):
+                    async with await self.box.awithin(guarded, call):
                         return await _proceed(tool, args, token, call_id, events)
                 leg = Leg(lambda: _proceed(tool, args, token, call_id, events), tool.return_value_as_string)
                 answer = await self.box.arun(call, leg)

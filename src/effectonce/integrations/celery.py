@@ -6,19 +6,21 @@ Theory of operation. A task is a step of its message: the same message has the s
 known by its task id, which a retry and a redelivery keep. Whoever sends it again by hand keeps it too, `task_id=...`, or names it in a
 header, `headers={"effectonce": {"scope": ...}}`. A task that is sent by a task has its place in that task for a scope: if the sender is
 run again, it sends the same one again, whatever id Celery gives it. The tasks of a group, a chain or a chord have ids that Celery makes up
-before it sends them: those count as none, and what comes after a task, the rest of a chain or the body of a chord, is named with it.
+before it sends them: those count as none, and what comes after a task, the rest of a chain, the body of a chord or what is linked to its
+end or its failure, is named with it.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import random
 import uuid
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
 
-from effectonce import EffectOnceError, Guard, Stable
+from effectonce import ContractViolation, EffectOnceError, Guard, Stable
 from effectonce._boundary import here
 from effectonce._core.backoff import full_jitter
 from effectonce.integrations._places import Places, asked_for
@@ -29,6 +31,8 @@ except ImportError as missing:
     raise ImportError("effectonce.integrations.celery needs celery: pip install 'effectonce[celery]'") from missing
 
 HEADER = "effectonce"
+COUNTED = "counted"  # its scope is a place, which requests that differ share: they may run side by side, so there is no latch
+LINKS = ("link", "link_error")  # what is sent after a task that succeeded, and after one that failed
 BASE_S, CAP_S = 1.0, 300.0  # between two tries of a task, where nobody says how long
 MADE_UP = 4  # the version of the UUIDs that Celery makes
 _inside: ContextVar[tuple[str, Places] | None] = ContextVar("effectonce_celery", default=None)
@@ -48,13 +52,13 @@ def once(guard: Guard, *, base: type[Task] = Task) -> type[Task]:
         effectonce_guard = guard  # `effectonce doctor` looks for it
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            given = (self.request.headers or {}).get(HEADER) or {}
+            given = _given(self.request.headers)
             scope, sender = given.get("scope") or self.request.id, _inside.get()
             if scope is None or (sender is not None and sender[0] == scope):  # called as a function, perhaps by itself
                 return super().__call__(*args, **kwargs)
             token = _inside.set((scope, Places()))
             try:
-                with guard.step(scope, Stable(self.name), tenant=given.get("tenant")):
+                with guard.step(scope, Stable(self.name), tenant=given.get("tenant"), latch=not given.get(COUNTED)):
                     return super().__call__(*args, **kwargs)
             except EffectOnceError as error:
                 if not error.retriable:
@@ -66,17 +70,55 @@ def once(guard: Guard, *, base: type[Task] = Task) -> type[Task]:
         def apply_async(
             self, args: Any = None, kwargs: Any = None, task_id: str | None = None, *rest: Any, **options: Any
         ) -> Any:
-            headers, sending = options.pop("headers", None) or {}, _Sending()
-            named = _named(self.name, task_id, args or (), kwargs or {}, sending, frozen="reply_to" in options)
-            if _inside.get() is not None and not _is_own(task_id):
-                options["link"] = copy.deepcopy(options.get("link"))  # it may be sent after another task as well
-                _name_what_follows([options.get("chain"), options.get("chord"), options["link"]], sending)
-            if named and HEADER not in headers:
-                headers = {**headers, HEADER: named}
-            with sending:
-                return super().apply_async(args, kwargs, task_id, *rest, headers=headers or None, **options)
+            with _addressed(self.name, task_id, args, kwargs, options):
+                return super().apply_async(args, kwargs, task_id, *rest, **options)
+
+        @classmethod
+        def on_bound(cls, app: Any) -> None:
+            super().on_bound(app)
+            _address_what_is_sent_by_name(app)
 
     return Once
+
+
+def _address_what_is_sent_by_name(app: Any) -> None:
+    """`app.send_task(...)`, and a signature of a task of another app, go past every task of this one."""
+    bare = app.send_task
+    if getattr(bare, "__effectonce__", False):
+        return
+
+    @functools.wraps(bare)
+    def send_task(name: str, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
+        if options.get("task_type") is not None or rest:  # a task has said already who it is; rest: everything by its position
+            return bare(name, args, kwargs, *rest, **options)
+        with _addressed(name, options.get("task_id"), args, kwargs, options):
+            return bare(name, args, kwargs, **options)
+
+    send_task.__effectonce__ = True  # type: ignore[attr-defined]
+    vars(app)["send_task"] = send_task
+
+
+def _addressed(task: str, task_id: str | None, args: Any, kwargs: Any, options: dict[str, Any]) -> _Sending:
+    """Say in the headers of *options* who it is, and in those of what follows it."""
+    headers, sending = options.pop("headers", None) or {}, _Sending()
+    named = _named(task, task_id, args or (), kwargs or {}, sending, frozen="reply_to" in options)
+    if _inside.get() is not None and not _is_own(task_id):
+        options |= {part: copy.deepcopy(options[part]) for part in LINKS if part in options}  # it may follow another as well
+        _name_what_follows([options.get(part) for part in ("chain", "chord", *LINKS)], sending)
+    if named and HEADER not in headers:
+        headers = {**headers, HEADER: named}
+    if headers:
+        options["headers"] = headers
+    return sending
+
+
+def _given(headers: Any) -> Mapping[str, Any]:
+    given = (headers or {}).get(HEADER) or {}
+    if isinstance(given, Mapping):
+        return given
+    raise ContractViolation(
+        f"the header {HEADER!r} is {given!r}: give headers={{{HEADER!r}: {{'scope': ...}}}}. Nothing was sent."
+    )
 
 
 class _Sending:
@@ -96,15 +138,15 @@ class _Sending:
 
 def _named(
     task: str, task_id: str | None, args: Any, kwargs: Mapping[str, Any], sending: _Sending, *, frozen: bool
-) -> dict[str, str]:
+) -> dict[str, Any]:
     """Who the new task is, as far as its id does not say it. *frozen*: Celery may have given it the id."""
     sender, boundary = _inside.get(), here.get()
-    named = {} if boundary is None else {"tenant": boundary.tenant}
+    named: dict[str, Any] = {} if boundary is None else {"tenant": boundary.tenant}
     if sender is not None and (task_id is None or (frozen and _is_made_up(task_id))):
         (scope, places), asked = sender, asked_for(args, kwargs)
         place = places.take(task, asked)
         sending.places.append((places, task, asked, place))
-        named["scope"] = f"{scope}/{task}#{place}"
+        named |= {"scope": f"{scope}/{task}#{place}", COUNTED: True}
     return named
 
 
@@ -129,6 +171,7 @@ def _name_what_follows(after: Any, sending: _Sending) -> None:
     elif isinstance(after, Mapping):
         given, options = after["kwargs"] or {}, after["options"]
         headers = options.get("headers") or {}
+        _name_what_follows([options.get(part) for part in LINKS], sending)
         parts = [given[part] for part in ("tasks", "header", "body") if part in given and after.get("subtask_type")]
         if parts:  # of a group or a chain, and of a chord
             _name_what_follows(parts, sending)

@@ -30,6 +30,8 @@ try:
     )
     from crewai.tools import BaseTool, ToolFailure
     from crewai.tools.base_tool import Tool
+    from crewai.tools.mcp_native_tool import MCPNativeTool
+    from crewai.tools.mcp_tool_wrapper import MCPToolWrapper
     from crewai.utilities.i18n import I18N_DEFAULT
     from crewai.utilities.string_utils import sanitize_tool_name
     from pydantic import ValidationError
@@ -80,6 +82,7 @@ class _Once:
         guarded = self._box.mine(getattr(tool, "func", None))
         if guarded is None and self._box.passes(tool.name):
             return tool
+        tool = _sending_once(tool)
 
         def run(*args: Any, **kwargs: Any) -> Any:
             try:
@@ -121,7 +124,7 @@ class _Once:
     async def _arun(self, tool: BaseTool, guarded: GuardedTool | None, arguments: Mapping[str, Any]) -> Any:
         call = self._call(tool, arguments)
         if guarded is not None:
-            async with self._box.within(guarded, call):
+            async with await self._box.awithin(guarded, call):
                 return await tool._arun(**arguments)  # noqa: SLF001
         leg = Leg(lambda: tool._arun(**arguments), lambda result: _plain(tool, result))  # noqa: SLF001
         answer = await self._box.arun(call, leg)
@@ -137,6 +140,25 @@ class _Once:
             tenant=None if self._tenant is None else _of(self._tenant, calling),
             shown=tuple(Delivered(tool.name, _fitted(tool, result.arguments)) for result in known),
         )
+
+
+def _sending_once(tool: BaseTool) -> BaseTool:
+    """A tool of an MCP server is sent up to three times by CrewAI, and its error may become a text: here it is sent once, and judged."""
+    if isinstance(tool, MCPNativeTool):
+        connect = tool._client_factory  # noqa: SLF001  # nothing public says how often
+
+        def client() -> Any:
+            made = connect()
+            made.max_retries = 1
+            return made
+
+        tool = tool.model_copy()
+        tool._client_factory = client  # noqa: SLF001
+    elif isinstance(tool, MCPToolWrapper):
+        send = tool._execute_tool_with_timeout  # noqa: SLF001
+        tool = tool.model_copy()
+        vars(tool)["_run"] = lambda **arguments: asyncio.run(send(**arguments))
+    return tool
 
 
 def _of(what: str | Of, calling: ToolCallHookContext | None) -> str:

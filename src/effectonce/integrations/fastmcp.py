@@ -3,8 +3,8 @@
     mcp = FastMCP("bank")
     mcp.add_middleware(protect(guard, contracts={"refund": {"kind": "irreversible"}, "balance": {"kind": "read"}}))
 
-A tool without a contract is a write that is sent once. FastMCP's own retry middleware runs a tool again after any error: put ours inside
-it, or leave it out.
+A tool without a contract is a write that is sent once. Other middleware may stand on either side: one that tries again, or makes a result of
+an error, is told what came of the one run of the tool, and that is what is judged.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from effectonce.guard import Guard
+from effectonce.integrations._one_run import OneRun, stand_around
 from effectonce.integrations.mcp import principal
 from effectonce.mcp._hosted import Hosted, Wire
 
@@ -47,10 +48,27 @@ def protect(
             whose = principal(get_access_token()) if tenant is None else tenant(context)
             params = context.message
             meta = params.meta if params.meta is not None else _meta(context.fastmcp_context)
-            own, answer = await hosted.call(params.name, params.arguments, meta, whose, lambda: call_next(context), _wire)
+            one = _one_run(context.fastmcp_context)
+            try:
+                own, answer = await hosted.call(
+                    params.name, params.arguments, meta, whose, lambda: one.aask(lambda: call_next(context)), _wire
+                )
+            except Exception as error:  # the tool's own, and definite
+                instead = one.instead_of(error)
+                if instead is None:
+                    raise
+                return instead
             return own if answer is None else ToolResult.from_mcp_result(CallToolResult.model_validate(answer))
 
     return Once()
+
+
+def _one_run(context: Any) -> OneRun:
+    """Of the tool: the server calls itself for it, when all middleware has had its say."""
+    if context is None:
+        return OneRun()
+    stand_around(context.fastmcp, "call_tool", where=lambda given: given.get("run_middleware") is False)
+    return OneRun(context.fastmcp)
 
 
 def _meta(context: Any) -> Any:

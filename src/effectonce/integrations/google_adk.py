@@ -109,7 +109,7 @@ class OncePlugin(BasePlugin):
         try:
             call = self._call(tool, args, context)
             if guarded is not None:
-                async with self._box.within(guarded, call):
+                async with await self._box.awithin(guarded, call):
                     return await run()
             before = dict(context.actions.state_delta)
             answer = await self._box.arun(call, Leg(run, functools.partial(_plain, tool, context, before)))

@@ -41,7 +41,8 @@ from effectonce._signature import is_async
 from effectonce._tool import GuardedTool
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._tools import Answer, Call, Leg, Said, Toolbox, ToolOptions, said, text_of
+from effectonce.integrations._one_run import Guarded, OneRun
+from effectonce.integrations._tools import Answer, Call, Leg, Said, Toolbox, ToolOptions, is_told, said, text_of
 from effectonce.policy import Retry
 from effectonce.retrying import advise
 
@@ -78,10 +79,12 @@ class OnceMiddleware(AgentMiddleware[Any, Any, Any]):
         try:
             call = self._call(request)
             if guarded is not None:
-                with self._box.within(guarded, call):
-                    return handler(request)
-            followed = _followed(request)
-            leg = Leg(lambda: handler(followed.anew()), functools.partial(_plain, followed), (GraphBubbleUp,))
+                judged = Guarded()
+                with self._box.within(guarded, call), judged:
+                    return handler(_followed(request, judged))
+            one = OneRun()
+            followed = _followed(request, one)
+            leg = Leg(lambda: handler(followed), functools.partial(_plain, followed), (GraphBubbleUp,), one)
             return _shown(self._box.run(call, leg), request)
         except Said as error:
             return error.result
@@ -95,10 +98,12 @@ class OnceMiddleware(AgentMiddleware[Any, Any, Any]):
         try:
             call = self._call(request)
             if guarded is not None:
-                async with self._box.within(guarded, call):
-                    return await handler(request)
-            followed = _followed(request)
-            leg = Leg(lambda: handler(followed.anew()), functools.partial(_plain, followed), (GraphBubbleUp,))
+                judged = Guarded()
+                with await self._box.awithin(guarded, call), judged:
+                    return await handler(_followed(request, judged))
+            one = OneRun()
+            followed = _followed(request, one)
+            leg = Leg(lambda: handler(followed), functools.partial(_plain, followed), (GraphBubbleUp,), one)
             return _shown(await self._box.arun(call, leg), request)
         except Said as error:
             return error.result
@@ -235,8 +240,13 @@ def delivered(messages: Iterable[AnyMessage]) -> Iterator[Delivered]:
     for message in messages:
         if isinstance(message, AIMessage):
             asked |= {call["id"]: (call["name"], call["args"]) for call in message.tool_calls if call["id"] is not None}
-        elif isinstance(message, ToolMessage) and message.status != "error" and message.tool_call_id in asked:
+        elif isinstance(message, ToolMessage) and message.tool_call_id in asked and not _failed(message):
             yield Delivered(*asked[message.tool_call_id])
+
+
+def _failed(message: ToolMessage) -> bool:
+    """Other middleware may have made a result of our error."""
+    return message.status == "error" or is_told(message.text)
 
 
 def _messages(state: Any, key: str) -> Sequence[AnyMessage]:
@@ -270,77 +280,37 @@ def _schema(tool: BaseTool | None) -> Mapping[str, Any]:
     return schema.model_json_schema() if issubclass(schema, BaseModel) else {}
 
 
-class _OneRun:
-    """A tool that is run once. Whoever asks further in once more, such as a middleware that retries, is told what came of it."""
-
-    def __init__(self, tool: BaseTool) -> None:
-        self._tool, self._ran, self._result = tool, False, None
-        self._error: BaseException | None = None
-
-    def anew(self) -> None:
-        self._ran, self._error = False, None
-
-    def invoke(self, given: Any, *args: Any, **kwargs: Any) -> Any:
-        if not self._known():
-            with _Run(self, given):
-                self._result = self._tool.invoke(given, *args, **kwargs)
-        return self._result
-
-    async def ainvoke(self, given: Any, *args: Any, **kwargs: Any) -> Any:
-        if not self._known():
-            with _Run(self, given):
-                self._result = await self._tool.ainvoke(given, *args, **kwargs)
-        return self._result
-
-    def _known(self) -> bool:
-        if self._error is not None:
-            raise self._error
-        return self._ran
-
-    def ended(self, given: Any, error: BaseException | None) -> None:
-        if not isinstance(error, ValidationError) or _takes(self._tool, given["args"]):  # else it was not run: call it better
-            self._ran, self._error = True, error
-
-
-class _Run:
-    """`with`: the one run of a tool."""
-
-    def __init__(self, run: _OneRun, given: Any) -> None:
-        self._run, self._given = run, given
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._run.ended(self._given, error)
-
-
 class _Followed(ToolCallRequest):
     """A request that knows whether somebody further in asks for something else: then its arguments tell nothing about the tool."""
 
     changed = False
-    run: _OneRun | None = None
-
-    def anew(self) -> _Followed:
-        """For the next attempt of ours, which is a run of its own."""
-        if self.run is not None:
-            self.run.anew()
-        return self
 
     def override(self, **overrides: Any) -> ToolCallRequest:
         object.__setattr__(self, "changed", True)  # the framework warns of any other way
         return super().override(**overrides)
 
 
-def _followed(request: ToolCallRequest) -> _Followed:
-    if request.tool is None:
+def _followed(request: ToolCallRequest, one: OneRun) -> _Followed:
+    """The same request, whose tool is run once: whoever stands further in asks for that run."""
+    tool = request.tool
+    if tool is None:
         return _Followed(request.tool_call, None, request.state, request.runtime)
-    run, tool = _OneRun(request.tool), copy.copy(request.tool)
-    for name in ("invoke", "ainvoke"):
-        object.__setattr__(tool, name, getattr(run, name))  # it is a model, and those are no fields
-    followed = _Followed(request.tool_call, tool, request.state, request.runtime)
-    object.__setattr__(followed, "run", run)
-    return followed
+
+    def invoke(given: Any, *args: Any, **kwargs: Any) -> Any:
+        return one.run(lambda: tool.invoke(given, *args, **kwargs), ran=functools.partial(_ran, tool, given))
+
+    async def ainvoke(given: Any, *args: Any, **kwargs: Any) -> Any:
+        return await one.arun(lambda: tool.ainvoke(given, *args, **kwargs), ran=functools.partial(_ran, tool, given))
+
+    once = copy.copy(tool)
+    object.__setattr__(once, "invoke", invoke)  # it is a model, and those are no fields
+    object.__setattr__(once, "ainvoke", ainvoke)
+    return _Followed(request.tool_call, once, request.state, request.runtime)
+
+
+def _ran(tool: BaseTool, given: Any, error: BaseException) -> bool:
+    """Did the tool raise it? What it was not run for may be called better."""
+    return not isinstance(error, ValidationError) or _takes(tool, given["args"])
 
 
 def _fits(request: ToolCallRequest) -> bool:
@@ -379,7 +349,7 @@ def _content(result: Any) -> dict[str, Any]:
 
 
 def _shown(answer: Answer, request: ToolCallRequest) -> Any:
-    if answer.fresh:
+    if answer.fresh or answer.outcome is None:
         return answer.own
     recorded, call = answer.recorded, request.tool_call
     if not isinstance(recorded, dict) or recorded.keys() not in ({"content", "artifact"}, {"serialised", "data"}):

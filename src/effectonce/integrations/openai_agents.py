@@ -85,7 +85,7 @@ class _Once:
             try:
                 call = self._call(tool, context, given)
                 if guarded is not None:
-                    async with self._box.within(guarded, call):
+                    async with await self._box.awithin(guarded, call):
                         return await proceed(context, given, InDoubt)
                 leg = Leg(lambda: proceed(context, given), _same, (_Unfit,))
                 return (await self._box.arun(call, leg)).recorded

@@ -12,7 +12,9 @@ model is told that instead.
 from __future__ import annotations
 
 import functools
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 try:
@@ -22,6 +24,7 @@ try:
     from pydantic_ai.exceptions import (
         ApprovalRequired,
         CallDeferred,
+        ModelRetry,
         SkipToolExecution,
         ToolFailed,
         ToolFailedError,
@@ -36,6 +39,7 @@ try:
         tool_return_content_ta,
     )
     from pydantic_ai.tools import ToolDefinition
+    from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
     from pydantic_core import to_jsonable_python
 except ImportError as missing:
     raise ImportError(
@@ -47,7 +51,8 @@ from effectonce._core.keys import UnstableKey, check_stable
 from effectonce._tool import Tool
 from effectonce.errors import ContractViolation, EffectOnceError, NotSent, Rejected
 from effectonce.guard import Guard
-from effectonce.integrations._tools import Call, Leg, Said, Toolbox, ToolOptions, said
+from effectonce.integrations._one_run import Guarded, OneRun, under_way
+from effectonce.integrations._tools import Call, Leg, Said, Toolbox, ToolOptions, is_told, said
 
 Of = Callable[[RunContext[Any]], str]
 STEERING = (ApprovalRequired, CallDeferred, SkipToolExecution)
@@ -89,16 +94,20 @@ class Once(AbstractCapability[Any]):
         if guarded is None and self._box.passes(call.tool_name):
             return await handler(args)
         try:
-            asked = self._call(ctx, call, tool_def)
+            asked, this = self._call(ctx, call, tool_def), (call.tool_name, call.tool_call_id)
             if guarded is not None:
-                async with self._box.within(guarded, asked):
+                with await self._box.awithin(guarded, asked), Guarded(this):
                     return await handler(args)
-            answer = await self._box.arun(asked, Leg(functools.partial(_proceed, handler, args), _plain, STEERING))
+            leg = Leg(functools.partial(_proceed, handler, args), _plain, STEERING, OneRun(this))
+            answer = await self._box.arun(asked, leg)
             return answer.own if answer.fresh else _again(answer.recorded)
         except Said as error:
             raise error.result from None
         except EffectOnceError as error:
             raise ToolFailed(said(error)) from error
+
+    def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
+        return _Inmost(toolset)
 
     def _call(self, ctx: RunContext[Any], call: ToolCallPart, tool_def: ToolDefinition) -> Call:
         return Call(
@@ -111,15 +120,42 @@ class Once(AbstractCapability[Any]):
         )
 
 
+@dataclass
+class _Inmost(WrapperToolset[Any]):
+    """Below every hook: whoever asks for the tool again is told what came of its one run."""
+
+    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
+        call = functools.partial(self.wrapped.call_tool, name, tool_args, ctx, tool)
+        run = under_way((name, ctx.tool_call_id))
+        if run is None:
+            return await call()
+        try:
+            return await run.arun(call)
+        except (ModelRetry, ToolFailed) as wish:
+            if _hidden(wish) is None:
+                wish.effectonce_verdict = Said(None, str(wish), ran=False).effectonce_verdict  # type: ignore[union-attr]
+            raise
+
+
 async def _proceed(handler: Callable[[dict[str, Any]], Any], args: dict[str, Any]) -> Any:
-    """A wish for another try, or a failure, is believed if the tool has no other reason than its own."""
     try:
         return await handler(args)
     except (ToolRetryError, ToolFailedError, ToolFailed) as error:
         wish = error if isinstance(error, ToolFailed) else error.__cause__
-        under = None if wish is None else wish.__cause__ or wish.__context__
-        ran = under is not None and not isinstance(under, Rejected | NotSent)
-        raise Said(error, f"{type(under).__name__}: {wish}" if ran else str(error), ran=ran) from error
+        under = None if wish is None else _hidden(wish)
+        raise Said(error, str(error) if under is None else f"{type(under).__name__}: {wish}", ran=under is not None) from error
+
+
+def _hidden(wish: BaseException) -> BaseException | None:
+    """A wish for another try, or a failure, is believed if the tool has no other reason than its own. This is the other one."""
+    under = wish.__cause__ or wish.__context__ or (wish if _of_a_server(wish) else None)
+    return None if isinstance(under, Rejected | NotSent) else under
+
+
+def _of_a_server(wish: BaseException) -> bool:
+    """Did Pydantic AI make it of an error that an MCP server reports? That says nothing about what the server did before."""
+    frames = [frame for frame, _ in traceback.walk_tb(wish.__traceback__)]
+    return len(frames) > 0 and frames[-1].f_globals.get("__name__") == "pydantic_ai.mcp"
 
 
 def _plain(result: Any) -> Any:
@@ -148,7 +184,7 @@ def delivered(messages: Iterable[ModelMessage]) -> Iterator[Delivered]:
             asked |= {part.tool_call_id: part for part in message.parts if isinstance(part, ToolCallPart)}
         elif isinstance(message, ModelRequest):
             returned = [part for part in message.parts if isinstance(part, ToolReturnPart) and part.outcome == "success"]
-            known = [asked[part.tool_call_id] for part in returned if part.tool_call_id in asked]
+            known = [asked[part.tool_call_id] for part in returned if part.tool_call_id in asked and not is_told(part.content)]
             yield from (Delivered(call.tool_name, call.args_as_dict()) for call in known)
 
 

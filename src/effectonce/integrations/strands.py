@@ -10,6 +10,7 @@ that asks for another try gets the answer that is known. Interrupts pass through
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -19,6 +20,7 @@ try:
     from strands.interrupt import InterruptException
     from strands.middleware import ExecuteToolContext, ExecuteToolStage, ToolResultEvent, TypedEvent
     from strands.plugins import Plugin
+    from strands.types.tools import AgentTool, ToolUse
 except ImportError as missing:
     raise ImportError("effectonce.integrations.strands needs Strands: pip install 'effectonce[strands]'") from missing
 
@@ -26,6 +28,7 @@ from effectonce._boundary import Delivered
 from effectonce._tool import GuardedTool
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
+from effectonce.integrations._one_run import Guarded, OneRun
 from effectonce.integrations._tools import Call, Leg, Said, Toolbox, ToolOptions
 
 Of = Callable[[ExecuteToolContext], str]
@@ -71,14 +74,15 @@ class OncePlugin(Plugin):
                 yield event
 
     async def _answer(self, context: ExecuteToolContext, proceed: Next, guarded: GuardedTool | None, tell: Tell) -> Any:
-        ended = _Ended()
-        run = functools.partial(ended.run, context, proceed, tell)
+        ended, one = _Ended(), OneRun() if guarded is None else Guarded()
+        once = context if context.tool is None else context.replace(tool=_once(context.tool, one))
+        run = functools.partial(ended.run, once, proceed, tell)
         try:
             call = self._call(context)
             if guarded is not None:
-                async with self._box.within(guarded, call):
+                with await self._box.awithin(guarded, call), one:
                     return await run()
-            answer = await self._box.arun(call, Leg(run, _plain, (InterruptException, _Interrupted)))
+            answer = await self._box.arun(call, Leg(run, _plain, (InterruptException, _Interrupted), one))
             return answer.own if answer.fresh else _result(context, **_again(answer.recorded))
         except _Interrupted as error:
             return error.event
@@ -130,13 +134,43 @@ class _Ended:
         if self.event is None:
             raise ContractViolation(f"{context.tool_use['name']} ended without a result.")
         error = self.event.exception
-        if isinstance(error, ValueError) and str(error).startswith("Validation failed for input parameters"):
+        if error is not None and not _ran(error):
             raise Said(self.event, str(error), ran=False)
         if error is not None:
             raise error
         if self.event.tool_result["status"] == "error":
             raise Said(self.event, f"the tool reports an error: {str(self.event.tool_result['content'])[:200]}", ran=True)
         return self.event
+
+
+def _ran(error: BaseException) -> bool:
+    """Did the tool raise it? What it was not run for may be called better."""
+    return not (isinstance(error, ValueError) and str(error).startswith("Validation failed for input parameters"))
+
+
+def _once(tool: AgentTool, one: OneRun) -> AgentTool:
+    """The same tool, which is run once: whoever stands further in and asks again hears the last that it said."""
+
+    async def stream(tool_use: ToolUse, invocation_state: dict[str, Any], **kwargs: Any) -> AsyncGenerator[Any, None]:
+        async def run(tell: Tell) -> Any:
+            last = None
+            async for last in tool.stream(tool_use, invocation_state, **kwargs):
+                if isinstance(last, ToolResultEvent):
+                    break
+                tell(last)
+            return last
+
+        heard = None
+        async for event in _told_meanwhile(lambda tell: one.arun(functools.partial(run, tell), ran=_ran)):
+            if isinstance(event, ToolResultEvent) and event.exception is not None:
+                one.anew() if not _ran(event.exception) else one.failed(event.exception)
+            if event is not heard:  # a tool that is not of Strands has no other result than the last that it says
+                yield event
+            heard = event
+
+    once = copy.copy(tool)
+    vars(once)["stream"] = stream
+    return once
 
 
 async def _told_meanwhile(work: Callable[[Tell], Awaitable[Any]]) -> AsyncGenerator[TypedEvent, None]:

@@ -1,5 +1,7 @@
 """Agents of the Microsoft Agent Framework. What holds in every framework is in `facts.py`."""
 
+import asyncio
+import copy
 import functools
 
 import pytest
@@ -122,16 +124,84 @@ def test_a_middleware_that_asks_a_person_leaves_nothing_in_doubt(desk, guard, ba
     assert desk.run(desk.tool(refund_of(bank)), one("b"), DONE, forget=True).said == ["rcpt_1"]
 
 
-def test_a_middleware_that_tries_again_gets_the_answer_that_is_known(desk, guard, bank):
-    class Tries(FunctionMiddleware):
-        async def process(self, context, call_next):
-            for _ in range(3):
+class Sorry(FunctionMiddleware):
+    """Makes a result of every error."""
+
+    async def process(self, context, call_next):
+        try:
+            await call_next()
+        except Exception:
+            context.result = "that did not work"
+
+
+class Friendly(FunctionMiddleware):
+    """Has other words for everything."""
+
+    async def process(self, context, call_next):
+        await call_next()
+        context.result = "that did not work"
+
+
+class Tries(FunctionMiddleware):
+    async def process(self, context, call_next):
+        for _ in range(3):
+            try:
                 await call_next()
+            except ConnectionError:
+                continue
 
-    ran = desk.run(desk.tool(refund_of(bank)), *LINES, middleware=[Tries(), *once(guard, contracts=CONTRACTS)])
 
-    assert ran.said == ["rcpt_1"]
+class Twice(FunctionMiddleware):
+    """Asks twice at once."""
+
+    async def process(self, context, call_next):
+        await asyncio.gather(call_next(), call_next())
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize("ours_first", [False, True])
+@pytest.mark.parametrize(("other", "fault"), [(Sorry, "lose-answer"), (Tries, "lose-answer"), (Tries, None), (Twice, None)])
+def test_a_middleware_that_asks_again_or_makes_a_result_of_an_error_is_told_what_is_known(
+    other, fault, ours_first, guarded, desk, guard, bank
+):
+    mine, function = once(guard, contracts=CONTRACTS), refund_of(bank, fault, fault, fault)
+    if guarded:
+        function = guard.tool(kind="write", volatile=["reason"])(function)
+
+    middleware = [*mine, other()] if ours_first else [other(), *mine]
+    ran = desk.run(desk.tool(function), *LINES, middleware=middleware)
+
     assert len(bank.ledger()) == 1
+    assert ran.codes == [InDoubt.code] if fault else ran.said == ["rcpt_1"]
+
+
+def test_a_refusal_is_told_in_the_words_of_whoever_stands_behind_us(desk, guard, bank):
+    middleware = [*once(guard, contracts=CONTRACTS), Sorry()]
+
+    assert desk.run(desk.tool(refund_of(bank, "refuse")), *LINES, middleware=middleware).said == ["that did not work"]
+    assert desk.run(desk.tool(refund_of(bank)), *LINES, forget=True).codes == ["REPLAYED_FAILURE"]
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_doubt_that_somebody_around_us_has_other_words_for_is_still_the_same_effect(guarded, desk, guard, bank):
+    function = refund_of(bank, "lose-answer")
+    if guarded:
+        function = guard.tool(kind="write", volatile=["reason"])(function)
+
+    middleware = [Friendly(), *once(guard, contracts=CONTRACTS)]
+    ran = desk.run(desk.tool(function), one("a"), one("b"), one("c"), DONE, middleware=middleware)
+
+    assert ran.said == ["that did not work"] * 3
+    assert len(bank.ledger()) == 1
+
+
+def test_a_copy_of_a_tool_that_was_run_is_run_as_itself(desk, guard, bank):
+    first = desk.tool(refund_of(bank))
+    desk.run(first, *LINES)
+    second = copy.copy(first)
+    second.func = lambda payment_id, reason, amount_minor=100: "another"
+
+    assert desk.run(second, one("b", "pay_8"), DONE, forget=True).said == ["another"]
 
 
 def test_media_are_replayed_as_media(desk, guard, bank):

@@ -6,9 +6,13 @@ import json
 import pytest
 from crewai import Crew, Task
 from crewai.hooks import ToolCallHookContext, clear_all_global_hooks
+from crewai.mcp.client import MCPClient
+from crewai.mcp.transports.stdio import StdioTransport
 from crewai.tools import BaseTool, ToolFailure
+from crewai.tools.mcp_native_tool import MCPNativeTool
+from crewai.tools.mcp_tool_wrapper import MCPToolWrapper
 from crewai.tools.tool_failure import ToolExecutionFailedError
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 
 from effectonce import ContractViolation, InDoubt
 from effectonce.integrations import crewai as integration
@@ -44,6 +48,60 @@ def refund_of(bank, *faults):
         return bank.pay(payment_id, 100, fault=faults.pop(0) if faults else None)["receipt"]
 
     return refund
+
+
+class Wire(StdioTransport):
+    """It is there, and nobody is at its other end."""
+
+    connected = True
+
+
+class LosingClient(MCPClient):
+    """A server that does what it is asked, and whose answers are lost."""
+
+    def __init__(self, bank):
+        super().__init__(Wire("a-server"))
+        self.bank, self._initialized = bank, True
+
+    async def connect(self):
+        return self
+
+    async def disconnect(self):
+        pass
+
+    async def _call_tool_impl(self, tool_name, arguments):
+        self.bank.pay(arguments["payment_id"], 100)
+        raise TimeoutError
+
+
+class LosingTool(MCPToolWrapper):
+    """The same for a server that is known by its URL."""
+
+    async def _execute_tool(self, **arguments):
+        BANKS[self.server_name].pay(arguments["payment_id"], 100)
+        raise TimeoutError
+
+
+BANKS = {}
+SCHEMA = {"args_schema": create_model("refund", payment_id=str)}
+
+
+def mcp_tools(bank):
+    BANKS["bank"] = bank
+    return {
+        "native": MCPNativeTool(lambda: LosingClient(bank), "refund", SCHEMA, "bank"),
+        "by its URL": LosingTool({"url": "http://bank"}, "refund", SCHEMA, "bank"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["native", "by its URL"])
+def test_a_tool_of_an_mcp_server_is_sent_once_and_a_lost_answer_is_a_doubt(kind, guard, bank):
+    (tool,) = protect([mcp_tools(bank)[kind]], guard, scope="ticket-17")
+
+    failure = tool.run(payment_id="pay_7")
+
+    assert failure.details["code"] == InDoubt.code
+    assert len(bank.ledger()) == 1
 
 
 # ---------------------------------------------------------------- what a crew does by itself

@@ -6,6 +6,8 @@ import pytest
 from pydantic import BaseModel
 from strands import Agent, ToolContext, tool
 from strands.hooks import AfterToolCallEvent
+from strands.middleware import ExecuteToolStage, ToolResultEvent
+from strands.plugins import Plugin
 
 from effectonce import InDoubt
 from effectonce.integrations.strands import OncePlugin
@@ -47,6 +49,80 @@ def test_a_hook_that_asks_for_another_try_gets_the_answer_that_is_known(fault, d
     assert len(asked) == 3
     assert len(bank.ledger()) == 1
     assert ran.codes == [InDoubt.code] if fault else ran.said == ["rcpt_1"]
+
+
+def standing(handler):
+    """A plugin of somebody else's, with one handler around every tool."""
+
+    class Other(Plugin):
+        name = handler.__name__
+
+        def init_agent(self, agent):
+            agent.add_middleware(ExecuteToolStage, handler)
+
+    return Other()
+
+
+async def friendly(context, proceed):
+    """Makes a result of every error."""
+    async for event in proceed(context):
+        failed = isinstance(event, ToolResultEvent) and event.tool_result["status"] == "error"
+        told = {**event.tool_result, "status": "success", "content": [{"text": "that did not work"}]} if failed else None
+        yield ToolResultEvent(told) if failed else event
+
+
+async def tries(context, proceed):
+    for _ in range(3):
+        async for event in proceed(context):
+            if not isinstance(event, ToolResultEvent):
+                yield event
+    yield event
+
+
+async def twice(context, proceed):
+    """Asks twice at once."""
+
+    async def ask():
+        return [event async for event in proceed(context)]
+
+    for event in (await asyncio.gather(ask(), ask()))[1]:
+        yield event
+
+
+def may_be_guarded(guarded, guard, function):
+    return guard.tool(kind="write", volatile=["reason"])(function) if guarded else function
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize("ours_first", [False, True])
+@pytest.mark.parametrize(("other", "fault"), [(tries, "lose-answer"), (tries, None), (twice, None)])
+def test_a_middleware_that_asks_again_is_told_what_is_known(other, fault, ours_first, guarded, desk, guard, bank):
+    function = may_be_guarded(guarded, guard, refund_of(bank, fault, fault, fault))
+    plugins = [OncePlugin(guard, contracts=CONTRACTS), standing(other)]
+
+    ran = desk.run(desk.tool(function), *LINES, plugins=plugins if ours_first else plugins[::-1])
+
+    assert len(bank.ledger()) == 1
+    assert ran.codes == [InDoubt.code] if fault else ran.said == ["rcpt_1"]
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize("ours_first", [False, True])
+def test_a_doubt_that_somebody_made_a_result_of_is_still_the_same_effect(ours_first, guarded, desk, guard, bank):
+    function = may_be_guarded(guarded, guard, refund_of(bank, "lose-answer"))
+    plugins = [OncePlugin(guard, contracts=CONTRACTS), standing(friendly)]
+
+    ran = desk.run(desk.tool(function), one("a"), one("b"), one("c"), DONE, plugins=plugins if ours_first else plugins[::-1])
+
+    assert len(bank.ledger()) == 1
+    assert ran.codes == [InDoubt.code] * 3 if ours_first else ran.said == ["that did not work"] * 3
+
+
+def test_a_refusal_is_told_in_the_words_of_whoever_stands_behind_us(desk, guard, bank):
+    plugins = [OncePlugin(guard, contracts=CONTRACTS), standing(friendly)]
+
+    assert desk.run(desk.tool(refund_of(bank, "refuse")), *LINES, plugins=plugins).said == ["that did not work"]
+    assert desk.run(desk.tool(refund_of(bank)), *LINES, forget=True).codes == ["REPLAYED_FAILURE"]
 
 
 def test_a_refusal_is_told_in_the_words_of_the_framework_and_then_known(desk, guard, bank):

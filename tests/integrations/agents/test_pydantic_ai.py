@@ -4,9 +4,12 @@ import asyncio
 import contextlib
 import json
 
+import fastmcp
 import pytest
+from fastmcp.exceptions import ToolError
 from pydantic_ai import Agent, BinaryContent, DeferredToolRequests, DeferredToolResults, ModelRetry, ToolReturn
 from pydantic_ai.exceptions import ApprovalRequired, ToolFailed
+from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 
@@ -258,3 +261,24 @@ def test_a_result_that_cannot_be_written_down_was_given_all_the_same(guard, bank
 
     assert len(bank.ledger()) == 1
     assert guard.in_doubt() == ()
+
+
+@pytest.mark.parametrize("behaviour", ["retry", "failed"])
+def test_an_error_that_an_mcp_server_reports_is_a_doubt(behaviour, guard, bank):
+    server = fastmcp.FastMCP("bank")
+
+    @server.tool
+    def refund(payment_id: str) -> str:
+        """Refund a payment."""
+        bank.pay(payment_id, 100)
+        raise ToolError("the ledger did not answer")
+
+    lines = [one("a"), one("b"), DONE]
+    model = FunctionModel(lambda messages, info: ModelResponse(parts=lines.pop(0)))
+    tools = MCPToolset(server, tool_error_behavior=behaviour)
+    agent = Agent(model, toolsets=[tools], capabilities=[Once(guard, contracts={"refund": {"kind": "irreversible"}})])
+
+    result = asyncio.run(agent.run("refund pay_7", conversation_id="chat-42"))
+
+    assert codes(result) == [InDoubt.code] * 2
+    assert len(bank.ledger()) == 1

@@ -7,7 +7,7 @@ from celery import Celery, Task, chain, chord, group
 from celery.exceptions import Retry
 from celery.signals import before_task_publish
 
-from effectonce import Guard, InDoubt
+from effectonce import ContractViolation, Guard, InDoubt
 from effectonce._core.ops import Search
 from effectonce.integrations import celery as ours
 from effectonce.integrations.celery import once
@@ -116,16 +116,66 @@ def test_a_task_that_is_sent_by_a_task_is_known_by_its_place(app, pay, published
     assert scopes == ["message-1/pay#0", "message-1/pay#1", "message-1/pay#0", None] * 2
 
 
+def test_a_task_that_is_sent_by_its_name_is_known_by_its_place_unless_it_has_an_id(app, pay, published):
+    @app.task(name="parent")
+    def parent():
+        app.send_task("pay", ["p"])
+        app.send_task("elsewhere.pay", kwargs={"payment_id": "p"})
+        app.signature("elsewhere.pay", kwargs={"payment_id": "p"}).apply_async()
+        app.send_task("pay", ["p"], task_id="named")
+
+    for _ in range(2):
+        parent.apply(task_id="message-1")
+    app.send_task("pay", ["p"])
+
+    scopes = [(header or {}).get("scope") for header in published]
+    assert scopes == ["message-1/pay#0", "message-1/elsewhere.pay#0", "message-1/elsewhere.pay#1", None] * 2 + [None]
+
+
+def test_tasks_that_are_sent_side_by_side_do_not_wait_for_each_others_doubts(app, guard):
+    @guard.tool(kind="write")
+    def charge(payment_id: str) -> str:
+        if payment_id == "p":
+            raise ConnectionResetError
+        return f"paid {payment_id}"
+
+    app.conf.task_always_eager = True
+    sent = []
+
+    @app.task(name="pay")
+    def pay(payment_id):
+        return charge(payment_id)
+
+    @app.task(name="parent")
+    def parent():
+        sent.extend(pay.delay(payment_id) for payment_id in "pqr")
+
+    parent.apply(task_id="message-1")
+
+    assert isinstance(sent[0].result, InDoubt)
+    assert [each.result for each in sent[1:]] == ["paid q", "paid r"]
+
+
+@pytest.mark.parametrize("header", ["message-1", ["message-1"]])
+def test_a_header_that_says_nothing_is_told_as_that(header, guard, pay):
+    result = pay.apply(args=["p"], headers={"effectonce": header}).result
+
+    assert isinstance(result, ContractViolation)
+    assert guard.store.apply(Search(limit=10)) == ()
+
+
 def canvases(pay):
     return {
         "group": group(pay.s("p"), pay.s("p"), pay.s("q")),
         "chain": chain(pay.s("p"), pay.si("q"), group(pay.si("r"), pay.si("s"))),
         "chord": chord([pay.s("p"), pay.s("q")], pay.si("body")),
         "link": group(pay.s("p").set(link=pay.si("q"))),
+        "link_error": group(pay.s("p").set(link_error=pay.si("q"))),
+        "nested": chain(pay.s("p"), pay.si("q").set(link=pay.si("r"), link_error=pay.si("s"))),
     }
 
 
-@pytest.mark.parametrize("kind", ["group", "chain", "chord", "link"])
+@pytest.mark.parametrize("kind", ["group", "chain", "chord", "link", "link_error", "nested"])
 def test_what_a_task_sends_as_one_is_known_by_its_place_although_celery_has_named_it(app, pay, kind):
     @app.task(name="parent")
     def parent():
@@ -135,7 +185,7 @@ def test_what_a_task_sends_as_one_is_known_by_its_place_although_celery_has_name
 
     assert sent[0] == sent[1]
     assert all(scope.startswith("message-1/pay#") for scope, _ in sent[0])
-    assert len(sent[0]) == {"group": 3, "chain": 4, "chord": 3, "link": 2}[kind]
+    assert len(sent[0]) == {"group": 3, "chain": 4, "chord": 3, "link": 2, "link_error": 2, "nested": 4}[kind]
 
 
 def test_what_is_named_by_hand_or_sent_from_outside_keeps_its_name(app, pay, published):
@@ -163,7 +213,7 @@ def identities(app, send):
     def keep(headers=None, body=None, **_):
         args, _, embedded = body
         scopes.append((headers["effectonce"]["scope"], *args))
-        scopes.extend(following((embedded["chain"], embedded["chord"], embedded["callbacks"])))
+        scopes.extend(following([embedded[part] for part in ("chain", "chord", "callbacks", "errbacks")]))
 
     before_task_publish.connect(keep)
     try:
@@ -180,7 +230,11 @@ def following(after):
         return []
     if after["kwargs"].get("tasks"):
         return following(after["kwargs"]["tasks"])
-    return [(after["options"]["headers"]["effectonce"]["scope"], *after["args"])]
+    options = after["options"]
+    return [
+        (options["headers"]["effectonce"]["scope"], *after["args"]),
+        *following([options.get("link"), options.get("link_error")]),
+    ]
 
 
 def test_a_task_that_calls_itself_as_a_function_stays_in_its_step(app, pay, published):

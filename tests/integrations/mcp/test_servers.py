@@ -8,12 +8,14 @@ import sys
 import anyio
 import fastmcp
 import pytest
+from fastmcp.server.middleware import Middleware
 from fastmcp.server.middleware.error_handling import RetryMiddleware
+from fastmcp.tools.base import ToolResult
 from mcp import Client
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 
-from effectonce import Guard, current_effect
+from effectonce import Guard, Rejected, current_effect
 from effectonce.integrations import fastmcp as for_fastmcp
 from effectonce.integrations import mcp as for_mcp
 from effectonce.testing.bank import Bank
@@ -259,18 +261,70 @@ def test_a_tool_hands_on_the_key_of_its_effect(play, bank):
     assert bank.ledger()[0]["key"].startswith("eo_")
 
 
-def test_a_retry_middleware_around_us_does_it_once(guard, bank):
-    async def run(protected):
-        server = fastmcp_server(
-            guard if protected else None, tools(bank, anyio.Event()), RetryMiddleware(max_retries=2, base_delay=0.001)
-        )
+class Sorry(Middleware):
+    """Makes a result of every error."""
+
+    async def on_call_tool(self, context, call_next):
+        try:
+            return await call_next(context)
+        except Exception:
+            return ToolResult(content="that did not work, try again")
+
+
+class Twice(Middleware):
+    """Asks for a tool twice at once."""
+
+    async def on_call_tool(self, context, call_next):
+        answers = []
+
+        async def ask():
+            answers.append(await call_next(context))
+
+        async with anyio.create_task_group() as both:
+            both.start_soon(ask)
+            both.start_soon(ask)
+        return answers[0]
+
+
+@pytest.mark.parametrize("ours_first", [False, True])
+@pytest.mark.parametrize(
+    ("other", "tool", "without_us"),
+    [(lambda: RetryMiddleware(max_retries=2, base_delay=0.001), "lost", 3), (Sorry, "lost", 1), (Twice, "refund", 2)],
+)
+def test_middleware_on_either_side_of_us_does_it_once(other, tool, without_us, ours_first, guard, bank):
+    async def run(*middleware, payment_id):
+        server = fastmcp.FastMCP("bank")
+        for each in middleware:
+            server.add_middleware(each)
+        for function in tools(bank, anyio.Event()):
+            server.tool(function, output_schema=None)
         async with fastmcp_client(server) as client:
-            await call(client, "lost", f"protected {protected}")
+            return (await call(client, tool, payment_id, **{CONVERSATION: "chat-42"})).content[0].text
 
-    for protected in (False, True):
-        anyio.run(run, protected)
+    ours = for_fastmcp.protect(guard, contracts=CONTRACTS)
+    anyio.run(functools.partial(run, other(), payment_id="without us"))
+    told = anyio.run(functools.partial(run, *((ours, other()) if ours_first else (other(), ours)), payment_id="with us"))
 
-    assert (effects(bank, "protected False"), effects(bank, "protected True")) == (3, 1)
+    assert (effects(bank, "without us"), effects(bank, "with us")) == (without_us, 1)
+    assert (tool == "refund") != ("OUTCOME_UNKNOWN" in told)
+
+
+def test_an_error_that_means_that_nothing_was_done_is_told_in_the_words_of_whoever_stands_further_in(guard, bank):
+    server = fastmcp.FastMCP("bank")
+    server.add_middleware(for_fastmcp.protect(guard, contracts={"refuse": {"errors": "nothing_done"}}))
+    server.add_middleware(Sorry())
+
+    @server.tool(output_schema=None)
+    def refuse(payment_id: str) -> str:
+        """Refuse."""
+        raise Rejected("not today")
+
+    async def story():
+        async with fastmcp_client(server) as client:
+            return await call(client, "refuse")
+
+    assert anyio.run(story).content[0].text == "that did not work, try again"
+    assert guard.in_doubt() == ()
 
 
 def test_a_round_that_asks_for_input_is_no_result(guard, bank):
