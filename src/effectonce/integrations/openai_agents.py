@@ -57,6 +57,11 @@ def protect(
     *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
     already need none. An agent that is used as a tool is no effect: protect it, too.
     """
+    for tool in agent.tools:
+        if not isinstance(tool, FunctionTool) and tool.name in (contracts or ()):
+            raise ContractViolation(
+                f"{tool.name} is a {type(tool).__name__}, and only function tools can be protected. Make it a function tool, or leave it out."
+            )
     box, shown = Toolbox(guard, contracts, default), Shown()
     once = _Once(box, shown, _group if scope is None else scope, tenant)
     tools = [once.around(tool) if isinstance(tool, FunctionTool) else tool for tool in agent.tools]

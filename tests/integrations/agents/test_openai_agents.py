@@ -6,11 +6,11 @@ import json
 from contextlib import closing
 
 import pytest
-from agents import Agent, AgentHooks, ModelResponse, RunConfig, Runner, Usage, function_tool
+from agents import Agent, AgentHooks, CustomTool, ModelResponse, RunConfig, Runner, Usage, function_tool
 from agents.models.interface import Model
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
-from effectonce import Guard, InDoubt, Rejected
+from effectonce import ContractViolation, Guard, InDoubt, Rejected
 from effectonce.integrations.openai_agents import protect
 
 CONTRACTS = {"refund": {"kind": "irreversible", "volatile": ["reason"]}}
@@ -237,3 +237,11 @@ def test_an_error_that_another_guard_tells_is_no_result(guard, bank, tmp_path):
 
         assert json.loads(told)["code"] == InDoubt.code
         assert len(guard.in_doubt()) == len(other.in_doubt()) == len(bank.ledger()) == 1
+
+
+def test_a_contract_for_what_is_no_function_tool_is_refused(guard):
+    agent = Agent(name="desk", tools=[CustomTool(name="shell", description="", on_invoke_tool=lambda context, given: given)])
+
+    with pytest.raises(ContractViolation, match="shell is a CustomTool, and only function tools can be protected"):
+        protect(agent, guard, contracts={"shell": {"kind": "write"}})
+    assert protect(agent, guard).tools == agent.tools
