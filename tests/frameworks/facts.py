@@ -219,3 +219,32 @@ def killed_after_the_effect_and_resumed_there_is_one(name, folder):
 
     assert resumed.stdout.splitlines()[-1:] == ["[('call-2', 'rcpt_1')]"], resumed.stderr
     assert len(read_ledger(folder / "ledger")) == 1
+
+
+# ---------------------------------------------------------------- tools of an MCP server
+
+
+def server(bank, ends):
+    """How the server is started whose tool refunds, and *ends* as it is told to: see `server.py`."""
+    return {"command": sys.executable, "args": [str(ROOT / "tests/frameworks/server.py"), str(bank.port), ends]}
+
+
+def a_tool_of_a_server_lands_once(desk, tool_of, bank):
+    """*tool_of* makes the framework's client of a server that is started so."""
+    first = desk.run(tool_of(server(bank, "answers")), one("a"), DONE)
+    again = desk.run(tool_of(server(bank, "answers")), one("b"), DONE, forget=True)
+
+    assert "rcpt_1" in str(first.said)
+    assert again.said == first.said
+    assert len(bank.ledger()) == 1
+
+
+def a_lost_answer_of_a_server_is_a_doubt(desk, tool_of, bank, ends):
+    first = desk.run(tool_of(server(bank, ends)), one("a"), one("b"), DONE)
+    again = desk.run(tool_of(server(bank, ends)), one("c"), DONE, forget=True)
+
+    assert [*first.codes, *again.codes] == [InDoubt.code] * 3
+    assert len(bank.ledger()) == 1
+
+
+LOSES = pytest.mark.parametrize("ends", ["fails", "breaks", "dies"])

@@ -84,9 +84,10 @@ class Desk:
         return Ran([(part.call_id, readable(part.result)) for part in parts])
 
     async def _answer(self, agent, given, session, *, stream):
-        if not stream:
-            return await agent.run(given, session=session)
-        return await agent.run(given, session=session, stream=True).get_final_response()
+        async with agent:  # it ends the servers that its tools have started
+            if not stream:
+                return await agent.run(given, session=session)
+            return await agent.run(given, session=session, stream=True).get_final_response()
 
     def schemas(self, tool, *, protected):
         self.run(tool, DONE, middleware=None if protected else [], forget=True)

@@ -5,14 +5,25 @@ import copy
 import functools
 
 import pytest
-from agent_framework import Agent, AgentSession, Content, FunctionMiddleware, Message, MiddlewareTermination, tool
+from agent_framework import Agent, AgentSession, Content, FunctionMiddleware, MCPStdioTool, Message, MiddlewareTermination, tool
 from agent_framework.exceptions import ToolException
 
 from effectonce import InDoubt
 from effectonce.integrations.agent_framework import once
 from tests.frameworks import pages
 from tests.frameworks.agent_framework.desk import Desk, Script
-from tests.frameworks.facts import CONTRACTS, DONE, Ask, facts, killed_after_the_effect_and_resumed_there_is_one, one, refund_of
+from tests.frameworks.facts import (
+    CONTRACTS,
+    DONE,
+    LOSES,
+    Ask,
+    a_lost_answer_of_a_server_is_a_doubt,
+    a_tool_of_a_server_lands_once,
+    facts,
+    killed_after_the_effect_and_resumed_there_is_one,
+    one,
+    refund_of,
+)
 
 LINES = [one("a"), DONE]
 
@@ -231,3 +242,19 @@ def test_an_agent_that_is_a_tool_is_no_effect_and_its_tools_are(desk, guard, ban
         assert clerk.client.lines == []
 
     assert len(bank.ledger()) == 1
+
+
+# ---------------------------------------------------------------- tools of an MCP server
+
+
+def of_server(started):
+    return MCPStdioTool("bank", **started)
+
+
+def test_a_tool_of_a_server_lands_once(desk, bank):
+    a_tool_of_a_server_lands_once(desk, of_server, bank)
+
+
+@LOSES
+def test_a_lost_answer_of_a_server_is_a_doubt(ends, desk, bank):
+    a_lost_answer_of_a_server_is_a_doubt(desk, of_server, bank, ends)

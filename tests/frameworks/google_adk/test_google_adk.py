@@ -10,13 +10,27 @@ from google.adk.plugins.reflect_retry_tool_plugin import ReflectAndRetryToolPlug
 from google.adk.runners import Runner
 from google.adk.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 from google.adk.tools.agent_tool import AgentTool
+from google.adk.tools.mcp_tool import McpToolset
+from google.adk.tools.mcp_tool.mcp_session_manager import StdioConnectionParams
 from google.adk.workflow import START, RetryConfig, Workflow, node
 from google.genai import types
+from mcp import StdioServerParameters
 
 from effectonce import InDoubt, Rejected
 from effectonce.integrations.google_adk import OncePlugin
 from tests.frameworks import pages
-from tests.frameworks.facts import CONTRACTS, DONE, Ask, facts, killed_after_the_effect_and_resumed_there_is_one, one, refund_of
+from tests.frameworks.facts import (
+    CONTRACTS,
+    DONE,
+    LOSES,
+    Ask,
+    a_lost_answer_of_a_server_is_a_doubt,
+    a_tool_of_a_server_lands_once,
+    facts,
+    killed_after_the_effect_and_resumed_there_is_one,
+    one,
+    refund_of,
+)
 from tests.frameworks.google_adk.desk import Desk, Script
 
 LINES = [one("a"), DONE]
@@ -243,3 +257,19 @@ def test_the_conversation_may_be_named_by_the_application(desk, guard, bank):
     for scope in ("delivery-1", "delivery-2"):  # an event that is delivered twice has two sessions
         ran = desk.run(desk.tool(refund_of(bank)), *LINES, plugins=[once], scope=scope, before_agent_callback=knows_the_order)
         assert ran.said == ["rcpt_1"]
+
+
+# ---------------------------------------------------------------- tools of an MCP server
+
+
+def of_server(started):
+    return McpToolset(connection_params=StdioConnectionParams(server_params=StdioServerParameters(**started), timeout=60))
+
+
+def test_a_tool_of_a_server_lands_once(desk, bank):
+    a_tool_of_a_server_lands_once(desk, of_server, bank)
+
+
+@LOSES
+def test_a_lost_answer_of_a_server_is_a_doubt(ends, desk, bank):
+    a_lost_answer_of_a_server_is_a_doubt(desk, of_server, bank, ends)

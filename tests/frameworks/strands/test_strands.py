@@ -3,16 +3,29 @@
 import asyncio
 
 import pytest
+from mcp import StdioServerParameters, stdio_client
 from pydantic import BaseModel
 from strands import Agent, ToolContext, tool
 from strands.hooks import AfterToolCallEvent
 from strands.middleware import ExecuteToolStage, ToolResultEvent
 from strands.plugins import Plugin
+from strands.tools.mcp import MCPClient
 
 from effectonce import InDoubt
 from effectonce.integrations.strands import OncePlugin
 from tests.frameworks import pages
-from tests.frameworks.facts import CONTRACTS, DONE, Ask, facts, killed_after_the_effect_and_resumed_there_is_one, one, refund_of
+from tests.frameworks.facts import (
+    CONTRACTS,
+    DONE,
+    LOSES,
+    Ask,
+    a_lost_answer_of_a_server_is_a_doubt,
+    a_tool_of_a_server_lands_once,
+    facts,
+    killed_after_the_effect_and_resumed_there_is_one,
+    one,
+    refund_of,
+)
 from tests.frameworks.strands.desk import Desk, Script
 
 LINES = [one("a"), DONE]
@@ -257,3 +270,19 @@ def test_an_agent_that_is_a_tool_is_no_effect_and_its_tools_are(desk, guard, ban
         assert clerk.model.lines == []
 
     assert len(bank.ledger()) == 1
+
+
+# ---------------------------------------------------------------- tools of an MCP server
+
+
+def of_server(started):
+    return MCPClient(lambda: stdio_client(StdioServerParameters(**started)))
+
+
+def test_a_tool_of_a_server_lands_once(desk, bank):
+    a_tool_of_a_server_lands_once(desk, of_server, bank)
+
+
+@LOSES
+def test_a_lost_answer_of_a_server_is_a_doubt(ends, desk, bank):
+    a_lost_answer_of_a_server_is_a_doubt(desk, of_server, bank, ends)
