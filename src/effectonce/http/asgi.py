@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn, assert_never
 
 from msgspec import Struct
@@ -246,17 +247,18 @@ class IdempotencyMiddleware:
 
     async def _once(self, served: _Served, scope: Scope, which: tuple[str, str, str], body: Spooled, send: Send) -> None:
         in_transaction = served.tool.terms.downstream is Capability.TRANSACTION
-        exchange = Exchange(self.app, _plain(scope), body, send, self.profile, self._keeping, in_transaction=in_transaction)
-        prepared = _prepared(served, scope, *which, exchange)
-        try:
-            ending = await served.tool.arun(prepared)
-            answer = await self._conclude(ending, exchange, prepared.ref)
-            if answer is not None:
-                exchange.withhold()
-                await answer.deliver(send)
-            await exchange.rest()
-        finally:
-            await exchange.close()
+        with _plain(scope):
+            exchange = Exchange(self.app, scope, body, send, self.profile, self._keeping, in_transaction=in_transaction)
+            prepared = _prepared(served, scope, *which, exchange)
+            try:
+                ending = await served.tool.arun(prepared)
+                answer = await self._conclude(ending, exchange, prepared.ref)
+                if answer is not None:
+                    exchange.withhold()
+                    await answer.deliver(send)
+                await exchange.rest()
+            finally:
+                await exchange.close()
 
     async def _fingerprint(self, served: _Served, scope: Scope, told: _Told, body: Spooled) -> str:
         path, query = _exactly(scope["path"]), scope["query_string"].decode("latin-1")
@@ -328,15 +330,25 @@ def _exactly(path: str) -> str:
     return path.encode("utf-8", "surrogatepass").decode("latin-1")
 
 
-def _plain(scope: Scope) -> Scope:
-    """As the app may see it: what it says is stored as it is, so it is not compressed for one client, and not sent past us."""
+@contextmanager
+def _plain(scope: Scope) -> Iterator[None]:
+    """As the app may see it: what it says is stored as it is, so it is not compressed for one client, and not sent past us.
+
+    It is the same object, because layers outside read what a router finds; and it ends as it was: whoever hands it on again, to us or to
+    another app, hands on a request that nobody has seen.
+    """
+    before = {name: scope[name] for name in ("headers", "extensions") if name in scope}
     scope[SEEN] = True
     scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]
     if scope.get("extensions"):
         scope["extensions"] = {
             name: value for name, value in scope["extensions"].items() if not name.startswith("http.response.")
         }
-    return scope
+    try:
+        yield
+    finally:
+        scope.update(before)
+        scope.pop(SEEN, None)
 
 
 def _sentence(text: str) -> str:
