@@ -32,12 +32,15 @@ _RANDOM = re.compile(r'"?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"?', re.IGNORE
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _lock = threading.Lock()
 _name: ContextVar[str] = ContextVar("effectonce_request_name", default="")
+# The caller's own key for the request that an SDK is about to send, or "": it may be a UUID, and look like a random one.
+given_to_sdk: ContextVar[str] = ContextVar("effectonce_given_to_sdk", default="")
 
 
 class KeyHeader(Struct, frozen=True):
     """How a host wants its key: in which header, and whether as a structured-field string, in quotes.
 
-    *replaces_random* is for an SDK that makes up a random key for each call: inside an effect, ours is sent instead.
+    *replaces_random* is for an SDK that makes up a random key for each call: inside an effect, ours is sent instead of whatever looks like
+    one.
     """
 
     name: str = "Idempotency-Key"
@@ -53,7 +56,7 @@ class KeyHeader(Struct, frozen=True):
 
     def keeps(self, given: str) -> bool:
         """Does what the caller gave stay?"""
-        return not (self.replaces_random and _RANDOM.fullmatch(given))
+        return not (self.replaces_random and given != given_to_sdk.get() and _RANDOM.fullmatch(given))
 
 
 Keys: TypeAlias = "KeyHeader | str | Mapping[str, KeyHeader | str | None] | None"
