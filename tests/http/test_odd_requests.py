@@ -90,6 +90,19 @@ def test_a_header_that_comes_twice_counts_with_both_its_lines(kind):
     assert [s.status for s in seen] == [201, 201, 422]
 
 
+def test_a_slash_that_is_written_as_2f_is_not_the_same_path():
+    """A server decodes both to one path. A gateway sends them on as they came, and what is behind it may tell them apart."""
+
+    async def main():
+        app = guarded(Shop())
+        sent = (b"/pay/a%2Fb", b"/pay/a%2fb", b"/pay/a/b", b"/pay/%61%2Fb")
+        return [await ask(app, path="/pay/a/b", raw_path=raw_path) for raw_path in sent]
+
+    seen = run(main)
+
+    assert [(s.status, s.replayed) for s in seen] == [(201, False), (201, True), (422, False), (422, False)]
+
+
 # ---------------------------------------------------------------- layers outside that hand a request on twice
 
 

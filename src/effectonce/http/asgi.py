@@ -261,7 +261,7 @@ class IdempotencyMiddleware:
                 await exchange.close()
 
     async def _fingerprint(self, served: _Served, scope: Scope, told: _Told, body: Spooled) -> str:
-        path, query = _exactly(scope["path"]), scope["query_string"].decode("latin-1")
+        path, query = _asked_path(scope), scope["query_string"].decode("latin-1")
         asked = Asked(path, query, told.content_type.decode("latin-1"), told.content_encoding.decode("latin-1"))
         secret = served.tool.house.secret
         if body.in_memory and body.size <= AT_ONCE_MAX:
@@ -306,7 +306,8 @@ class IdempotencyMiddleware:
                 trouble = Trouble.STORE_UNAVAILABLE
             case _:
                 assert_never(ending)
-        return refusal(self.profile, trouble, docs=self._docs, effect=effect)
+        perhaps_done = isinstance(ending, GaveUp | Lost)  # the answer to a COMMIT was lost, and nobody could be asked
+        return refusal(self.profile, trouble, docs=self._docs, effect=effect, perhaps_done=perhaps_done)
 
 
 def _prepared(served: _Served, scope: Scope, tenant: str, key: str, fingerprint: str, exchange: Exchange) -> Prepared:
@@ -328,6 +329,12 @@ def _method(scope: Scope) -> str:
 def _exactly(path: str) -> str:
     """A path as text that everything can carry. Two paths are never one, not even those that no UTF-8 is behind."""
     return path.encode("utf-8", "surrogatepass").decode("latin-1")
+
+
+def _asked_path(scope: Scope) -> str:
+    """The path, for a fingerprint. With `%2F` in it, which is no slash to some apps and upstreams, as it was sent besides."""
+    path, sent = _exactly(scope["path"]), (scope.get("raw_path") or b"").lower()
+    return f"{path} {sent.decode('latin-1')}" if b"%2f" in sent else path
 
 
 @contextmanager
