@@ -9,7 +9,7 @@ was sent, or if sending the same request again does no harm: a safe method, or a
     nobody knows.
 
 An answer that refuses is no outcome if it only asks to come again, or if an attempt before it may have landed. The client gets it as it is,
-and the middleware is told beside it what is known.
+in the second case with a header that says so, and the middleware is told beside it what is known.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator
 import httpx
 
 from effectonce import Verdict, classify
-from effectonce._core.verdicts import SURE, Bucket, Certainty
+from effectonce._core.verdicts import SURE, TRIED_HEADER, UNSURE, Bucket, Certainty
 from effectonce.circuit import Circuit
 from effectonce.effect import Effect, running
 from effectonce.errors import CircuitOpen, ContractViolation, GaveUp
@@ -131,6 +131,8 @@ class Upstream:
             if isinstance(answer, Answer):
                 await answer.deliver(send if effect is None else _unsure(send))
             else:
+                if effect is not None and attempts.refused_in_doubt:
+                    answer.headers[TRIED_HEADER] = UNSURE
                 await _hand_back(answer, receive, send, None if effect is None else attempts.certainty(answer.status_code))
         finally:
             body.untape()
@@ -190,6 +192,7 @@ class _Attempts:
         self.answered: httpx.Response | None = None
         self.last: httpx.TransportError | None = None
         self.unsure = False  # one of them may have had an effect
+        self.refused_in_doubt = False  # and the last one, which had none, does not speak for it
         self.undone = False  # the last one had none, and may come again
 
     async def forget(self) -> None:
@@ -209,7 +212,9 @@ class _Attempts:
 
     def heard(self, verdict: Verdict) -> None:
         # A conflict that does not say with what is the word of the API: it is not asked to do anything else.
-        self.unsure = self.unsure or not (verdict.certainty in SURE or verdict.bucket is Bucket.CONFLICT)
+        refused = verdict.certainty in SURE or verdict.bucket is Bucket.CONFLICT
+        self.refused_in_doubt = self.unsure and refused
+        self.unsure = self.unsure or not refused
         self.undone = verdict.certainty in SURE and verdict.retryable
 
     def certainty(self, status: int) -> Certainty | None:
