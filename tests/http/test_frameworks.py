@@ -1,14 +1,18 @@
 """Inside Starlette and FastAPI: their middleware around us and inside us, their streams, files and background tasks."""
 
 import asyncio
+import re
+from pathlib import Path as File
 from typing import Annotated
 
 import fastapi
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.authentication import AuthCredentials, AuthenticationBackend, SimpleUser
 from starlette.background import BackgroundTask
 from starlette.middleware import Middleware
+from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
@@ -34,9 +38,9 @@ class PassOn(BaseHTTPMiddleware):
 class Counted:
     """A Starlette app with one endpoint, and how often it ran."""
 
-    def __init__(self, respond, *, outside=(), inside=(), profile="ietf"):
+    def __init__(self, respond, *, outside=(), inside=(), profile="ietf", tenant=tenant_of):
         self.effects, self.respond = 0, respond
-        ours = Middleware(IdempotencyMiddleware, guard=Guard(MemoryStore(), cache=0), tenant=tenant_of, profile=profile)
+        ours = Middleware(IdempotencyMiddleware, guard=Guard(MemoryStore(), cache=0), tenant=tenant, profile=profile)
         self.app = Starlette(routes=[Path("/pay", self.pay, methods=["POST"])], middleware=[*outside, ours, *inside])
 
     async def pay(self, request):
@@ -93,6 +97,26 @@ def test_every_response_is_replayed_behind_any_middleware(response, around):
     assert again.headers["idempotent-replayed"] == "true"
     assert again.headers.get("location") == first.headers.get("location")
     assert again.headers.get("content-type") == first.headers.get("content-type")
+
+
+def test_whom_starlette_has_authenticated_is_known_and_everybody_else_is_refused():
+    """By the resolver of the README."""
+
+    class Tokens(AuthenticationBackend):
+        async def authenticate(self, connection):
+            token = connection.headers.get("authorization")
+            return None if token is None else (AuthCredentials(), SimpleUser(token))
+
+    readme = (File(__file__).parents[2] / "README.md").read_text()
+    exec(re.search(r"^def customer\(scope\):\n(?:    .+\n)+", readme, re.MULTILINE)[0], made := {})
+    outside = [Middleware(AuthenticationMiddleware, backend=Tokens())]
+    counted = Counted(RESPONSES["json"], outside=outside, tenant=made["customer"])
+
+    known = [asked(counted.app, 1, headers={"authorization": who})[0] for who in ("alice", "alice", "bob")]
+    (unknown,) = asked(counted.app, 1)
+
+    assert [answer.headers.get("idempotent-replayed") for answer in known] == [None, "true", None]
+    assert (unknown.status_code, unknown.json()["code"], counted.effects) == (401, "NOT_AUTHENTICATED", 2)
 
 
 def test_what_was_compressed_for_one_client_is_not_replayed_to_another_that_cannot_read_it():
