@@ -65,6 +65,13 @@ Keys: TypeAlias = "KeyHeader | str | Mapping[str, KeyHeader | str | None] | None
 def by_host(keys: Keys) -> dict[str, KeyHeader | None]:
     """What each host expects; `"*"` is every other."""
     given = keys if isinstance(keys, Mapping) else {EVERYWHERE: keys}
+    for host, header in given.items():
+        if set(host) & set("/@[] ") or host.count(":") == 1:  # it would fit no request, and nobody would be sent a key
+            raise ContractViolation(
+                f"keys has {host!r}: write the host alone, such as 'api.example.com', on whichever port it is"
+            )
+        if not isinstance(header, KeyHeader | str | None):
+            raise ContractViolation(f"keys has {header!r}: give the name of a header, a KeyHeader, or None for no key")
     return {host.lower(): KeyHeader(header) if isinstance(header, str) else header for host, header in given.items()}
 
 
