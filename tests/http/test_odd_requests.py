@@ -90,13 +90,20 @@ def test_a_header_that_comes_twice_counts_with_both_its_lines(kind):
     assert [s.status for s in seen] == [201, 201, 422]
 
 
-def test_a_slash_that_is_written_as_2f_is_not_the_same_path():
-    """A server decodes both to one path. A gateway sends them on as they came, and what is behind it may tell them apart."""
+@pytest.mark.parametrize(
+    ("path", "first", "same", "others"),
+    [
+        ("/pay/a/b", b"/pay/a%2Fb", b"/pay/a%2fb", (b"/pay/a/b", b"/pay/%61%2Fb")),
+        ("/pay/Ren\ufffd", b"/pay/Ren%E9", b"/pay/Ren%e9", (b"/pay/Ren%E8", b"/pay/Ren%EF%BF%BD")),
+    ],
+    ids=["a slash that is none", "no UTF-8"],
+)
+def test_two_paths_that_a_server_decodes_to_one_are_two(path, first, same, others):
+    """A gateway sends them on as they came, and what is behind it may tell them apart."""
 
     async def main():
         app = guarded(Shop())
-        sent = (b"/pay/a%2Fb", b"/pay/a%2fb", b"/pay/a/b", b"/pay/%61%2Fb")
-        return [await ask(app, path="/pay/a/b", raw_path=raw_path) for raw_path in sent]
+        return [await ask(app, path=path, raw_path=raw_path) for raw_path in (first, same, *others)]
 
     seen = run(main)
 

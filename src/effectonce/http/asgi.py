@@ -332,9 +332,12 @@ def _exactly(path: str) -> str:
 
 
 def _asked_path(scope: Scope) -> str:
-    """The path, for a fingerprint. With `%2F` in it, which is no slash to some apps and upstreams, as it was sent besides."""
-    path, sent = _exactly(scope["path"]), (scope.get("raw_path") or b"").lower()
-    return f"{path} {sent.decode('latin-1')}" if b"%2f" in sent else path
+    """The path, for a fingerprint; as it was sent besides, where decoding makes one path of two.
+
+    `%2F` is no slash to some apps and upstreams, and servers write U+FFFD for whatever is no UTF-8.
+    """
+    path, sent = scope["path"], (scope.get("raw_path") or b"").lower()
+    return f"{_exactly(path)} {sent.decode('latin-1')}" if b"%2f" in sent or "\ufffd" in path else _exactly(path)
 
 
 @contextmanager
