@@ -705,7 +705,17 @@ def test_a_client_that_leaves_while_it_uploads_claims_nothing():
         {"pieces": [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]},
     )
 
-    assert (seen.messages, shop.effects, sum(guard.counts().values())) == ([], 0, 0)
+    assert (seen.status, seen.body, seen.raised) == (400, b"", None)
+    assert (shop.effects, sum(guard.counts().values())) == (0, 0)
+
+
+def test_a_server_that_raises_for_a_client_that_left_while_it_uploaded_is_not_disturbed():
+    async def left(_message):
+        raise OSError("gone")
+
+    (seen,) = asked(guarded(Shop()), {"pieces": [{"type": "http.disconnect"}], "on_send": left})
+
+    assert (seen.messages, seen.raised) == ([], None)
 
 
 def test_a_client_that_leaves_before_the_answer_gets_it_when_it_comes_again():

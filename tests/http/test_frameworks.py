@@ -23,7 +23,7 @@ from effectonce import Guard, current_effect
 from effectonce.http.asgi import IdempotencyMiddleware, Route
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
-from tests.http.helpers import KEY, tenant_of
+from tests.http.helpers import KEY, ask, run, tenant_of
 
 HEADERS = {"idempotency-key": f'"{KEY}"', "x-tenant": "alice"}
 
@@ -97,6 +97,15 @@ def test_every_response_is_replayed_behind_any_middleware(response, around):
     assert again.headers["idempotent-replayed"] == "true"
     assert again.headers.get("location") == first.headers.get("location")
     assert again.headers.get("content-type") == first.headers.get("content-type")
+
+
+def test_a_client_that_leaves_while_it_uploads_is_no_error_of_a_layer_outside():
+    """Starlette's base class takes a request without a response for a mistake, and says so in a traceback."""
+    counted = Counted(RESPONSES["json"], outside=[Middleware(PassOn)])
+
+    seen = run(lambda: ask(counted.app, pieces=[{"type": "http.request", "body": b"{", "more_body": True}]))
+
+    assert (seen.raised, seen.status, counted.effects) == (None, 400, 0)
 
 
 def test_whom_starlette_has_authenticated_is_known_and_everybody_else_is_refused():

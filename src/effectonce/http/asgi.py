@@ -16,7 +16,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, assert_never
 
 from msgspec import Struct
@@ -48,6 +48,7 @@ HEADER = b"idempotency-key"
 SEEN = "effectonce.seen"  # in a scope that is an effect already: a middleware inside another one would wait for itself
 MEBIBYTE = 1 << 20
 AT_ONCE_MAX = 1 << 15  # a body up to this size is fingerprinted on the loop; a longer one would hold up the others
+UNHEARD = Answer(400, (), b"")  # to a client that is gone: a layer outside would take no response at all for a mistake of ours
 Tenant = Callable[[Scope], "str | Awaitable[str | None] | None"]
 
 
@@ -187,7 +188,8 @@ class IdempotencyMiddleware:
         except _Refused as refused:
             await refusal(self.profile, refused.trouble, refused.detail, self._docs).deliver(send)
         except _Gone:
-            pass
+            with suppress(OSError):
+                await UNHEARD.deliver(send)
         finally:
             body.close()
         return None
