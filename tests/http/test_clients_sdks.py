@@ -12,7 +12,7 @@ import stripe
 
 from effectonce import Certainty, Guard, Retry, classify
 from effectonce.clients import inner_attempts
-from effectonce.http.clients import protect
+from effectonce.http.clients import KeyHeader, protect
 from tests.http.callers import SOON
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("collected")]  # theirs
@@ -196,6 +196,15 @@ def test_stripe_without_our_key_would_charge_twice_when_the_tool_runs_again(shop
     shop.faults = ["lose"]
     charging(protect(bank(shop), retry=Retry(attempts=1)), asynchronous)()
     assert shop.effects == 1
+
+
+@pytest.mark.parametrize("keys", ["Idempotency-Key", {"127.0.0.1": KeyHeader()}], ids=["a name", "by host"])
+def test_whoever_names_the_header_for_stripe_means_our_key_as_well(shop, keys):
+    shop.faults = ["lose"]
+
+    charging(protect(bank(shop), retry=Retry(attempts=1), keys=keys), False)()
+
+    assert (shop.effects, len(set(shop.keys))) == (1, 1)
 
 
 def test_a_key_that_is_given_to_stripe_is_kept(shop):

@@ -96,6 +96,7 @@ def _sdk_protected(client: Any) -> bool:
 def _install_in_stripe(client: Any, wire: Wire) -> Any:
     for http, install in _stripe_parts(client):
         install(without_retries(http), wire)
+    wire.replace_random()
     _note_given_keys(client._requestor)
     client.effectonce_wire = wire
     return client
