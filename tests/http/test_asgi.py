@@ -526,6 +526,15 @@ def test_stripe_v2_drives_failed_work_to_its_end_under_one_key(step):
     assert len(set(keys)) == 1
 
 
+def test_a_refusal_does_not_speak_for_a_run_before_it_that_may_have_done_something():
+    """A 422 says that nothing was done, and a client may believe it."""
+    failed, refused = asked(guarded(Shop(500, 422), profile="stripe_v2"), {}, {})
+    (at_once,) = asked(guarded(Shop(422), profile="stripe_v2"), {})
+
+    assert [(s.status, s.headers.get("x-effectonce-tried")) for s in (failed, refused)] == [(500, "unsure"), (422, "unsure")]
+    assert "x-effectonce-tried" not in at_once.headers
+
+
 def test_an_app_that_never_completes_its_response_is_in_doubt():
     async def silent(_scope, _receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})

@@ -9,7 +9,7 @@ was sent, or if sending the same request again does no harm: a safe method, or a
     nobody knows.
 
 An answer that refuses is no outcome if it only asks to come again, or if an attempt before it may have landed. The client gets it as it is,
-in the second case with a header that says so, and the middleware is told beside it what is known.
+and the middleware is told beside it what is known.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator
 import httpx
 
 from effectonce import Verdict, classify
-from effectonce._core.verdicts import SURE, TRIED_HEADER, UNSURE, Bucket, Certainty
+from effectonce._core.verdicts import SURE, Bucket, Certainty
 from effectonce.circuit import Circuit
 from effectonce.effect import Effect, running
 from effectonce.errors import CircuitOpen, ContractViolation, GaveUp
@@ -131,8 +131,6 @@ class Upstream:
             if isinstance(answer, Answer):
                 await answer.deliver(send if effect is None else _unsure(send))
             else:
-                if effect is not None and attempts.refused_in_doubt:
-                    answer.headers[TRIED_HEADER] = UNSURE
                 await _hand_back(answer, receive, send, None if effect is None else attempts.certainty(answer.status_code))
         finally:
             body.untape()
@@ -192,7 +190,6 @@ class _Attempts:
         self.answered: httpx.Response | None = None
         self.last: httpx.TransportError | None = None
         self.unsure = False  # one of them may have had an effect
-        self.refused_in_doubt = False  # and the last one, which had none, does not speak for it
         self.undone = False  # the last one had none, and may come again
 
     async def forget(self) -> None:
@@ -212,16 +209,14 @@ class _Attempts:
 
     def heard(self, verdict: Verdict) -> None:
         # A conflict that does not say with what is the word of the API: it is not asked to do anything else.
-        refused = verdict.certainty in SURE or verdict.bucket is Bucket.CONFLICT
-        self.refused_in_doubt = self.unsure and refused
-        self.unsure = self.unsure or not refused
+        self.unsure = self.unsure or not (verdict.certainty in SURE or verdict.bucket is Bucket.CONFLICT)
         self.undone = verdict.certainty in SURE and verdict.retryable
 
     def certainty(self, status: int) -> Certainty | None:
         """What is known after this answer, if that is more than its status says."""
-        if not 400 <= status < 500:
-            return None
-        return Certainty.AMBIGUOUS if self.unsure else Certainty.NOT_SENT if self.undone else None
+        if self.undone and not self.unsure:
+            return Certainty.NOT_SENT
+        return Certainty.AMBIGUOUS if self.unsure and 400 <= status < 500 else None
 
 
 def _no_answer(error: httpx.TransportError | None) -> Answer:

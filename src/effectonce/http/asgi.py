@@ -278,6 +278,8 @@ class IdempotencyMiddleware:
                 await exchange.deliver()
                 return None
             case NothingSent(Unstored()) | GaveUp(Unstored()) | Lost(Unstored()):
+                if not isinstance(ending, NothingSent):
+                    exchange.doubt()
                 await exchange.deliver()  # whatever became of the record: this is what the app says
                 return None
             case NothingSent(error) | GaveUp(error) | Lost(error) | Rejection(error):
