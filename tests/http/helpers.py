@@ -45,12 +45,13 @@ class Seen:
         return self.headers.get("idempotent-replayed") == "true"
 
 
-def a_scope(method="POST", path="/pay", *, key=KEY, headers=(), tenant="alice", query=b"", version="1.1"):
+def a_scope(method="POST", path="/pay", *, key=KEY, headers=(), tenant="alice", query=b"", version="1.1", raw_path=b""):
     named = {"content-type": "application/json"} | ({"x-tenant": tenant} if tenant else {}) | dict(headers)
     lines = [(name.encode(), value.encode("latin-1")) for name, value in named.items()]
     if key is not None:
         lines.append((b"idempotency-key", key if isinstance(key, bytes) else f'"{key}"'.encode()))
     scope = {"type": "http", "http_version": version, "method": method, "path": path, "query_string": query}
+    scope |= {"raw_path": raw_path} if raw_path else {}
     return scope | {"headers": lines}
 
 

@@ -526,6 +526,15 @@ def test_stripe_v2_drives_failed_work_to_its_end_under_one_key(step):
     assert len(set(keys)) == 1
 
 
+def test_a_refusal_does_not_speak_for_a_run_before_it_that_may_have_done_something():
+    """A 422 says that nothing was done, and a client may believe it."""
+    failed, refused = asked(guarded(Shop(500, 422), profile="stripe_v2"), {}, {})
+    (at_once,) = asked(guarded(Shop(422), profile="stripe_v2"), {})
+
+    assert [(s.status, s.headers.get("x-effectonce-tried")) for s in (failed, refused)] == [(500, "unsure"), (422, "unsure")]
+    assert "x-effectonce-tried" not in at_once.headers
+
+
 def test_an_app_that_never_completes_its_response_is_in_doubt():
     async def silent(_scope, _receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -705,7 +714,17 @@ def test_a_client_that_leaves_while_it_uploads_claims_nothing():
         {"pieces": [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]},
     )
 
-    assert (seen.messages, shop.effects, sum(guard.counts().values())) == ([], 0, 0)
+    assert (seen.status, seen.body, seen.raised) == (400, b"", None)
+    assert (shop.effects, sum(guard.counts().values())) == (0, 0)
+
+
+def test_a_server_that_raises_for_a_client_that_left_while_it_uploaded_is_not_disturbed():
+    async def left(_message):
+        raise OSError("gone")
+
+    (seen,) = asked(guarded(Shop()), {"pieces": [{"type": "http.disconnect"}], "on_send": left})
+
+    assert (seen.messages, seen.raised) == ([], None)
 
 
 def test_a_client_that_leaves_before_the_answer_gets_it_when_it_comes_again():

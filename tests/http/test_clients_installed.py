@@ -11,7 +11,7 @@ import pytest
 import requests
 import urllib3
 
-from effectonce import Bucket, ContractViolation, Guard, Retry, RetryBudget, Rule
+from effectonce import Breaker, Bucket, Certainty, Circuit, ContractViolation, Guard, Phase, Retry, RetryBudget, Rule, Scope
 from effectonce.clients import inner_attempts
 from effectonce.http.clients import ROWS, KeyHeader, protect
 from effectonce.stores.memory import MemoryStore
@@ -19,6 +19,7 @@ from tests.http.callers import CALLERS, SOON
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("collected")]  # theirs
 each_client = pytest.mark.parametrize("caller", CALLERS.values(), ids=CALLERS)
+ONCE = Retry(attempts=1)
 
 
 @pytest.fixture
@@ -285,3 +286,38 @@ def test_the_page_shows_the_clients_as_the_code_has_them():
     page = (Path(__file__).parents[2] / "docs" / "howto" / "one-key-on-the-wire.md").read_text()
 
     assert "\n".join(lines) == re.search(r"<!-- protect -->\n(.*?)\n<!-- /protect -->", page, re.DOTALL)[1]
+
+
+# ---------------------------------------------------------------- our own pool
+
+
+def full_httpx(shop, circuit):
+    http = protect(httpx.Client(limits=httpx.Limits(max_connections=1)), retry=ONCE, breaker=circuit)
+    with http, http.stream("POST", f"{shop.url}/pay"):
+        http.post(f"{shop.url}/pay", timeout=httpx.Timeout(30, pool=0.01))
+
+
+def full_urllib3(shop, circuit):
+    http = protect(urllib3.PoolManager(maxsize=1, block=True), retry=ONCE, breaker=circuit)
+    answer = http.request("POST", f"{shop.url}/pay", preload_content=False)
+    try:
+        http.request("POST", f"{shop.url}/pay", pool_timeout=0.01)
+    finally:
+        answer.drain_conn()
+
+
+@pytest.mark.parametrize(
+    ("full", "error"),
+    [(full_httpx, httpx.PoolTimeout), (full_urllib3, urllib3.exceptions.EmptyPoolError)],
+    ids=["httpx", "urllib3"],
+)
+def test_a_pool_of_ours_that_is_full_does_not_open_the_circuit_of_the_host(shop, full, error):
+    shop.faults = ["break"]  # an answer without a length is not read at once
+    circuit = Circuit("shop", Breaker(failures=1))
+
+    with pytest.raises(error) as raised:
+        full(shop, circuit)
+
+    tried = raised.value.effectonce_tried
+    assert (tried.verdict.certainty, tried.verdict.scope) == (Certainty.NOT_SENT, Scope.PROCESS)
+    assert circuit.phase is Phase.CLOSED

@@ -8,7 +8,7 @@ import pytest
 import requests
 import urllib3
 
-from effectonce import Found, Guard, Retry, current_effect
+from effectonce import Circuits, Found, Guard, Retry, current_effect
 from effectonce.errors import ContractViolation
 from effectonce.http.clients import KeyHeader, named, protect
 from tests.http.callers import CALLERS, SOON
@@ -211,12 +211,55 @@ def test_each_host_gets_the_header_that_it_expects(shop, caller):
     assert shop.keys[1] is None
 
 
+BANK = "api.bank.example"
+
+
+def through_httpx(proxy, **policy):
+    protect(httpx.Client(proxy=proxy), **policy).post(f"http://{BANK}/pay")
+
+
+def through_requests(proxy, **policy):
+    protect(requests.Session(), **policy).post(f"http://{BANK}/pay", proxies={"http": proxy})
+
+
+def through_urllib3(proxy, **policy):
+    protect(urllib3.ProxyManager(proxy), **policy).request("POST", f"http://{BANK}/pay")
+
+
+@pytest.mark.parametrize("send", [through_httpx, through_requests, through_urllib3])
+def test_a_host_behind_a_proxy_is_known_by_its_own_name(shop, send):
+    guard, circuits = Guard("memory://"), Circuits()
+
+    @guard.tool(kind="write", downstream="key")
+    def pay(order: int) -> None:
+        send(shop.url, keys={BANK: "Idempotency-Key"}, breaker=circuits)
+
+    with guard.step("chat", "pay"):
+        pay(1)
+
+    assert shop.keys[0].startswith("eo_")
+    assert list(circuits) == [BANK]
+
+
 def test_a_host_that_is_not_mentioned_gets_what_all_others_get(shop):
     CALLERS["httpx"].guarded(shop.url, "/pay", keys={"api.example.com": None, "*": "Idempotency-Key"})
     CALLERS["httpx"].guarded(shop.url, "/pay", keys={"api.example.com": "Idempotency-Key"})
 
     assert shop.keys[0] is not None
     assert shop.keys[1] is None
+
+
+@pytest.mark.parametrize("host", ["https://api.example.com", "api.example.com:8443", "user@api.example.com", "[::1]"])
+def test_a_host_that_would_fit_no_request_is_refused(host):
+    """Its requests would leave without a key, and nobody would know."""
+    with httpx.Client() as client, pytest.raises(ContractViolation, match="write the host alone"):
+        protect(client, keys={host: "Idempotency-Key"})
+
+
+@pytest.mark.parametrize("keys", [True, {"api.example.com": 1}])
+def test_a_key_that_goes_into_no_header_is_refused(keys):
+    with httpx.Client() as client, pytest.raises(ContractViolation, match="give the name of a header"):
+        protect(client, keys=keys)
 
 
 def test_a_key_may_be_a_structured_field(shop):

@@ -12,7 +12,7 @@ import stripe
 
 from effectonce import Certainty, Guard, Retry, classify
 from effectonce.clients import inner_attempts
-from effectonce.http.clients import protect
+from effectonce.http.clients import KeyHeader, protect
 from tests.http.callers import SOON
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("collected")]  # theirs
@@ -139,7 +139,7 @@ def bank(shop, **settings):
     return stripe.StripeClient("sk_test", base_addresses={"api": shop.url}, **settings)
 
 
-def charging(client, asynchronous):
+def charging(client, asynchronous, options=None):
     """A guarded tool that charges once, in either colour; call it to run it."""
     guard = Guard("memory://")
     contract = {
@@ -151,11 +151,11 @@ def charging(client, asynchronous):
 
     @guard.tool(**contract)
     def pay(order: int) -> None:
-        charge(client)
+        charge(client, **options or {})
 
     @guard.tool(**contract)
     async def apay(order: int) -> None:
-        await client.v1.payment_intents.create_async({"amount": 5, "currency": "eur"})
+        await client.v1.payment_intents.create_async({"amount": 5, "currency": "eur"}, options)
 
     async def main():
         with guard.step("chat", "pay"):
@@ -198,12 +198,54 @@ def test_stripe_without_our_key_would_charge_twice_when_the_tool_runs_again(shop
     assert shop.effects == 1
 
 
+@pytest.mark.parametrize("keys", ["Idempotency-Key", {"127.0.0.1": KeyHeader()}], ids=["a name", "by host"])
+def test_whoever_names_the_header_for_stripe_means_our_key_as_well(shop, keys):
+    shop.faults = ["lose"]
+
+    charging(protect(bank(shop), retry=Retry(attempts=1), keys=keys), False)()
+
+    assert (shop.effects, len(set(shop.keys))) == (1, 1)
+
+
 def test_a_key_that_is_given_to_stripe_is_kept(shop):
     shop.faults = ["lose"]
 
     charge(protect(bank(shop), retry=SOON), idempotency_key="order-17")
 
     assert (shop.effects, shop.keys) == (1, ["order-17", "order-17"])
+
+
+GIVEN = "71f83bb8-95ee-4e82-b088-2fc8e7797999"
+
+
+@each_colour
+@pytest.mark.parametrize(
+    "options", [{"idempotency_key": GIVEN}, {"headers": {"Idempotency-Key": GIVEN}}], ids=["key", "header"]
+)
+def test_a_uuid_that_is_given_to_stripe_is_no_random_key(shop, options, asynchronous):
+    """What Stripe recommends for keys looks like those that its SDK makes up. It may have been sent before, by others."""
+    client = protect(bank(shop), retry=SOON)
+
+    charging(client, asynchronous, options)()
+    charging(client, asynchronous)()
+
+    assert shop.keys[0] == GIVEN
+    assert shop.keys[1].startswith("eo_")
+
+
+def test_so_it_is_for_an_object_that_came_back(shop):
+    client, guard = protect(bank(shop), retry=SOON), Guard("memory://")
+
+    @guard.tool(kind="write", downstream="key")
+    def cancel(order: int) -> None:
+        intent = stripe.PaymentIntent.construct_from({"id": "pi_1", "object": "payment_intent"}, key=None)
+        intent._requestor = client.v1.payment_intents.create({"amount": 5, "currency": "eur"})._requestor
+        intent.cancel(idempotency_key=GIVEN)
+
+    with guard.step("chat", "cancel"):
+        cancel(1)
+
+    assert (shop.keys[0][:3], shop.keys[1]) == ("eo_", GIVEN)
 
 
 def test_stripe_alone_keeps_its_random_key_in_all_attempts(shop):

@@ -1,14 +1,18 @@
 """Inside Starlette and FastAPI: their middleware around us and inside us, their streams, files and background tasks."""
 
 import asyncio
+import re
+from pathlib import Path as File
 from typing import Annotated
 
 import fastapi
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.authentication import AuthCredentials, AuthenticationBackend, SimpleUser
 from starlette.background import BackgroundTask
 from starlette.middleware import Middleware
+from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
@@ -19,7 +23,7 @@ from effectonce import Guard, current_effect
 from effectonce.http.asgi import IdempotencyMiddleware, Route
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
-from tests.http.helpers import KEY, tenant_of
+from tests.http.helpers import KEY, ask, run, tenant_of
 
 HEADERS = {"idempotency-key": f'"{KEY}"', "x-tenant": "alice"}
 
@@ -34,9 +38,9 @@ class PassOn(BaseHTTPMiddleware):
 class Counted:
     """A Starlette app with one endpoint, and how often it ran."""
 
-    def __init__(self, respond, *, outside=(), inside=(), profile="ietf"):
+    def __init__(self, respond, *, outside=(), inside=(), profile="ietf", tenant=tenant_of):
         self.effects, self.respond = 0, respond
-        ours = Middleware(IdempotencyMiddleware, guard=Guard(MemoryStore(), cache=0), tenant=tenant_of, profile=profile)
+        ours = Middleware(IdempotencyMiddleware, guard=Guard(MemoryStore(), cache=0), tenant=tenant, profile=profile)
         self.app = Starlette(routes=[Path("/pay", self.pay, methods=["POST"])], middleware=[*outside, ours, *inside])
 
     async def pay(self, request):
@@ -93,6 +97,35 @@ def test_every_response_is_replayed_behind_any_middleware(response, around):
     assert again.headers["idempotent-replayed"] == "true"
     assert again.headers.get("location") == first.headers.get("location")
     assert again.headers.get("content-type") == first.headers.get("content-type")
+
+
+def test_a_client_that_leaves_while_it_uploads_is_no_error_of_a_layer_outside():
+    """Starlette's base class takes a request without a response for a mistake, and says so in a traceback."""
+    counted = Counted(RESPONSES["json"], outside=[Middleware(PassOn)])
+
+    seen = run(lambda: ask(counted.app, pieces=[{"type": "http.request", "body": b"{", "more_body": True}]))
+
+    assert (seen.raised, seen.status, counted.effects) == (None, 400, 0)
+
+
+def test_whom_starlette_has_authenticated_is_known_and_everybody_else_is_refused():
+    """By the resolver of the README."""
+
+    class Tokens(AuthenticationBackend):
+        async def authenticate(self, connection):
+            token = connection.headers.get("authorization")
+            return None if token is None else (AuthCredentials(), SimpleUser(token))
+
+    readme = (File(__file__).parents[2] / "README.md").read_text()
+    exec(re.search(r"^def customer\(scope\):\n(?:    .+\n)+", readme, re.MULTILINE)[0], made := {})
+    outside = [Middleware(AuthenticationMiddleware, backend=Tokens())]
+    counted = Counted(RESPONSES["json"], outside=outside, tenant=made["customer"])
+
+    known = [asked(counted.app, 1, headers={"authorization": who})[0] for who in ("alice", "alice", "bob")]
+    (unknown,) = asked(counted.app, 1)
+
+    assert [answer.headers.get("idempotent-replayed") for answer in known] == [None, "true", None]
+    assert (unknown.status_code, unknown.json()["code"], counted.effects) == (401, "NOT_AUTHENTICATED", 2)
 
 
 def test_what_was_compressed_for_one_client_is_not_replayed_to_another_that_cannot_read_it():

@@ -8,6 +8,7 @@ import uuid
 import httpx
 import pytest
 
+from effectonce import Certainty, classify
 from effectonce.http._upstream import end_to_end
 from tests.http.server import Shop
 from tests.http.test_gateway import Street
@@ -71,11 +72,12 @@ def test_an_answer_that_proves_nothing_is_no_outcome(raw, order, status):
     assert len(set(raw.api.keys)) == 1
 
 
-@pytest.mark.parametrize("status", [421, 423, 425, 429])
-def test_an_answer_that_asks_to_come_again_leaves_the_key_as_good_as_new(raw, order, status):
-    first, again = raw.post(order, *[(status, {})] * 3), raw.post(order)
+@pytest.mark.parametrize(("status", "headers"), [(421, {}), (423, {}), (425, {}), (429, {}), (503, AGAIN), (529, {})])
+def test_an_answer_that_asks_to_come_again_leaves_the_key_as_good_as_new(raw, order, status, headers):
+    first, again = raw.post(order, *[(status, headers)] * 3), raw.post(order)
 
     assert (first.status_code, again.status_code, raw.api.effects) == (status, 200, 1)
+    assert "x-effectonce-tried" not in first.headers
     assert len(raw.api.keys) == 4
 
 
@@ -93,9 +95,21 @@ def test_a_refusal_after_a_lost_answer_proves_nothing(raw, order, status):
 
     if raw.street.honours:
         assert (first.status_code, again.status_code, again.json()) == (status, 200, {"effect": 1})
+        assert (first.headers["x-effectonce-tried"], classify(first).certainty) == ("unsure", Certainty.AMBIGUOUS)
+        assert "x-effectonce-tried" not in again.headers
     else:
         assert (first.status_code, again.status_code, again.json()["code"]) == (502, 500, "OUTCOME_UNKNOWN")
     assert (raw.api.effects, len(set(raw.api.keys))) == (1, 1)
+
+
+@pytest.mark.parametrize("again", [(429, AGAIN), (503, AGAIN)], ids=["429", "503"])
+def test_who_is_asked_to_come_again_after_a_lost_answer_is_told_that_it_may_have_been_done(raw, order, again):
+    """By itself it says that nothing was done, and a client may believe that."""
+    at_once, later = raw.post(order, *[again] * 3), raw.post(str(uuid.uuid4()), "lose", again, again)
+
+    assert (at_once.status_code, at_once.headers.get("x-effectonce-tried")) == (again[0], None)
+    assert (later.status_code, later.headers["x-effectonce-tried"]) == (again[0] if raw.street.honours else 502, "unsure")
+    assert classify(later).certainty is Certainty.AMBIGUOUS
 
 
 @pytest.mark.parametrize("honours", [False, True], ids=["forgets keys", "honours keys"])

@@ -81,6 +81,7 @@ def test_json_is_read_and_options_win_over_the_file(tmp_path):
         ({"tenants": {}}, "either header"),
         ({"tenants": {"header": "x", "tokens": {"t": "a"}}}, "either header"),
         ({"tenants": {"tokens": {"t": ""}}}, "no name of a tenant"),
+        ({"tenants": {"header": "Authorization"}}, "holds a secret"),
         ({"body_max": "big"}, "body_max"),
         ({"anonymous": True}, "unknown field `anonymous`"),
     ],
@@ -129,6 +130,13 @@ def test_a_file_that_cannot_be_read_is_said_to_be(tmp_path, text):
 @pytest.mark.parametrize("arguments", [["--listen", "8080"], ["--listen", "x:99999"], ["--keyfile", str(ROOT / "LICENSE")]])
 def test_a_wrong_use_of_the_command_is_said_to_be(arguments):
     assert gateway(*arguments).exit_code == 2
+
+
+def test_no_password_of_the_upstream_is_shown():
+    with pytest.raises(ContractViolation, match="Credentials") as refused:
+        read_settings(None, GOOD | {"upstream": {"url": "https://us:pa55@api.example"}})
+
+    assert "pa55" not in str(refused.value)
 
 
 def test_whether_a_request_may_be_sent_again_is_up_to_the_upstream_not_to_the_profile():

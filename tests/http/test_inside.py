@@ -4,9 +4,10 @@ import asyncio
 import sqlite3
 import threading
 
+import httpx
 import pytest
 
-from effectonce import Guard, StoreUnavailable, current_effect
+from effectonce import Certainty, Guard, StoreUnavailable, classify, current_effect
 from effectonce.http.asgi import Route
 from effectonce.stores import _sqlite_lending
 from effectonce.stores.base import RolledBack
@@ -269,8 +270,10 @@ def test_a_commit_that_nobody_can_confirm_is_not_told_as_done(tmp_path, monkeypa
     (seen,) = booked(store, handler, times=1)
     store.close()
 
-    assert (seen.status, seen.headers["retry-after"], seen.raised, told) == (503, "1", None, [])
+    assert (seen.status, seen.json["code"], seen.raised, told) == (503, "STORE_UNAVAILABLE", None, [])
     assert b"booked" not in seen.body
+    assert "retry-after" not in seen.headers, "with it, a 503 says that nothing was done"
+    assert classify(httpx.Response(seen.status, headers=seen.headers)).certainty is Certainty.AMBIGUOUS
 
 
 def test_what_the_app_does_after_its_response_is_outside_of_the_transaction(ledger):

@@ -88,3 +88,77 @@ def test_a_header_that_comes_twice_counts_with_both_its_lines(kind):
     seen = run(main)
 
     assert [s.status for s in seen] == [201, 201, 422]
+
+
+@pytest.mark.parametrize(
+    ("path", "first", "same", "others"),
+    [
+        ("/pay/a/b", b"/pay/a%2Fb", b"/pay/a%2fb", (b"/pay/a/b", b"/pay/%61%2Fb")),
+        ("/pay/Ren\ufffd", b"/pay/Ren%E9", b"/pay/Ren%e9", (b"/pay/Ren%E8", b"/pay/Ren%EF%BF%BD")),
+    ],
+    ids=["a slash that is none", "no UTF-8"],
+)
+def test_two_paths_that_a_server_decodes_to_one_are_two(path, first, same, others):
+    """A gateway sends them on as they came, and what is behind it may tell them apart."""
+
+    async def main():
+        app = guarded(Shop())
+        return [await ask(app, path=path, raw_path=raw_path) for raw_path in (first, same, *others)]
+
+    seen = run(main)
+
+    assert [(s.status, s.replayed) for s in seen] == [(201, False), (201, True), (422, False), (422, False)]
+
+
+# ---------------------------------------------------------------- layers outside that hand a request on twice
+
+
+def test_a_layer_outside_that_asks_again_is_not_past_us():
+    """It calls the app once more with the same scope, after a deadlock: that is another attempt of the same request."""
+
+    async def main():
+        shop = Shop(RuntimeError("deadlock"))
+        app = guarded(shop, profile="stripe_v2")
+
+        async def patient(scope, receive, send):
+            try:
+                await app(scope, receive, send)
+            except RuntimeError:
+                await app(scope, body_again, send)
+
+        return shop, await ask(patient), await ask(patient)
+
+    shop, first, again = run(main)
+
+    assert (first.status, again.status, first.replayed, again.replayed) == (201, 201, False, True)
+    assert (shop.effects, first.body) == (2, again.body), "the deadlock, and the one that counts"
+
+
+def test_an_app_that_is_asked_after_another_one_is_guarded_as_well():
+    """A cascade: where the first app knows nothing of a path, the second is asked, with the same scope."""
+    guard, second = Guard("memory://", cache=0), Shop()
+
+    async def main():
+        apps = guarded(Shop(404, 404), guard, name="first"), guarded(second, guard, name="second")
+
+        async def cascade(scope, receive, send):
+            heard, headers = [], scope["headers"]
+
+            async def hear(message):
+                heard.append(message)
+
+            await apps[0](scope, receive, hear)
+            assert (heard[0]["status"], scope["headers"]) == (404, headers)
+            await apps[1](scope, body_again, send)
+
+        told = {"headers": [("accept-encoding", "gzip")]}
+        return await ask(cascade, **told), await ask(cascade, **told)
+
+    first, again = run(main)
+
+    assert [(s.status, s.replayed) for s in (first, again)] == [(201, False), (201, True)]
+    assert second.effects == 1
+
+
+async def body_again():
+    return {"type": "http.request", "body": b'{"amount":1}', "more_body": False}

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from effectonce._core.terms import Capability
+from effectonce.http._answers import KEPT
 from effectonce.http._routes import Route
 from effectonce.http.asgi import IdempotencyMiddleware
 from effectonce.http.profiles import PROFILES, Trouble
@@ -52,3 +53,9 @@ def test_every_parameter_is_on_the_page():
 
     assert shown == mine
     assert all(name in PAGE for name in inspect.signature(Route).parameters)
+
+
+def test_the_headers_that_are_kept_are_as_the_page_says():
+    said = re.search(r"<!-- kept -->\n(.*?)<!-- /kept -->", PAGE, re.DOTALL)[1]
+
+    assert re.findall(r"`([\w-]+)`", said) == sorted(KEPT)

@@ -162,13 +162,24 @@ _TITLES = {  # as RFC 9110 has them: before 3.13, Python has older ones, and a c
 }
 
 
-def refusal(profile: Profile, trouble: Trouble, detail: str = "", docs: str = "", effect: EffectRef | None = None) -> Answer:
-    """Our own answer, in the words of the profile. It says what happened, what is known and what to do, and nothing that is stored."""
+def refusal(
+    profile: Profile,
+    trouble: Trouble,
+    detail: str = "",
+    docs: str = "",
+    effect: EffectRef | None = None,
+    *,
+    perhaps_done: bool = False,
+) -> Answer:
+    """Our own answer, in the words of the profile. It says what happened, what is known and what to do, and nothing that is stored.
+
+    A 503 that says when to come back is taken for a promise that nothing was done. What is *perhaps_done* does not say it.
+    """
     detail = f"{detail} {SAID[trouble][1]}".strip()
     status = profile.status[trouble]
     operation = None if effect is None else effect.reference
     headers = [(b"content-type", profile.style.value.encode()), (b"cache-control", b"no-store")]
-    if trouble in _AGAIN:
+    if trouble in _AGAIN and not perhaps_done:
         headers.append((b"retry-after", b"%d" % profile.retry_after_s))
     if docs:
         headers.append((b"link", f'<{docs}>; rel="describedby"'.encode("ascii", "replace")))

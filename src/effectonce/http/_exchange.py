@@ -9,7 +9,7 @@ and the engine writes it down; only then does the end of the response leave, and
  2. In a transaction nothing leaves before COMMIT: the response may be about something that is rolled back.
  3. A client that is gone changes nothing. The app is not told, the response is taped to its end, and whoever repeats the request gets it.
  4. Whatever becomes of the record, the first client gets the app's own response, except where it would not be true: rolled back, or
-    overtaken by another owner.
+    overtaken by another owner. If the record is left open, because something may have been done, a header of the response says so.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from effectonce._core.verdicts import Bucket, Certainty, Verdict
+from effectonce._core.verdicts import TRIED_HEADER, UNSURE, Bucket, Certainty, Verdict
 from effectonce.effect import running
 from effectonce.errors import NotSent
 from effectonce.http._answers import Answer, App, Message, Scope, Send, stored
@@ -29,6 +29,7 @@ from effectonce.http._spooled import Spooled
 from effectonce.http.profiles import Profile
 
 CERTAINTY = "effectonce.certainty"  # in the start of a response that is no outcome, from an app of ours: it knows more than a status says
+UNSURE_HERE = (TRIED_HEADER.encode(), UNSURE.encode())
 INTERNAL = Answer(500, ((b"content-type", b"text/plain; charset=utf-8"),), b"Internal Server Error")
 
 
@@ -236,6 +237,11 @@ class Exchange:
             await self._let_go(more=False)
         if not self._delivered.done():
             self._delivered.set_result(None)
+
+    def doubt(self) -> None:
+        """It is not known that nothing was done, whatever the status says: neither by this run, nor by one before it."""
+        if self._start is not None and not self.left:
+            self._start["headers"].append(UNSURE_HERE)
 
     def withhold(self) -> None:
         """The response is not true any more: the app is told so where it awaits its end."""

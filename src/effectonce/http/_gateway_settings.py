@@ -22,10 +22,12 @@ from effectonce.http.profiles import Profile, profile_of
 from effectonce.policy import Breaker, Downstream, Retry
 from effectonce.retry_budget import RetryBudget
 from effectonce.stores._keyring import Keyring
+from effectonce.stores._urls import shown
 
 T = TypeVar("T")
 MEBIBYTE = 1 << 20
 TENANT_MAX = 200
+SECRETS = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})  # headers that are no name of anybody
 
 
 class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,7 +48,7 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or "@" in parts.netloc:
             raise ContractViolation(
-                f"upstream url={self.url!r}: give http:// or https://, a host and perhaps a path. Credentials come with the requests."
+                f"upstream url={shown(self.url)!r}: give http:// or https://, a host and perhaps a path. Credentials come with the requests."
             )
         if min(self.connect_s, self.answer_s, self.connections) <= 0:
             raise ContractViolation("upstream: connect_s, answer_s and connections are more than 0")
@@ -67,6 +69,10 @@ class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ContractViolation(
                 "tenants: give either header, the name of a header that only your own proxy can set, or tokens, bearer tokens and whose "
                 "they are. Without them, two customers could be shown each other's responses."
+            )
+        if self.header.lower() in SECRETS:
+            raise ContractViolation(
+                f"tenants: {self.header} holds a secret, and the name of a tenant is stored and shown. Give tokens, or a header with a name."
             )
         wrong = sorted(tenant for tenant in self.tokens.values() if not _usable(tenant))
         if wrong:

@@ -32,12 +32,15 @@ _RANDOM = re.compile(r'"?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"?', re.IGNORE
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _lock = threading.Lock()
 _name: ContextVar[str] = ContextVar("effectonce_request_name", default="")
+# The caller's own key for the request that an SDK is about to send, or "": it may be a UUID, and look like a random one.
+given_to_sdk: ContextVar[str] = ContextVar("effectonce_given_to_sdk", default="")
 
 
 class KeyHeader(Struct, frozen=True):
     """How a host wants its key: in which header, and whether as a structured-field string, in quotes.
 
-    *replaces_random* is for an SDK that makes up a random key for each call: inside an effect, ours is sent instead.
+    *replaces_random* is for an SDK that makes up a random key for each call: inside an effect, ours is sent instead of whatever looks like
+    one.
     """
 
     name: str = "Idempotency-Key"
@@ -53,7 +56,7 @@ class KeyHeader(Struct, frozen=True):
 
     def keeps(self, given: str) -> bool:
         """Does what the caller gave stay?"""
-        return not (self.replaces_random and _RANDOM.fullmatch(given))
+        return not (self.replaces_random and given != given_to_sdk.get() and _RANDOM.fullmatch(given))
 
 
 Keys: TypeAlias = "KeyHeader | str | Mapping[str, KeyHeader | str | None] | None"
@@ -62,6 +65,13 @@ Keys: TypeAlias = "KeyHeader | str | Mapping[str, KeyHeader | str | None] | None
 def by_host(keys: Keys) -> dict[str, KeyHeader | None]:
     """What each host expects; `"*"` is every other."""
     given = keys if isinstance(keys, Mapping) else {EVERYWHERE: keys}
+    for host, header in given.items():
+        if set(host) & set("/@[] ") or host.count(":") == 1:  # it would fit no request, and nobody would be sent a key
+            raise ContractViolation(
+                f"keys has {host!r}: write the host alone, such as 'api.example.com', on whichever port it is"
+            )
+        if not isinstance(header, KeyHeader | str | None):
+            raise ContractViolation(f"keys has {header!r}: give the name of a header, a KeyHeader, or None for no key")
     return {host.lower(): KeyHeader(header) if isinstance(header, str) else header for host, header in given.items()}
 
 

@@ -214,9 +214,9 @@ class _Attempts:
 
     def certainty(self, status: int) -> Certainty | None:
         """What is known after this answer, if that is more than its status says."""
-        if not 400 <= status < 500:
-            return None
-        return Certainty.AMBIGUOUS if self.unsure else Certainty.NOT_SENT if self.undone else None
+        if self.undone and not self.unsure:
+            return Certainty.NOT_SENT
+        return Certainty.AMBIGUOUS if self.unsure and 400 <= status < 500 else None
 
 
 def _no_answer(error: httpx.TransportError | None) -> Answer:

@@ -45,8 +45,10 @@ def _urlopen(
         mark, unread = response.headers.__setitem__, None if how.get("preload_content", True) else watch(response)
         return Answered(response.status, response.headers, read, response, mark, response.drain_conn, unread)
 
-    rewinds = body is None or isinstance(body, bytes | str)
-    asked = Asked(method.upper(), f"{pool.scheme}://{pool.host}{url}", pool.host.lower(), urlsplit(url).path, mine, rewinds)
+    rewinds, target = body is None or isinstance(body, bytes | str), urlsplit(url)
+    # A proxy of plain HTTP is told the whole URL, and then the pool is that of the proxy.
+    whole = url if target.hostname else f"{pool.scheme}://{pool.host}{url}"
+    asked = Asked(method.upper(), whole, (target.hostname or pool.host).lower(), target.path, mine, rewinds)
     return exchange(wire, asked, send)
 
 

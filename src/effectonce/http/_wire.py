@@ -94,6 +94,11 @@ class Wire:
         self.judge = classifier((), (), rules=as_rules(rules), one_request=True, wall_clock=time.time)
         self._headers = by_host(keys)
 
+    def replace_random(self) -> None:
+        """Whichever header was named: the SDK that sends makes up a random key for each call, and ours takes its place."""
+        for host, header in self._headers.items():
+            self._headers[host] = None if header is None else structs.replace(header, replaces_random=True)
+
     def header(self, host: str) -> KeyHeader | None:
         return self._headers.get(host, self._headers.get(EVERYWHERE))
 

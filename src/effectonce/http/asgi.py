@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, assert_never
 
 from msgspec import Struct
@@ -47,6 +48,7 @@ HEADER = b"idempotency-key"
 SEEN = "effectonce.seen"  # in a scope that is an effect already: a middleware inside another one would wait for itself
 MEBIBYTE = 1 << 20
 AT_ONCE_MAX = 1 << 15  # a body up to this size is fingerprinted on the loop; a longer one would hold up the others
+UNHEARD = Answer(400, (), b"")  # to a client that is gone: a layer outside would take no response at all for a mistake of ours
 Tenant = Callable[[Scope], "str | Awaitable[str | None] | None"]
 
 
@@ -186,7 +188,8 @@ class IdempotencyMiddleware:
         except _Refused as refused:
             await refusal(self.profile, refused.trouble, refused.detail, self._docs).deliver(send)
         except _Gone:
-            pass
+            with suppress(OSError):
+                await UNHEARD.deliver(send)
         finally:
             body.close()
         return None
@@ -246,20 +249,21 @@ class IdempotencyMiddleware:
 
     async def _once(self, served: _Served, scope: Scope, which: tuple[str, str, str], body: Spooled, send: Send) -> None:
         in_transaction = served.tool.terms.downstream is Capability.TRANSACTION
-        exchange = Exchange(self.app, _plain(scope), body, send, self.profile, self._keeping, in_transaction=in_transaction)
-        prepared = _prepared(served, scope, *which, exchange)
-        try:
-            ending = await served.tool.arun(prepared)
-            answer = await self._conclude(ending, exchange, prepared.ref)
-            if answer is not None:
-                exchange.withhold()
-                await answer.deliver(send)
-            await exchange.rest()
-        finally:
-            await exchange.close()
+        with _plain(scope):
+            exchange = Exchange(self.app, scope, body, send, self.profile, self._keeping, in_transaction=in_transaction)
+            prepared = _prepared(served, scope, *which, exchange)
+            try:
+                ending = await served.tool.arun(prepared)
+                answer = await self._conclude(ending, exchange, prepared.ref)
+                if answer is not None:
+                    exchange.withhold()
+                    await answer.deliver(send)
+                await exchange.rest()
+            finally:
+                await exchange.close()
 
     async def _fingerprint(self, served: _Served, scope: Scope, told: _Told, body: Spooled) -> str:
-        path, query = _exactly(scope["path"]), scope["query_string"].decode("latin-1")
+        path, query = _asked_path(scope), scope["query_string"].decode("latin-1")
         asked = Asked(path, query, told.content_type.decode("latin-1"), told.content_encoding.decode("latin-1"))
         secret = served.tool.house.secret
         if body.in_memory and body.size <= AT_ONCE_MAX:
@@ -274,6 +278,8 @@ class IdempotencyMiddleware:
                 await exchange.deliver()
                 return None
             case NothingSent(Unstored()) | GaveUp(Unstored()) | Lost(Unstored()):
+                if not isinstance(ending, NothingSent):
+                    exchange.doubt()
                 await exchange.deliver()  # whatever became of the record: this is what the app says
                 return None
             case NothingSent(error) | GaveUp(error) | Lost(error) | Rejection(error):
@@ -304,7 +310,8 @@ class IdempotencyMiddleware:
                 trouble = Trouble.STORE_UNAVAILABLE
             case _:
                 assert_never(ending)
-        return refusal(self.profile, trouble, docs=self._docs, effect=effect)
+        perhaps_done = isinstance(ending, GaveUp | Lost)  # the answer to a COMMIT was lost, and nobody could be asked
+        return refusal(self.profile, trouble, docs=self._docs, effect=effect, perhaps_done=perhaps_done)
 
 
 def _prepared(served: _Served, scope: Scope, tenant: str, key: str, fingerprint: str, exchange: Exchange) -> Prepared:
@@ -328,15 +335,34 @@ def _exactly(path: str) -> str:
     return path.encode("utf-8", "surrogatepass").decode("latin-1")
 
 
-def _plain(scope: Scope) -> Scope:
-    """As the app may see it: what it says is stored as it is, so it is not compressed for one client, and not sent past us."""
+def _asked_path(scope: Scope) -> str:
+    """The path, for a fingerprint; as it was sent besides, where decoding makes one path of two.
+
+    `%2F` is no slash to some apps and upstreams, and servers write U+FFFD for whatever is no UTF-8.
+    """
+    path, sent = scope["path"], (scope.get("raw_path") or b"").lower()
+    return f"{_exactly(path)} {sent.decode('latin-1')}" if b"%2f" in sent or "\ufffd" in path else _exactly(path)
+
+
+@contextmanager
+def _plain(scope: Scope) -> Iterator[None]:
+    """As the app may see it: what it says is stored as it is, so it is not compressed for one client, and not sent past us.
+
+    It is the same object, because layers outside read what a router finds; and it ends as it was: whoever hands it on again, to us or to
+    another app, hands on a request that nobody has seen.
+    """
+    before = {name: scope[name] for name in ("headers", "extensions") if name in scope}
     scope[SEEN] = True
     scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]
     if scope.get("extensions"):
         scope["extensions"] = {
             name: value for name, value in scope["extensions"].items() if not name.startswith("http.response.")
         }
-    return scope
+    try:
+        yield
+    finally:
+        scope.update(before)
+        scope.pop(SEEN, None)
 
 
 def _sentence(text: str) -> str:

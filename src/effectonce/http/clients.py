@@ -19,7 +19,7 @@ from effectonce import Circuit, Circuits, ContractViolation, Kind, Retry, RetryB
 from effectonce._core.classify import Rules
 from effectonce.clients import class_names, without_retries
 from effectonce.http import _aiohttp, _httpx, _requests, _urllib3
-from effectonce.http._keys import KeyHeader, Keys, named
+from effectonce.http._keys import KeyHeader, Keys, given_to_sdk, named
 from effectonce.http._wire import Wire
 from effectonce.policy import kind_of
 from effectonce.retrying import REPEATABLE
@@ -96,8 +96,28 @@ def _sdk_protected(client: Any) -> bool:
 def _install_in_stripe(client: Any, wire: Wire) -> Any:
     for http, install in _stripe_parts(client):
         install(without_retries(http), wire)
+    wire.replace_random()
+    _note_given_keys(client._requestor)
     client.effectonce_wire = wire
     return client
+
+
+def _note_given_keys(requestor: Any) -> None:
+    """Which keys are the caller's own: below, in the headers, they look like those that the SDK makes up."""
+    theirs = type(requestor)
+
+    class Requestor(theirs):  # type: ignore[misc, valid-type]
+        def _new_requestor_with_options(self, options: Any) -> Any:
+            made = super()._new_requestor_with_options(options)  # for each call, and for the objects that come back
+            made.__class__ = Requestor
+            return made
+
+        def request_headers(self, method: str, api_mode: str, options: Any) -> Any:
+            written = {name.lower(): value for name, value in (options.get("headers") or {}).items()}
+            given_to_sdk.set(options.get("idempotency_key") or written.get("idempotency-key") or "")
+            return super().request_headers(method, api_mode, options)
+
+    requestor.__class__ = Requestor
 
 
 def _stripe_protected(client: Any) -> bool:

@@ -8,7 +8,8 @@ PYDANTIC_AI = Table(
     checked="pydantic-ai 2.66",
     packages=("pydantic_ai",),
     rows=(
-        code("phase=pool phase=connect", B.UNREACHABLE, N),
+        code("phase=pool", B.UNREACHABLE, N, "the pool had no connection to give", scope=Scope.PROCESS),
+        code("phase=connect", B.UNREACHABLE, N),
         code("phase=write phase=read", B.NO_ANSWER, M),
         cls("ModelRateLimitError", B.RATE_LIMIT, R),
         cls("ModelQuotaExceededError", B.QUOTA, R),

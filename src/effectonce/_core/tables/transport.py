@@ -8,7 +8,8 @@ HTTPX = Table(
     checked="httpx 0.28, httpx2 2.16, and httpcore below them",
     packages=("httpx", "httpx2", "httpcore", "httpcore2"),
     rows=(
-        cls("PoolTimeout ConnectTimeout ConnectError", B.UNREACHABLE, N),
+        cls("ConnectTimeout ConnectError", B.UNREACHABLE, N),
+        cls("PoolTimeout", B.UNREACHABLE, N, "the pool had no connection to give", scope=Scope.PROCESS),
         cls("ProxyError", B.NO_ANSWER, M, "the proxy failed: what it had passed on by then is not known"),
         cls("WriteTimeout WriteError ReadTimeout ReadError CloseError RemoteProtocolError SSEError", B.NO_ANSWER, M),
         cls("LocalProtocolError UnsupportedProtocol InvalidURL CookieConflict", B.CONFIG, M),
@@ -38,7 +39,8 @@ URLLIB3 = Table(
     checked="urllib3 2.8",
     packages=("urllib3",),
     rows=(
-        cls("NewConnectionError NameResolutionError ConnectTimeoutError EmptyPoolError FullPoolError", B.UNREACHABLE, N),
+        cls("NewConnectionError NameResolutionError ConnectTimeoutError", B.UNREACHABLE, N),
+        cls("EmptyPoolError FullPoolError", B.UNREACHABLE, N, "the pool had no connection to give", scope=Scope.PROCESS),
         cls("ReadTimeoutError ProtocolError IncompleteRead InvalidChunkLength", B.NO_ANSWER, M),
         cls("SSLError", B.CONFIG, M, weak=True),
         cls("ProxyError", B.NO_ANSWER, M, "the proxy failed: what it had passed on by then is not known", weak=True),
