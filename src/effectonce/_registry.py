@@ -31,6 +31,23 @@ def register(tools: dict[str, GuardedTool], tool: GuardedTool) -> None:
     tools[name] = tool
 
 
+def tool_of(function: Any) -> GuardedTool | None:
+    """The tool that *function* is, None if it is none. What somebody put around one would be skipped, so that is refused."""
+    tool = getattr(function, "__effectonce_tool__", None)
+    if not isinstance(tool, GuardedTool):
+        return None
+    name = tool.contract.name
+    if inspect.ismethod(function):
+        wrong = f"{name} is a method here, and its object would be left out"
+    elif getattr(function, "__wrapped__", None) is not tool.function:
+        wrong = f"{name} is decorated once more above the guard, and that decorator would be skipped"
+    else:
+        return tool
+    raise ContractViolation(
+        f"{wrong}. Nothing was sent. Put the guard's decorator on top, around a function, or call {name} in a function of your own."
+    )
+
+
 def _captured(function: Callable[..., Any]) -> list[_Same]:
     """The values that a function carries along: tools from a factory, or methods of several objects, differ only in these."""
     if isinstance(function, staticmethod):

@@ -26,7 +26,7 @@ from effectonce._core.terms import Capability, Kind
 from effectonce._declared import errors, fields, flags, of_type, seconds, several, whole
 from effectonce._desk import Desk, Doubts, Reconciled
 from effectonce._heart import Heart
-from effectonce._registry import register
+from effectonce._registry import register, tool_of
 from effectonce._sweeper import Sweeper
 from effectonce._tool import GuardedTool, House, Tool, not_kept, wrap
 from effectonce._turns import TurnBudget
@@ -240,8 +240,8 @@ class Guard:
         register(self._tools, tool)
 
     def _tool(self, tool: str | Tool[..., Any]) -> GuardedTool:
-        guarded = self._tools.get(tool) if isinstance(tool, str) else getattr(tool, "__effectonce_tool__", None)
-        if not isinstance(guarded, GuardedTool) or self._tools.get(guarded.contract.name) is not guarded:
+        guarded = self._tools.get(tool) if isinstance(tool, str) else tool_of(tool)
+        if guarded is None or self._tools.get(guarded.contract.name) is not guarded:
             raise ContractViolation(f"{tool!r} is not a tool of this guard; it has {', '.join(self._tools) or 'none'}")
         return guarded
 

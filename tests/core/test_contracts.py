@@ -1,5 +1,6 @@
 """What is refused before anything is claimed."""
 
+import functools
 import gc
 from datetime import timedelta
 from math import inf
@@ -9,6 +10,7 @@ import pytest
 from effectonce import ContractViolation, Downstream, Guard, InDoubt, NotFound, NotSent, Retry, State, TimeWindow
 from effectonce._core.terms import Capability, Kind, resend_window_s
 from effectonce._registry import _captured
+from effectonce.workflows import Run
 from tests.core.helpers import RECEIPT, Colour, Model, Receipt, Struct, named, tool
 
 
@@ -243,6 +245,43 @@ def test_a_tool_of_another_guard_is_refused(guard):
     pay = tool(other, named("pay", lambda: None))
     with pytest.raises(ContractViolation, match="not a tool of this guard"):
         guard.call(pay, {}, key="k")
+
+
+def in_cents(pay):
+    @functools.wraps(pay)
+    def paid(amount):
+        return pay(100 * amount)
+
+    return paid
+
+
+def test_what_somebody_put_around_a_tool_is_never_skipped(guard):
+    paid = []
+
+    @guard.workflow
+    def shop(run: Run, amount: int):
+        return run.step("pay", cents, amount)
+
+    class Till:
+        @guard.tool(kind="write", volatile=["self"])
+        def give(self, amount: int = 0):
+            paid.append(amount)
+
+    @guard.workflow
+    def sell(run: Run):
+        return run.step("give", Till().give, 5)
+
+    cents = in_cents(guard.tool(kind="write", name="pay")(paid.append))
+
+    with guard.step("chat", "pay"):
+        cents(5)
+    with pytest.raises(ContractViolation, match="decorated once more above the guard, and that decorator would be skipped"):
+        guard.call(cents, {"object": 5}, key="ord_17")
+    with pytest.raises(ContractViolation, match="pay is decorated once more"):
+        shop(5)
+    with pytest.raises(ContractViolation, match="give is a method here, and its object would be left out"):
+        sell()
+    assert paid == [500]
 
 
 def test_a_sync_tool_that_returns_something_under_way_is_not_taken_for_done(guard):
