@@ -1,24 +1,35 @@
 """Results that are hard to read back: equal to nothing, written under other names, or by an older release."""
 
 import dataclasses
+import enum
 import functools
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Generic, NamedTuple, TypedDict, TypeVar
 from zoneinfo import ZoneInfo
 
 import msgspec
 import pydantic
 import pytest
+from typing_extensions import TypeAliasType
 
 from effectonce import ContractViolation, ResultUnavailable
 from effectonce._core.codec import NotReadable, decode, encode
+from tests.core.helpers import Colour
 
 if TYPE_CHECKING:
     from nowhere import Nobody
 
 NAN = float("nan")
 TWICE = datetime(2025, 10, 26, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1)  # the hour that its clocks go through twice
+
+
+T = TypeVar("T")
+
+
+class Size(enum.Enum):
+    LARGE = "red"  # the same value as a Colour
 
 
 @dataclasses.dataclass
@@ -57,6 +68,94 @@ class Sum:
 
     def __post_init__(self):
         self.total = sum(self.parts)
+
+
+class Paid(pydantic.BaseModel):
+    number: int
+
+
+class Declined(pydantic.BaseModel):
+    number: int
+
+
+class Found(NamedTuple):
+    score: Score
+    colour: Colour | None = None
+
+
+class Stop(NamedTuple):
+    town: str
+    at: int
+
+
+class Basket(TypedDict):
+    colours: list[Colour]
+
+
+class Envelope(pydantic.BaseModel, Generic[T]):
+    letter: T
+
+
+@dataclasses.dataclass
+class Page(Generic[T]):
+    items: list[T]
+    first: T | None = None
+    last: T = None
+
+
+class Invoice(pydantic.BaseModel):
+    url: pydantic.HttpUrl
+    file: Path
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        (Paid(number=7), Paid | Declined),
+        (Declined(number=7), Paid | Declined),
+        (Declined(number=7), Annotated[Paid | Declined | None, "which of them"]),
+        ([Declined(number=7), Score(1.5), Colour.RED], list[Paid | Declined | Colour | Score]),
+        ({"all": (Camel(7), Array(1.5))}, dict[str, tuple[Camel | Array, ...]] | Paid),
+        (Colour.RED, Colour | str),
+        (Paid(number=7), TypeAliasType("Answer", Paid | Declined)),
+        (Size.LARGE, Colour | Size),
+        (Found(Score(1.5), Colour.RED), Found),
+        ([Found(Score(1.5)), Stop("Ulm", 3)], list[Found | Stop | Paid]),
+        (Basket(colours=[Colour.RED]), Basket),
+        (Envelope[Score](letter=Score(1.5)), Envelope[Score]),
+        (Page([Score(1.5)], Score(2.5), Score(3.5)), Page[Score]),
+        (Invoice(url="https://bank.example/7", file=Path("7.pdf")), Invoice),
+        (Page([Invoice(url="https://bank.example/7", file=Path("7.pdf"))]), Page[Invoice]),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_what_a_tool_declares_is_read_back_as_one_of_those_types(guard, value, hint):
+    again = replayed(guard, value, hint)
+
+    assert again == value
+    assert type(again) is type(value)
+    assert [type(each) for each in again] == [type(each) for each in value] if isinstance(value, list | tuple) else True
+
+
+def test_of_types_that_were_renamed_the_one_with_these_fields_is_taken():
+    stored = encode(Found(Score(1.5)).score, Score | Camel)
+    points = dataclasses.make_dataclass("Points", [("points", float), ("at", datetime | None, None)])
+
+    assert decode(stored, Camel | points).content == points(1.5)
+    with pytest.raises(NotReadable):
+        decode(stored, Camel | Paid)
+
+
+class Secretive(pydantic.BaseModel):
+    word: pydantic.SecretStr
+
+
+def test_a_secret_in_a_model_is_not_stored_in_another_way(guard):
+    secretive = Secretive(word="xyzzy")
+
+    with pytest.raises(ResultUnavailable, match="was done"):
+        replayed(guard, secretive, Secretive)
+    assert not any(b"xyzzy" in record.outcome for record in guard.store._records.values())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@
     v1 redacted <one of the above>      arguments, some of which were never stored: what stands for them is REDACTED
     v1 sealed <bytes>       any of the above, encrypted: see stores/_keyring.py
 
-No class name is ever read from the store: a model is stored as its fields and rebuilt by the type that the running tool declares.
+No class is ever looked up by a name from the store: a model is stored as its fields and rebuilt by the type that the running tool
+declares. Where it declares several, the stored name says which of them.
 """
 
 from __future__ import annotations
@@ -18,15 +19,14 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Any, is_typeddict
 from uuid import UUID
 
 import orjson
 from msgspec import Struct
 
 from effectonce._core.canonical import NotCanonical, fields_of
-from effectonce._core.hints import hints_of
+from effectonce._core.hints import chosen, classes, field_hints, hints_of, inner
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _OK, PARTIAL, SEALED = b"v1 ok ", b"v1 partial ", b"v1 sealed "
@@ -80,8 +80,7 @@ def _same(read: Any, value: Any) -> bool:
 
 def _is_declared_enum(hint: Any) -> bool:
     """A str or int Enum equals its value, but a tool that declares it wants it back."""
-    cls = _bare(hint)
-    return isinstance(cls, type) and issubclass(cls, Enum)
+    return any(issubclass(cls, Enum) for cls in classes(hint))
 
 
 def _plain(value: Any) -> bytes | None:
@@ -206,7 +205,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "int": int,
     "float": float,
 }
-_BAGS: dict[str, Callable[[Any], Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset}
+_BAGS: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
 def _tag(value: Any) -> Any:
@@ -214,7 +213,7 @@ def _tag(value: Any) -> Any:
         case None | bool():
             return value
         case Enum():
-            return {_TAG: "enum", "v": _tag(value.value)}
+            return {_TAG: "enum", "v": _tag(value.value), "n": type(value).__name__}
         case str():
             return str(value)
         case int():
@@ -223,8 +222,11 @@ def _tag(value: Any) -> Any:
             return float(value) if value - value == 0 else {_TAG: "float", "v": repr(value)}
         case list():
             return [_tag(item) for item in value]
-        case tuple() | set() | frozenset() if type(value).__name__ in _BAGS:
-            return {_TAG: type(value).__name__, "v": [_tag(item) for item in value]}
+        case tuple() if hasattr(value, "_fields"):
+            return {_TAG: "tuple", "v": [_tag(item) for item in value], "n": type(value).__name__}
+        case tuple() | set() | frozenset():
+            bag = next(name for name, kind in _BAGS.items() if isinstance(value, kind))
+            return {_TAG: bag, "v": [_tag(item) for item in value]}
         case Mapping():
             if _TAG not in value and all(type(key) is str for key in value):
                 return {key: _tag(item) for key, item in value.items()}
@@ -233,7 +235,18 @@ def _tag(value: Any) -> Any:
             name, write = _SCALARS[type(value)]
             return {_TAG: name, "v": write(value)}
         case _:
-            return {_TAG: "model", "v": {name: _tag(item) for name, item in _fields(value).items()}}
+            return _tag_model(value)
+
+
+def _tag_model(value: Any) -> dict[str, Any]:
+    name = type(value).__name__
+    try:
+        return {_TAG: "model", "v": {field: _tag(item) for field, item in _fields(value).items()}, "n": name}
+    except NotStorable:
+        if not hasattr(type(value), "model_dump_json"):
+            raise
+    # Pydantic knows more types than we do: URLs, paths, addresses.
+    return {_TAG: "json", "v": value.model_dump_json(round_trip=True, warnings=False), "n": name}
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -246,53 +259,69 @@ def _fields(value: Any) -> dict[str, Any]:
 def _rebuild(tree: Any, hint: Any) -> Any:
     """Undo `_tag`; where a model or an Enum was stored, *hint* says which."""
     if isinstance(tree, list):
-        return [_rebuild(item, _inner(hint, -1)) for item in tree]
+        each = inner(hint, -1)
+        return [_rebuild(item, each) for item in tree]
     if not isinstance(tree, dict):
         return tree
     if _TAG not in tree:
-        named = hint if isinstance(hint, dict) else None  # arguments: one declared type per name
-        inner = _inner(hint, -1)
-        return {key: _rebuild(item, named.get(key, Any) if named else inner) for key, item in tree.items()}
-    tag, stored = tree[_TAG], tree["v"]
+        named = hint if isinstance(hint, dict) else _typed_dict(hint)  # arguments: one declared type per name
+        return {key: _rebuild(item, named.get(key) or inner(hint, -1)) for key, item in tree.items()}
+    tag, stored, name = tree[_TAG], tree["v"], tree.get("n")
     if tag in _READERS:
         return _READERS[tag](stored)
+    if tag == "tuple":
+        return _rebuild_tuple(stored, hint, name)
     if tag in _BAGS:
-        return _BAGS[tag](_rebuild(item, _inner(hint, index)) for index, item in enumerate(stored))
+        return _BAGS[tag](_rebuild(item, inner(hint, index)) for index, item in enumerate(stored))
     if tag == "dict":
-        return {_rebuild(key, _inner(hint, 0)): _rebuild(item, _inner(hint, -1)) for key, item in stored}
-    return _rebuild_model(tag, stored, hint)
+        return {_rebuild(key, inner(hint, 0)): _rebuild(item, inner(hint, -1)) for key, item in stored}
+    return _rebuild_enum(_rebuild(stored, Any), hint, name) if tag == "enum" else _rebuild_model(tag, stored, hint, name)
 
 
-def _inner(hint: Any, index: int) -> Any:
-    """The declared type of an item: `list[X]` → X, `dict[K, V]` → V for -1 and K for 0, `tuple[A, B]` → by position."""
-    args = [arg for arg in get_args(_bare(hint)) if arg is not Ellipsis]
-    if not args:
-        return Any
-    return args[index] if -1 <= index < len(args) else args[-1]
+def _typed_dict(hint: Any) -> dict[str, Any]:
+    return {name: each for cls in classes(hint) if is_typeddict(cls) for name, each in hints_of(cls).items()}
 
 
-def _bare(hint: Any) -> Any:
-    """`Annotated[X, ...]` and `X | None` are about X."""
-    if get_origin(hint) is Annotated:
-        return _bare(get_args(hint)[0])
-    if get_origin(hint) in (Union, UnionType):
-        others = [arg for arg in get_args(hint) if arg is not type(None)]
-        return _bare(others[0]) if len(others) == 1 else Any
-    return hint
+def _rebuild_tuple(items: list[Any], hint: Any, name: str | None) -> Any:
+    """A tuple with names, if one is declared."""
+    declared = classes(hint)
+    named = [cls for cls in declared if issubclass(cls, tuple) and len(getattr(cls, "_fields", ())) == len(items) > 0]
+    cls: Any = None if name is None else chosen(named, name, lambda _: True)
+    if cls is None:
+        return tuple(_rebuild(item, inner(hint, index)) for index, item in enumerate(items))
+    hints = field_hints(cls, declared[cls])
+    return cls(*(_rebuild(item, hints.get(field, Any)) for field, item in zip(cls._fields, items, strict=True)))
 
 
-def _rebuild_model(tag: str, stored: Any, hint: Any) -> Any:
-    cls = _bare(hint)
-    if cls is Any or not isinstance(cls, type):
-        raise NotStorable("it holds a model, and the tool declares no return type to rebuild it from")
-    if tag == "enum":
-        return cls(_rebuild(stored, Any))
-    hints = hints_of(cls)
+def _rebuild_enum(member: Any, hint: Any, name: str | None) -> Any:
+    enums = [cls for cls in classes(hint) if issubclass(cls, Enum)]
+    cls = chosen(enums, name, lambda cls: any(member == each.value for each in cls))
+    if cls is None:
+        raise NotStorable("it holds an Enum, and the declared type does not say which")
+    return cls(member)
+
+
+def _rebuild_model(tag: str, stored: Any, hint: Any, name: str | None) -> Any:
+    declared = classes(hint)
+    models = [cls for cls in declared if _fields_of_class(cls) is not None]
+    cls: Any = chosen(models, name, lambda cls: tag == "json" or _fields_of_class(cls) == stored.keys())
+    if cls is None:
+        raise NotStorable("it holds a model, and the declared type does not say which")
+    if tag == "json":
+        return cls.model_validate_json(stored)
+    hints = field_hints(cls, declared[cls])
     fields = {name: _rebuild(item, hints.get(name, Any)) for name, item in stored.items()}
     if hasattr(cls, "model_construct"):  # pydantic: the fields were validated when the model was made
         return cls.model_construct(**fields)
     if hasattr(cls, "__struct_fields__"):
         return cls(**{name: fields[name] for name in cls.__struct_fields__ if name in fields})
-    if dataclasses.is_dataclass(cls):  # of an older release it may lack fields that have defaults now, or have more
-        return cls(**{f.name: fields[f.name] for f in dataclasses.fields(cls) if f.init and f.name in fields})
-    raise NotStorable(f"{cls.__qualname__} cannot be rebuilt from its fields")
+    # Of an older release a dataclass may lack fields that have defaults now, or have more.
+    return cls(**{f.name: fields[f.name] for f in dataclasses.fields(cls) if f.init and f.name in fields})
+
+
+def _fields_of_class(cls: type) -> set[str] | None:
+    """The names of a model's fields; None if it is no model."""
+    for names in ("__pydantic_fields__", "__struct_fields__", "__dataclass_fields__"):
+        if hasattr(cls, names):
+            return set(getattr(cls, names))
+    return None
