@@ -16,7 +16,7 @@ from uuid import UUID
 import msgspec
 
 from effectonce._core.canonical import NotCanonical, canonical
-from effectonce._core.codec import NotReadable, decode, encode_or_excuse, encode_redacted
+from effectonce._core.codec import NOT_STORED, NotReadable, decode, encode_arguments
 from effectonce._core.hints import hints_of
 from effectonce._core.keys import Stable, unstable_name
 from effectonce.errors import ContractViolation
@@ -157,13 +157,14 @@ class ToolSignature:
 
     def encode(self, arguments: Mapping[str, Any]) -> bytes:
         """The arguments as stored: for the probe, and for the person who has to settle a doubt."""
-        return encode_redacted(arguments, self.redact, self.types) if self.redact else encode_or_excuse(arguments, self.types)
+        return encode_arguments(arguments, self.redact, self.types)
 
     def decode(self, stored: bytes) -> Mapping[str, Any]:
         """Stored arguments again, to ask the probe with; `NotReadable` if they were not stored, or cannot be read."""
         read = decode(stored, self.types)
         if read.status == "redacted":
-            raise NotReadable("its arguments were redacted")
+            lost = [name for name, value in read.content.items() if isinstance(value, str) and value.startswith(NOT_STORED)]
+            raise NotReadable(f"{', '.join(lost)} could not be stored" if lost else "its arguments were redacted")
         if read.status != "ok":
             raise NotReadable(f"its arguments cannot be read: {read.content['why']}")
         arguments: Mapping[str, Any] = read.content

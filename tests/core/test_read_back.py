@@ -15,7 +15,7 @@ import pytest
 from typing_extensions import TypeAliasType
 
 from effectonce import ContractViolation, ResultUnavailable
-from effectonce._core.codec import NotReadable, decode, encode
+from effectonce._core.codec import AS_DATA, NotReadable, decode, encode
 from tests.core.helpers import Colour
 
 if TYPE_CHECKING:
@@ -144,6 +144,17 @@ def test_of_types_that_were_renamed_the_one_with_these_fields_is_taken():
     assert decode(stored, Camel | points).content == points(1.5)
     with pytest.raises(NotReadable):
         decode(stored, Camel | Paid)
+
+
+def test_who_has_no_class_of_the_tool_reads_plain_data():
+    page = Page([Invoice(url="https://bank.example/7", file=Path("7.pdf"))], Score(1.5), (Colour.RED, Stop("Ulm", 3)))
+    stored = encode(page, Page[Invoice | Score | tuple[Colour, Stop]])
+
+    assert decode(stored, AS_DATA).content == {
+        "items": [{"url": "https://bank.example/7", "file": "7.pdf"}],
+        "first": {"points": 1.5, "at": None},
+        "last": ("red", ("Ulm", 3)),
+    }
 
 
 class Secretive(pydantic.BaseModel):

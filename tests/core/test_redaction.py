@@ -163,8 +163,24 @@ def test_a_tool_with_redacted_arguments_may_have_others_that_cannot_be_stored():
         key = guard.call(charge, {"thing": object(), "card_number": CARD}).effect.key
 
     stored = decode(guard.find(key).request.arguments)
-    assert stored.status == "unavailable"
-    assert CARD not in str(stored)
+    assert stored == Stored("redacted", {"thing": "[not stored: a object]", "card_number": "[redacted]"})
+
+
+def test_one_argument_that_cannot_be_stored_hides_no_other():
+    guard = Guard("memory://")
+
+    @guard.tool(kind="write", downstream="probe", retry=QUICK, volatile=["session"])
+    def refund(session: object, payment: str):
+        raise TimeoutError
+
+    with guard.step("chat", "refund"):
+        key = guard.call(refund, {"session": object(), "payment": "pay_7"}).effect.key
+
+    letter = guard.dead_letters.show(key)
+    assert letter.arguments == {"session": "[not stored: a object]", "payment": "pay_7"}
+    refund.probe(lambda session, payment: pytest.fail("it must not be asked without its session"))
+    assert guard.reconcile().skipped == 1
+    assert "session could not be stored" in guard.dead_letters.redrive(key, by="ada", reason="now").why
 
 
 def test_an_argument_that_only_says_redacted_is_an_argument():

@@ -5,7 +5,7 @@
     v1 error <json>         a definite failure: {"type", "message"}, and what it was taken to mean: see attempts.py
     v1 partial <json>       a partial success: {"message", "done", "corrective_action"}
     v1 unavailable <json>   the effect happened, its result could not be stored: {"why"}; or cannot be opened here, which is never stored
-    v1 redacted <one of the above>      arguments, some of which were never stored: what stands for them is REDACTED
+    v1 redacted <one of the above>      arguments, some of which were never stored: REDACTED or NOT_STORED stands for them
     v1 sealed <bytes>       any of the above, encrypted: see stores/_keyring.py
 
 No class is ever looked up by a name from the store: a model is stored as its fields and rebuilt by the type that the running tool
@@ -15,7 +15,7 @@ declares. Where it declares several, the stored name says which of them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -29,9 +29,12 @@ from effectonce._core.canonical import NotCanonical, fields_of
 from effectonce._core.hints import chosen, classes, field_hints, hints_of, inner
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
-_OK, PARTIAL, SEALED = b"v1 ok ", b"v1 partial ", b"v1 sealed "
+_OK, PARTIAL, SEALED, _REDACTED = b"v1 ok ", b"v1 partial ", b"v1 sealed ", b"v1 redacted "
 _CLOSED = b'v1 unavailable {"closed":true,'
-REDACTED = "[redacted]"
+REDACTED, NOT_STORED = "[redacted]", "[not stored: a "
+AS_DATA = (
+    object()
+)  # in place of a declared type: models as their fields, Enums as their values, for who has no class of the tool's
 _TAG = "$"
 
 
@@ -115,9 +118,26 @@ def is_closed(data: bytes) -> bool:
     return data.startswith((SEALED, _CLOSED))
 
 
-def encode_redacted(arguments: Mapping[str, Any], redacted: Iterable[str], hint: Any = Any) -> bytes:
-    """Store arguments without those that nobody may see, and mark it: a probe cannot be asked with these."""
-    return b"v1 redacted " + encode_or_excuse({**arguments, **dict.fromkeys(redacted, REDACTED)}, hint)
+def encode_arguments(arguments: Mapping[str, Any], redacted: Sequence[str], hints: Mapping[str, Any]) -> bytes:
+    """Store arguments without those that nobody may see or that are no data, and mark it: a probe cannot be asked with these."""
+    left_out = dict.fromkeys(redacted, REDACTED)
+    try:
+        stored = encode({**arguments, **left_out}, hints)
+        return _REDACTED + stored if left_out else stored
+    except NotStorable:
+        pass  # one of them, usually: a session or a client that it works with
+    for name, value in arguments.items():
+        if name not in left_out and not _storable(value, hints.get(name, Any)):
+            left_out[name] = f"{NOT_STORED}{type(value).__name__}]"
+    return _REDACTED + encode_or_excuse({**arguments, **left_out}, hints)
+
+
+def _storable(value: Any, hint: Any) -> bool:
+    try:
+        encode(value, hint)
+    except NotStorable:
+        return False
+    return True
 
 
 def encode_error(error: BaseException, facts: Mapping[str, Any] | None = None) -> bytes:
@@ -156,7 +176,7 @@ def decode(data: bytes, hint: Any = Any) -> Stored:
     try:
         match version, status:
             case b"v1", b"tagged":
-                return Stored("ok", _rebuild(orjson.loads(body), hint))
+                return Stored("ok", _read(orjson.loads(body), hint))
             case b"v1", (b"error" | b"partial" | b"unavailable"):
                 return Stored(status.decode(), _rebuild(orjson.loads(body), Any))
             case b"v1", b"redacted":
@@ -254,6 +274,27 @@ def _fields(value: Any) -> dict[str, Any]:
         return fields_of(value)
     except NotCanonical:
         raise NotStorable(f"a {type(value).__qualname__} is not data that can be stored") from None
+
+
+def _read(tree: Any, hint: Any) -> Any:
+    return _rebuild(_as_data(tree), Any) if hint is AS_DATA else _rebuild(tree, hint)
+
+
+def _as_data(tree: Any) -> Any:
+    """What `_tag` made, with the fields of models and the values of Enums in their places."""
+    if isinstance(tree, list):
+        return [_as_data(item) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    match tree.get(_TAG):
+        case "model":
+            return {_TAG: "dict", "v": [[name, _as_data(item)] for name, item in tree["v"].items()]}
+        case "enum":
+            return _as_data(tree["v"])
+        case "json":
+            return _tag(orjson.loads(tree["v"]))
+        case _:
+            return {name: _as_data(item) for name, item in tree.items()}
 
 
 def _rebuild(tree: Any, hint: Any) -> Any:
