@@ -20,7 +20,7 @@ from effectonce._cache import ReplayCache
 from effectonce._core.call import GuardedCall, Plan
 from effectonce._core.canonical import NotCanonical, canonical, fingerprint
 from effectonce._core.classify import classifier
-from effectonce._core.codec import REDACTED, encode_or_excuse, encode_partial
+from effectonce._core.codec import REDACTED, encode_partial
 from effectonce._core.endings import Ending, Fresh, Replay
 from effectonce._core.keys import (
     AtOrdinal,
@@ -57,7 +57,7 @@ from effectonce.errors import (
     PartialSuccess,
     StoreUnavailable,
 )
-from effectonce.outcome import Outcome, conclude, value_of
+from effectonce.outcome import Outcome, conclude, encoder, value_of
 from effectonce.policy import Contract
 from effectonce.retry_budget import RetryBudget
 from effectonce.retrying import Retrier, retrying
@@ -160,7 +160,7 @@ class GuardedTool:
             retrying=self.retrying,
             separate_dispatch=contract.separate_dispatch,
             has_probe=self.probe_function is not None,
-            encode=functools.partial(encode_or_excuse, hint=self.signature.returns),
+            encode=encoder(contract.name, self.signature.returns),
             encode_partial=_partial,
         )
         self.setup = Setup(
