@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
 from functools import partial
 from types import CellType
@@ -10,6 +11,8 @@ from typing import Any
 
 from effectonce._tool import GuardedTool
 from effectonce.errors import ContractViolation
+
+LOG = logging.getLogger("effectonce")
 
 
 def register(tools: dict[str, GuardedTool], tool: GuardedTool) -> None:
@@ -28,6 +31,7 @@ def register(tools: dict[str, GuardedTool], tool: GuardedTool) -> None:
             f"{name!r} was made before with other captured values: both would share keys and replay each other's results. "
             f"Give each its own name='...', or pass what differs as an argument."
         )
+    _warn_of_suspects(tool)
     tools[name] = tool
 
 
@@ -46,6 +50,19 @@ def tool_of(function: Any) -> GuardedTool | None:
     raise ContractViolation(
         f"{wrong}. Nothing was sent. Put the guard's decorator on top, around a function, or call {name} in a function of your own."
     )
+
+
+def _warn_of_suspects(tool: GuardedTool) -> None:
+    """Tell of fields that may make a retry another effect, when the tool is made."""
+    for field, what in tool.signature.suspects().items():
+        LOG.warning(
+            "%s: %s looks like %s and is in the key: a retry that makes it anew is another effect. Pass it as an argument of its own "
+            "that is volatile, or vouch for it with identity=[Stable(%r), ...].",
+            tool.contract.name,
+            field,
+            what,
+            field.partition(".")[0],
+        )
 
 
 def _captured(function: Callable[..., Any]) -> list[_Same]:

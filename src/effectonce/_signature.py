@@ -17,8 +17,8 @@ import msgspec
 
 from effectonce._core.canonical import NotCanonical, canonical
 from effectonce._core.codec import NOT_STORED, NotReadable, decode, encode_arguments
-from effectonce._core.hints import hints_of
-from effectonce._core.keys import Stable, unstable_name
+from effectonce._core.hints import classes, default_factories, field_hints, hints_of
+from effectonce._core.keys import Stable, unstable_default, unstable_name
 from effectonce.errors import ContractViolation
 
 _VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -77,7 +77,7 @@ class ToolSignature:
                 f"{self.tool}: {first!r} would be part of the key, and changes with every field of the object. "
                 f"Decorate a function, or the bound method: guard.tool(...)(bank.{self.tool})."
             )
-        sure = {str(field.value) for field in declared or () if isinstance(field, Stable)}
+        sure = self._vouched = {str(field.value) for field in declared or () if isinstance(field, Stable)}
         fields = tuple(str(f.value) if isinstance(f, Stable) else f for f in declared) if declared is not None else self.matched
         for field in (*fields, *self.volatile, *self.redact):
             if field not in self.names:
@@ -90,6 +90,14 @@ class ToolSignature:
                     f"recognised. Declare volatile=[{field!r}], or identity=[Stable({field!r}), ...] if it never changes."
                 )
         return fields
+
+    def suspects(self) -> dict[str, str]:
+        """Fields of models in the key that look new on every attempt, and what they look like."""
+        found: dict[str, str] = {}
+        for name in self.identity:
+            if name not in self._vouched:
+                _suspect(name, self.types.get(name, Any), found, ())
+        return found
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call as named arguments, defaults included."""
@@ -169,6 +177,17 @@ class ToolSignature:
             raise NotReadable(f"its arguments cannot be read: {read.content['why']}")
         arguments: Mapping[str, Any] = read.content
         return arguments
+
+
+def _suspect(path: str, hint: Any, found: dict[str, str], within: tuple[type, ...]) -> None:
+    for cls, arm in classes(hint).items():
+        factories = {} if cls in within else default_factories(cls)
+        hints = field_hints(cls, arm) if factories else {}
+        for name, factory in factories.items():
+            what = unstable_name(name) or unstable_default(factory)
+            if what is not None:
+                found[f"{path}.{name}"] = what
+            _suspect(f"{path}.{name}", hints.get(name, Any), found, (*within, cls))
 
 
 _KEEP = (bytes, datetime, date, time, timedelta, Decimal, UUID)

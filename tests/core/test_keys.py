@@ -1,8 +1,12 @@
 """Where a key comes from, and what it may not be made of."""
 
+import dataclasses
+from contextlib import nullcontext
 from datetime import UTC, date, datetime
-from uuid import UUID
+from uuid import UUID, uuid4
 
+import msgspec
+import pydantic
 import pytest
 
 from effectonce import Conflict, ContractViolation, Delivered, Guard, NotSent, Retry, Stable, current_effect
@@ -155,6 +159,50 @@ def test_a_parameter_that_changes_on_every_attempt_must_be_declared(guard, name)
     guard.tool(kind="write", identity=["invoice", Stable(name)])(scope["pay"])
 
 
+class Order(pydantic.BaseModel):
+    number: int
+    request_id: str = ""
+    id: UUID = pydantic.Field(default_factory=uuid4)
+    lines: list[int] = []
+
+
+@dataclasses.dataclass
+class Mail:
+    to: str
+    order: Order | None = None
+    made: datetime = dataclasses.field(default_factory=datetime.now)
+    answer_to: "Mail | None" = None
+
+
+class Ping(msgspec.Struct):
+    host: str
+    nonce: str = msgspec.field(default_factory=lambda: "any")
+
+
+def test_fields_of_models_that_change_on_every_attempt_are_told(guard, caplog):
+    @guard.tool(kind="write")
+    def send(mail: Mail, ping: Ping | None = None, order: Order | None = None):
+        return 1
+
+    @guard.tool(kind="write", identity=[Stable("mail")], volatile=["order"])
+    def vouched(mail: Mail, order: Order, lines: list[Ping]):
+        return 1
+
+    told = [record.getMessage() for record in caplog.records]
+    assert [message.partition(" looks like")[0] for message in told] == [
+        "send: mail.order.request_id",
+        "send: mail.order.id",
+        "send: mail.made",
+        "send: ping.nonce",
+        "send: order.request_id",
+        "send: order.id",
+    ]
+    assert told[0].endswith(
+        "looks like the id of one call and is in the key: a retry that makes it anew is another effect. Pass it as an argument of its own "
+        "that is volatile, or vouch for it with identity=[Stable('mail'), ...]."
+    )
+
+
 def test_a_key_is_never_a_parameter(guard):
     def pay(invoice, idempotency_key):
         pass
@@ -268,3 +316,43 @@ def test_each_request_of_an_effect_has_a_key_of_its_own_and_the_same_on_every_at
 
     assert runs[0] == runs[1]
     assert len(set(runs[0])) == 6
+
+
+def first_release(payment: str):
+    return "done"
+
+
+def with_currency(payment: str, currency: str = "EUR"):
+    return "done again"
+
+
+def renamed(payment: str):
+    return "done again"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "function", "then"),
+    [
+        ({}, {"version": "2", "downstream": "key", "window": 5, "retry": Retry(attempts=9)}, first_release, "done"),
+        ({}, {}, renamed, "done again"),
+        ({}, {"name": "first_release"}, renamed, "done"),
+        ({}, {"name": "first_release"}, with_currency, "done again"),
+        ({}, {"name": "first_release", "volatile": ["currency"]}, with_currency, "done"),
+        ({"identity": ["payment"]}, {"identity": ["payment"], "name": "first_release"}, with_currency, Conflict),
+        (
+            {"identity": ["payment"]},
+            {"identity": ["payment"], "volatile": ["currency"], "name": "first_release"},
+            with_currency,
+            "done",
+        ),
+    ],
+    ids=["contract", "function", "name kept", "parameter", "volatile", "identity", "identity and volatile"],
+)
+def test_what_a_release_may_change_without_another_key(store, old, new, function, then):
+    before, after = Guard(store), Guard(store)
+    first, again = before.tool(kind="write", **old)(first_release), after.tool(kind="write", **new)(function)
+    with before.step("chat", "refund"):
+        first("pay_7")
+
+    with after.step("chat", "refund"), pytest.raises(then) if then is Conflict else nullcontext():
+        assert again("pay_7") == then

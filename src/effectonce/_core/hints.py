@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import msgspec
+
 C = TypeVar("C", bound=type)
 UNRESOLVED = (NameError, TypeError, AttributeError, SyntaxError)
 
@@ -75,6 +77,14 @@ def field_hints(cls: type, hint: Any = None) -> dict[str, Any]:
     hints |= {name: field.annotation for name, field in getattr(cls, "__pydantic_fields__", {}).items()}
     filled = dict(zip(getattr(cls, "__parameters__", ()), get_args(hint), strict=False))
     return {name: _filled(each, filled) for name, each in hints.items()} if filled else hints
+
+
+def default_factories(cls: type) -> dict[str, Any]:
+    """The fields of a model, each with what makes its default, if something does. Nothing, if it is no model."""
+    if hasattr(cls, "__struct_fields__"):
+        return {field.name: field.default_factory for field in msgspec.structs.fields(cls)}
+    fields: dict[str, Any] = getattr(cls, "__pydantic_fields__", None) or getattr(cls, "__dataclass_fields__", {})
+    return {name: field.default_factory for name, field in fields.items()}
 
 
 def _filled(hint: Any, filled: dict[Any, Any]) -> Any:

@@ -215,6 +215,23 @@ def _unstable_texts() -> tuple[tuple[Callable[[str], Any], str], ...]:
     return tuple((re.compile(pattern).search, what) for pattern, what in _UNSTABLE_TEXT)
 
 
+_UNSTABLE_DEFAULTS = {
+    "uuid1": "a random value",
+    "uuid4": "a random value",
+    "token_hex": "a random value",
+    "token_urlsafe": "a random value",
+    "time": "a clock",
+    "time_ns": "a clock",
+    "datetime.now": "a clock",
+    "datetime.utcnow": "a clock",
+}
+
+
+def unstable_default(factory: object) -> str | None:
+    """What a field gets by default, if that is something new each time. Of a function of somebody's own nobody can tell."""
+    return _UNSTABLE_DEFAULTS.get(getattr(factory, "__qualname__", ""))
+
+
 def unstable_name(name: str) -> str | None:
     """What a field of this name usually holds, if that is something that changes on every attempt."""
     return _UNSTABLE_NAME.get(name.lower())
