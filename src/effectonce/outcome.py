@@ -12,7 +12,18 @@ from typing import Any, Generic, Literal, NoReturn, TypeVar, assert_never
 from msgspec import Struct
 
 from effectonce._core.classify import Certainty, classify
-from effectonce._core.codec import PARTIAL, NotReadable, NotStorable, Stored, decode, encode, excuse, printable, told
+from effectonce._core.codec import (
+    PARTIAL,
+    NotReadable,
+    NotStorable,
+    Stored,
+    as_declared,
+    decode,
+    encode,
+    excuse,
+    printable,
+    told,
+)
 from effectonce._core.endings import (
     Ending,
     Fenced,
@@ -44,6 +55,7 @@ from effectonce.errors import (
 
 T = TypeVar("T")
 LOG = logging.getLogger("effectonce")
+_NOBODY = ("", "probe", "late evidence")  # who settles without a person
 
 
 class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
@@ -201,10 +213,14 @@ def _stamped(error: BaseException, effect: EffectRef) -> BaseException:
 
 
 def _stored(replay: Replay, returns: Any) -> Stored:
+    recorded = replay.recorded
     try:
-        return decode(replay.recorded.outcome, returns)
+        stored = decode(recorded.outcome, returns)
     except NotReadable as error:
         return Stored("unavailable", {"why": str(error)})
+    if stored.status == "ok" and recorded.settled_by not in _NOBODY:
+        return Stored("ok", as_declared(stored.content, returns))
+    return stored
 
 
 def _replayed(replay: Replay, effect: EffectRef, stored: Stored) -> Outcome[Any]:

@@ -3,10 +3,10 @@
 import dataclasses
 import enum
 import functools
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Generic, NamedTuple, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypedDict, TypeVar
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -232,6 +232,36 @@ def test_a_person_confirms_with_what_the_tool_would_have_returned(guard):
         doubt = guard.call(measure, {})
         guard.confirm(doubt.effect.key, result=Score(1.5), by="ada", reason="on the display")
         assert measure() == Score(1.5)
+
+
+@pytest.mark.parametrize(
+    ("written", "hint", "read"),
+    [
+        ({"points": 1.5}, Score, Score(1.5)),
+        ({"number": 7}, Paid | None, Paid(number=7)),
+        (None, Paid | None, None),
+        ({"invoice_number": 7}, Stop | Declined | dict, {"invoice_number": 7}),
+        ([{"number": 7}], list[Paid], [Paid(number=7)]),
+        ("red", Colour, Colour.RED),
+        ("1.10", Decimal, Decimal("1.10")),
+        ("2025-03-01T12:00:00Z", datetime, datetime(2025, 3, 1, 12, tzinfo=UTC)),
+        (["Ulm", 3], Stop, Stop("Ulm", 3)),
+        ({"no": "such field"}, Paid, {"no": "such field"}),
+        ({"receipt": 17}, Any, {"receipt": 17}),
+    ],
+    ids=repr,
+)
+def test_what_a_person_wrote_as_json_is_what_the_tool_declares(guard, written, hint, read):
+    def measure():
+        raise TimeoutError
+
+    measure.__annotations__["return"] = hint
+    guarded = guard.tool(kind="write")(measure)
+    with guard.step("chat", "measure"):
+        guard.confirm(guard.call(guarded, {}).effect.key, result=written, by="ada", reason="on the display")
+        again = guarded()
+
+    assert (type(again), again) == (type(read), read)
 
 
 @dataclasses.dataclass

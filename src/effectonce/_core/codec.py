@@ -14,6 +14,7 @@ declares. Where it declares several, the stored name says which of them.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
@@ -22,11 +23,12 @@ from enum import Enum
 from typing import Any, is_typeddict
 from uuid import UUID
 
+import msgspec
 import orjson
 from msgspec import Struct
 
 from effectonce._core.canonical import NotCanonical, fields_of
-from effectonce._core.hints import chosen, classes, field_hints, hints_of, inner
+from effectonce._core.hints import arms, chosen, classes, field_hints, hints_of, inner
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _OK, PARTIAL, SEALED, _REDACTED = b"v1 ok ", b"v1 partial ", b"v1 sealed ", b"v1 redacted "
@@ -189,6 +191,18 @@ def decode(data: bytes, hint: Any = Any) -> Stored:
     if data.startswith(SEALED):
         raise NotReadable("it is sealed, and this guard has no keyring to open it with")
     raise NotReadable("the stored outcome was not written by a release this one understands")
+
+
+def as_declared(value: Any, hint: Any) -> Any:
+    """Plain data as the declared type, if it fits one: a person at a terminal writes JSON, and the tool's callers expect a model."""
+    for arm in arms(hint):
+        with contextlib.suppress(Exception):  # a model of the tool's is made here
+            return msgspec.convert(value, arm, dec_hook=_validated)
+    return value
+
+
+def _validated(cls: Any, value: Any) -> Any:
+    return cls.model_validate(value)
 
 
 def printable(thing: Any) -> str:
