@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
@@ -69,6 +70,7 @@ _pack = msgspec.msgpack.Encoder().encode
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 ASKED_MAX, ASKED_BYTES_MAX = 1024, 4096  # calls whose request is remembered, and how large they may be
 
+IN_A_THREAD = " This thread was given no step by who started it: hand it on with contextvars.copy_context().run(function, ...)."
 R = TypeVar("R", covariant=True)
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -246,6 +248,7 @@ class GuardedTool:
                 raise ContractViolation(
                     f"{self.contract.name} was called outside a step, so a retry could not be recognised. Nothing was sent. "
                     f"Call it inside `with guard.step(conversation, step):`, or give it a business key with guard.call(..., key=...)."
+                    f"{IN_A_THREAD * (threading.current_thread() is not threading.main_thread())}"
                 )
             boundary = Boundary(tenant=self.house.tenant)
         permission = self.contract.permission

@@ -1,7 +1,9 @@
 """What is refused before anything is claimed."""
 
+import contextvars
 import functools
 import gc
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from math import inf
 
@@ -61,6 +63,15 @@ def test_outside_a_step_a_write_is_refused(guard):
     tool(guard, named("pay", lambda: None))
     with pytest.raises(ContractViolation, match="outside a step"):
         guard.call("pay", {})
+
+
+def test_a_thread_of_a_pool_is_told_how_it_gets_the_step_of_who_started_it(guard):
+    pay = tool(guard, named("pay", lambda: 1))
+
+    with guard.step("chat", "pay"), ThreadPoolExecutor() as threads:
+        with pytest.raises(ContractViolation, match=r"outside a step.* contextvars\.copy_context\(\)\.run"):
+            threads.submit(pay).result()
+        assert threads.submit(contextvars.copy_context().run, pay).result() == 1
 
 
 def test_a_permission_is_checked_before_the_claim_and_before_a_replay(guard):
