@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from types import CellType
 from typing import Any
+from weakref import WeakValueDictionary
 
 from effectonce._tool import GuardedTool
 from effectonce.errors import ContractViolation
@@ -15,8 +16,11 @@ from effectonce.errors import ContractViolation
 LOG = logging.getLogger("effectonce")
 
 
-def register(tools: dict[str, GuardedTool], tool: GuardedTool) -> None:
-    """Add a tool, or put it in the place of an older one that is the same function."""
+_elsewhere: WeakValueDictionary[tuple[Hashable, str], GuardedTool] = WeakValueDictionary()
+
+
+def register(tools: dict[str, GuardedTool], tool: GuardedTool, keys: Hashable) -> None:
+    """Add a tool, or put it in the place of an older one that is the same function. *keys* are equal for guards that share keys."""
     name = tool.contract.name
     if name == "<lambda>":
         raise ContractViolation("a lambda has no name that could be part of a key: give it name='...'")
@@ -32,7 +36,21 @@ def register(tools: dict[str, GuardedTool], tool: GuardedTool) -> None:
             f"Give each its own name='...', or pass what differs as an argument."
         )
     _warn_of_suspects(tool)
-    tools[name] = tool
+    _warn_of_another(tool, _elsewhere.get((keys, name), tool))
+    tools[name] = _elsewhere[keys, name] = tool
+
+
+def _warn_of_another(tool: GuardedTool, other: GuardedTool) -> None:
+    """Two guards on one store are one, as far as names go."""
+    mine, its = _home(tool.function), _home(other.function)
+    if other.house is not tool.house and mine != its:
+        LOG.warning(
+            "two guards on one store have a tool called %r: %s and %s. In one step, with the same arguments, the second is not run and gets "
+            "the result of the first. Give one of them name='...': the name is part of every key.",
+            tool.contract.name,
+            its,
+            mine,
+        )
 
 
 def tool_of(function: Any) -> GuardedTool | None:

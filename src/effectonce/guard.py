@@ -92,6 +92,12 @@ class Guard:
             watch=Watch(),
         )
         self._tools: dict[str, GuardedTool] = {}
+        shared = isinstance(store, str) and not store.startswith("memory:")
+        self._keys = (
+            store if shared else id(store),
+            tenant,
+            self._house.secret,
+        )  # guards that have all of it in common share keys
         self._desk = Desk(self.store, self._tools, self._house.watch)
         for observer in observers:
             self.observe(observer)
@@ -237,7 +243,7 @@ class Guard:
             )
 
     def _register(self, tool: GuardedTool) -> None:
-        register(self._tools, tool)
+        register(self._tools, tool, self._keys)
 
     def _tool(self, tool: str | Tool[..., Any]) -> GuardedTool:
         guarded = self._tools.get(tool) if isinstance(tool, str) else tool_of(tool)

@@ -56,6 +56,22 @@ def test_two_tools_of_one_name_are_refused(guard):
         tool(guard, other)
 
 
+def test_two_tools_of_one_name_in_guards_that_share_keys_are_told(store, caplog):
+    def mail(to: str):
+        return "mail"
+
+    def text(to: str):
+        return "text"
+
+    guards = [Guard(store), Guard(store), Guard(store), Guard(store, tenant="acme"), Guard("memory://")]
+    for guard, function in zip(guards, [mail, mail, text, mail, text], strict=True):
+        guard.tool(kind="write", name="send")(function)
+
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "mail and" in told
+    assert "the second is not run and gets the result of the first" in told
+
+
 def test_tenants_never_meet(guard):
     calls = []
 
