@@ -53,7 +53,10 @@ class ToolSignature:
         self._defaults = {n: p.default for n, p in parameters.items() if p.default is not Parameter.empty}
         self._positional = tuple(n for n, p in parameters.items() if p.kind is Parameter.POSITIONAL_OR_KEYWORD)
         self._simple = not any(p.kind in _EXACT for p in parameters.values())
-        hints = self.types = hints_of(function)
+        hints = hints_of(function)
+        self.types = {
+            name: _whole(hint, parameters.get(name)) for name, hint in hints.items()
+        }  # of what is stored by that name
         self.returns = hints.get("return", Any)
         self._hints = {n: _checkable(hints.get(n, Any)) for n in self.names if parameters[n].kind not in _VARIABLE}
         self._struct = msgspec.defstruct("Arguments", list(self._hints.items()))
@@ -177,6 +180,12 @@ class ToolSignature:
             raise NotReadable(f"its arguments cannot be read: {read.content['why']}")
         arguments: Mapping[str, Any] = read.content
         return arguments
+
+
+def _whole(hint: Any, parameter: Parameter | None) -> Any:
+    """`*lines: Line` are declared one by one, and stored together."""
+    kind = None if parameter is None else parameter.kind
+    return tuple[hint, ...] if kind is Parameter.VAR_POSITIONAL else dict[str, hint] if kind is Parameter.VAR_KEYWORD else hint
 
 
 def _suspect(path: str, hint: Any, found: dict[str, str], within: tuple[type, ...]) -> None:
