@@ -43,7 +43,9 @@ def register(tools: dict[str, GuardedTool], tool: GuardedTool, keys: Hashable) -
 def _warn_of_another(tool: GuardedTool, other: GuardedTool) -> None:
     """Two guards on one store are one, as far as names go."""
     mine, its = _home(tool.function), _home(other.function)
-    if other.house is not tool.house and mine != its:
+    # What runs the tools of a framework is ours, whatever those are called, and has one home for each colour.
+    ours = any(home.startswith("effectonce.") for home in (mine, its))
+    if other.house is not tool.house and mine != its and not ours:
         LOG.warning(
             "two guards on one store have a tool called %r: %s and %s. In one step, with the same arguments, the second is not run and gets "
             "the result of the first. Give one of them name='...': the name is part of every key.",

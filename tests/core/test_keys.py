@@ -11,6 +11,7 @@ import pytest
 
 from effectonce import Conflict, ContractViolation, Delivered, Guard, NotSent, Retry, Stable, current_effect
 from effectonce._core.keys import HOME_LENGTH
+from effectonce.integrations._tools import Toolbox
 from tests.core.helpers import named, tool
 
 
@@ -66,6 +67,9 @@ def test_two_tools_of_one_name_in_guards_that_share_keys_are_told(store, caplog)
     guards = [Guard(store), Guard(store), Guard(store), Guard(store, tenant="acme"), Guard("memory://")]
     for guard, function in zip(guards, [mail, mail, text, mail, text], strict=True):
         guard.tool(kind="write", name="send")(function)
+
+    for guard, coloured in zip(guards, [False, True, False, True, False], strict=True):
+        Toolbox(guard, {"pay": {"kind": "write"}}, None)._tool("pay", coloured=coloured)  # what runs the tools of a framework
 
     (told,) = [record.getMessage() for record in caplog.records]
     assert "mail and" in told
