@@ -203,6 +203,40 @@ def test_a_step_is_entered_once_at_a_time(guard):
         pass
 
 
+def test_a_step_that_is_left_elsewhere_says_so_and_hides_no_error(guard):
+    def dependency():
+        with guard.step("chat", "pay"):
+            yield
+
+    step = dependency()
+    contextvars.copy_context().run(next, step)
+    with pytest.raises(RuntimeError, match=r"this step was entered in another task or thread.* in one function"):
+        next(step)
+
+    step = dependency()
+    contextvars.copy_context().run(next, step)
+    with pytest.raises(ContractViolation, match="outside a step"):
+        step.throw(ContractViolation("called outside a step"))
+
+
+def test_steps_of_generators_that_take_turns_are_told_of(guard):
+    places = []
+
+    def agent(chat):
+        with guard.step(chat, "pay"):
+            yield
+            places.append(pay.explain().scope)
+
+    pay = tool(guard, named("pay", lambda: 1))
+    first, second = agent("chat-1"), agent("chat-2")
+    next(first)
+    next(second)
+
+    with pytest.raises(RuntimeError, match=r"another step was entered in this one and not left.* Yield nothing inside a step"):
+        next(first)
+    assert places == ["chat-2"], "Python has one context for both: nobody can tell before"
+
+
 def test_a_method_is_refused_unless_it_is_bound(guard):
     class Bank:
         def pay(self, invoice: str):
