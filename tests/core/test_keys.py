@@ -281,6 +281,18 @@ def test_explain_says_what_was_hashed_and_why_two_calls_differ(guard):
     assert guard.counts() == {}
 
 
+def test_calls_with_arguments_that_are_no_data_are_told_apart_as_well(guard):
+    @guard.tool(kind="write", volatile=["session"])
+    def pay(session: object, invoice: str): ...
+
+    session = object()
+    with guard.step("chat", "pay"):
+        one, same, two = pay.explain(session, "inv_1"), pay.explain(session, "inv_1"), pay.explain(object(), "inv_2")
+
+    assert one.differences(same) == ("nothing differs: this is the same call",)
+    assert [sentence.partition(" differs")[0] for sentence in one.differences(two)] == ["invoice", "session"]
+
+
 def test_the_effects_of_one_conversation_share_a_home_and_so_does_their_latch(guard):
     @guard.tool(kind="write")
     def pay(invoice: int): ...

@@ -24,7 +24,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from effectonce._core.canonical import VERSION, canonical
+from effectonce._core.canonical import VERSION, NotCanonical, canonical
 
 KEY_LENGTH = 40  # hexadecimal characters: 160 bits
 REFERENCE_LENGTH = 12  # of them, at the end: enough to find an effect, not enough to forge its key
@@ -240,6 +240,13 @@ def unstable_name(name: str) -> str | None:
 # ---------------------------------------------------------------- explain
 
 
+def _alike(mine: Any, theirs: Any) -> bool:
+    try:
+        return canonical(mine) == canonical(theirs)
+    except NotCanonical:  # no data: a session that is volatile
+        return mine is theirs
+
+
 class Explanation(Struct, frozen=True, kw_only=True):
     """Why a call has the key it has: what was hashed, what only has to match, what was stripped."""
 
@@ -273,7 +280,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
             found += [
                 f"{name} differs: {mine.get(name)!r} and {theirs.get(name)!r}, {consequence}"
                 for name in sorted(mine.keys() | theirs.keys())
-                if canonical(mine.get(name)) != canonical(theirs.get(name))
+                if not _alike(mine.get(name), theirs.get(name))
             ]
         return tuple(found) or ("nothing differs: this is the same call",)
 
