@@ -107,12 +107,7 @@ class Entered(Generic[T]):
         token, self._token = self._token, None
         if token is None:
             return
-        wrong = ""
-        if self.variable.get() is not self._value:
-            wrong = (
-                f"another {self.what} was entered in this one and not left, so calls may have been made in the place of the other. "
-                f"Yield nothing inside a {self.what}: a generator goes on in the context of who asks it."
-            )
+        wrong, mixed_up = "", self.variable.get() is not self._value
         try:
             self.variable.reset(token)
         except ValueError:
@@ -120,6 +115,13 @@ class Entered(Generic[T]):
                 f"this {self.what} was entered in another task or thread, and is not left there. Enter and leave it in one function: "
                 f"a generator, such as a fixture or a dependency of a web framework, may be ended elsewhere than it was begun."
             )
+        else:
+            if mixed_up:
+                self.variable.set(None)  # and not to what was before: nobody knows whether that was left meanwhile
+                wrong = (
+                    f"another {self.what} was entered in this one and not left, so calls may have been made in the place of the other. "
+                    f"Yield nothing inside a {self.what}: a generator goes on in the context of who asks it."
+                )
         if wrong and error is None:  # else that one tells more
             raise RuntimeError(wrong)
 

@@ -235,6 +235,10 @@ def test_steps_of_generators_that_take_turns_are_told_of(guard):
     with pytest.raises(RuntimeError, match=r"another step was entered in this one and not left.* Yield nothing inside a step"):
         next(first)
     assert places == ["chat-2"], "Python has one context for both: nobody can tell before"
+    for _ in range(2):
+        with pytest.raises(ContractViolation, match="outside a step"):
+            pay()
+        second.close()
 
 
 def test_a_method_is_refused_unless_it_is_bound(guard):

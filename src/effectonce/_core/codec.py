@@ -124,7 +124,7 @@ def encode_arguments(arguments: Mapping[str, Any], redacted: Sequence[str], hint
     """Store arguments without those that nobody may see or that are no data, and mark it: a probe cannot be asked with these."""
     left_out = dict.fromkeys(redacted, REDACTED)
     try:
-        stored = encode({**arguments, **left_out}, hints)
+        stored = encode({**arguments, **left_out} if left_out else arguments, hints)
         return _REDACTED + stored if left_out else stored
     except NotStorable:
         pass  # one of them, usually: a session or a client that it works with
