@@ -96,3 +96,9 @@ def current_effect() -> Effect:
     if effect is None:
         raise LookupError("current_effect() is known only inside a tool or probe that a Guard runs")
     return effect
+
+
+def is_running(key: str) -> bool:
+    """Is it inside the effect with this key that somebody asks? Who protects a tool twice would wait for itself."""
+    effect = running.get()
+    return effect is not None and effect.key == key

@@ -4,8 +4,9 @@ import os
 import sys
 
 import anyio
+from mcp import MCPError
 from mcp.server.mcpserver import Context, MCPServer
-from mcp_types import ToolAnnotations
+from mcp_types import INTERNAL_ERROR, ToolAnnotations
 
 from effectonce.testing.bank import find, pay
 
@@ -42,6 +43,13 @@ def refund_and_fail(payment_id: str) -> str:
     """Refund, and report an error."""
     pay(PORT, payment_id, 1)
     raise RuntimeError("the bank's answer was lost")
+
+
+@mcp.tool()
+def refund_and_break(payment_id: str) -> str:
+    """Refund, and answer with an error of the protocol."""
+    pay(PORT, payment_id, 1)
+    raise MCPError(INTERNAL_ERROR, "the bank's answer was lost")
 
 
 @mcp.tool()

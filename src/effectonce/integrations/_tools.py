@@ -35,7 +35,7 @@ from effectonce._core.verdicts import Bucket, Certainty, Verdict
 from effectonce._declared import errors, of_type, several
 from effectonce._drive import AsyncPlain, Plain, Prepared, adrive, drive
 from effectonce._tool import GuardedTool
-from effectonce.effect import EffectRef
+from effectonce.effect import EffectRef, is_running
 from effectonce.errors import ContractViolation, EffectOnceError, Rejected
 from effectonce.guard import Guard
 from effectonce.integrations._one_run import OneRun
@@ -156,6 +156,10 @@ class Leg:
             raise Passed(error) from error
         return self._written(own)
 
+    def part(self, plain: Any) -> Answer:
+        """What came of it where it is a part of its own effect, which judges it."""
+        return Answer(self.own, plain, None)
+
     def _written(self, own: Any) -> Any:
         """It is the result, unless it says that it is none. What cannot be written down was done all the same."""
         try:
@@ -267,8 +271,8 @@ class Toolbox:
         tool = self._tool(call.tool, coloured=False)
         try:
             asked = self._asked(tool, call, leg)
-            place = drive(_place(asked.ordinal, asked.key), Plain(self.guard.store))
-            return _answer(tool.call(asked.at(place)), leg)
+            effect = asked.at(drive(_place(asked.ordinal, asked.key), Plain(self.guard.store)))
+            return leg.part(leg.run()) if is_running(effect.request.key) else _answer(tool.call(effect), leg)
         except Passed as passed:
             raise passed.error from None
         except Exception as error:  # noqa: BLE001  # whatever the call ended with: raised again, unless somebody has words for it
@@ -278,8 +282,8 @@ class Toolbox:
         tool = self._tool(call.tool, coloured=True)
         try:
             asked = self._asked(tool, call, leg)
-            place = await adrive(_place(asked.ordinal, asked.key), AsyncPlain(self.guard.store))
-            return _answer(await tool.acall(asked.at(place)), leg)
+            effect = asked.at(await adrive(_place(asked.ordinal, asked.key), AsyncPlain(self.guard.store)))
+            return leg.part(await leg.arun()) if is_running(effect.request.key) else _answer(await tool.acall(effect), leg)
         except Passed as passed:
             raise passed.error from None
         except Exception as error:  # noqa: BLE001  # whatever the call ended with: raised again, unless somebody has words for it

@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK: `agent = protect(agent, guard)`, and the function tools of the agent land once.
+"""OpenAI Agents SDK: `agent = protect(agent, guard)`, and the function tools of the agent and of its MCP servers land once.
 
     await Runner.run(agent, "refund pay_7", run_config=RunConfig(group_id="chat-42"))
 
@@ -6,7 +6,8 @@ The conversation is the `group_id` of the run, or what *scope* says. What the mo
 to be sent along: as input or from a session. Where the server keeps it (`conversation_id`, `previous_response_id`), results of earlier
 runs are not seen, and a call that is meant once more is answered with the earlier result.
 
-The SDK turns every error of a tool into "Please try again". Here an error is judged first: what may have happened is told as such.
+The SDK turns every error of a tool into "Please try again". Here an error is judged first: what may have happened is told as such. A call to
+an MCP server is sent once, whatever its `max_retry_attempts`, and an error that the server reports is judged, too.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import copy
 import inspect
 import json
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 try:
     from agents import Agent, AgentHooks, FunctionTool
-    from agents.exceptions import ModelBehaviorError
+    from agents.exceptions import ModelBehaviorError, UserError
+    from agents.mcp import MCPServer
     from agents.tool import default_tool_error_function, set_function_tool_failure_error_function
     from agents.tool_context import ToolContext
 except ImportError as missing:
@@ -32,9 +35,10 @@ except ImportError as missing:
 from effectonce._boundary import Delivered
 from effectonce.errors import ContractViolation, EffectOnceError, InDoubt
 from effectonce.guard import Guard
-from effectonce.integrations._tools import FAILED, Call, Leg, Shown, Toolbox, ToolOptions, is_told, said
+from effectonce.integrations._tools import FAILED, Call, Leg, Said, Shown, Toolbox, ToolOptions, is_told, said
 
 Of = Callable[[ToolContext[Any]], str]
+_once_only: ContextVar[bool] = ContextVar("effectonce_openai_agents_once_only", default=False)
 
 
 def protect(
@@ -46,26 +50,74 @@ def protect(
     scope: Of | None = None,
     tenant: Of | None = None,
 ) -> Agent[Any]:
-    """A copy of *agent* whose function tools land once. Agents that it hands over to are protected by themselves.
+    """A copy of *agent* whose function tools, and those of its MCP servers, land once.
+
+    Agents that it hands over to are protected by themselves.
 
     *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
     already need none. An agent that is used as a tool is no effect: protect it, too.
     """
+    for tool in agent.tools:
+        if not isinstance(tool, FunctionTool) and tool.name in (contracts or ()):
+            raise ContractViolation(
+                f"{tool.name} is a {type(tool).__name__}, and only function tools can be protected. Make it a function tool, or leave it out."
+            )
     box, shown = Toolbox(guard, contracts, default), Shown()
     once = _Once(box, shown, _group if scope is None else scope, tenant)
     tools = [once.around(tool) if isinstance(tool, FunctionTool) else tool for tool in agent.tools]
-    return agent.clone(tools=tools, hooks=_Listening(agent.hooks, shown))
+    protected = agent.clone(tools=tools, hooks=_Listening(agent.hooks, shown))
+    protected.__class__ = _with_servers(type(protected), once)
+    return protected
+
+
+def _with_servers(kind: type[Agent[Any]], once: _Once) -> type[Agent[Any]]:
+    """The tools of MCP servers are made anew in each turn, and by the agent: so its class protects them, and clones are of the same class."""
+
+    class Protected(kind):  # type: ignore[valid-type, misc]
+        async def get_mcp_tools(self, run_context: Any) -> list[Any]:
+            for server in self.mcp_servers:
+                _send_once(server)
+            return [once.around(tool, of_server=True) for tool in await super().get_mcp_tools(run_context)]
+
+    Protected.__name__, Protected.__qualname__ = kind.__name__, kind.__qualname__
+    return Protected
+
+
+def _send_once(server: MCPServer) -> None:
+    """In an effect of ours, a call is sent once, and an error that the server reports is an error: the SDK makes a result of it."""
+    if getattr(server.call_tool, "__effectonce__", None) is server:
+        return
+    send = server.call_tool
+
+    async def call_tool(tool_name: str, arguments: dict[str, Any] | None, meta: dict[str, Any] | None = None) -> Any:
+        with_meta = {} if meta is None else {"meta": meta}
+        if not _once_only.get():
+            return await send(tool_name, arguments, **with_meta)
+        if getattr(server, "max_retry_attempts", 0):
+            patient = copy.copy(server)  # the same session; but this one does not try again
+            patient.max_retry_attempts = 0  # type: ignore[attr-defined]
+            result = await type(server).call_tool(patient, tool_name, arguments, **with_meta)
+        else:
+            result = await send(tool_name, arguments, **with_meta)
+        if getattr(result, "is_error" if hasattr(result, "is_error") else "isError", False):  # by the version of MCP
+            text = " ".join(getattr(part, "text", "") for part in result.content)
+            raise Said(result, f"the server reports an error: {text[:200]}", ran=True)
+        return result
+
+    call_tool.__effectonce__ = server  # type: ignore[attr-defined]
+    vars(server)["call_tool"] = call_tool
 
 
 class _Once:
     def __init__(self, box: Toolbox, shown: Shown, scope: Of, tenant: Of | None) -> None:
         self._box, self._shown, self._scope, self._tenant = box, shown, scope, tenant
 
-    def around(self, tool: FunctionTool) -> FunctionTool:
+    def around(self, tool: FunctionTool, *, of_server: bool = False) -> FunctionTool:
         """The same tool to the model. Errors reach us as they are, and a time-out is one of them."""
         guarded = self._box.mine(getattr(tool, "__wrapped__", None))
         is_agent = tool._is_agent_tool  # noqa: SLF001  # nothing public says so
-        if is_agent or (guarded is None and self._box.passes(tool.name)):
+        once = getattr(tool.on_invoke_tool, "__effectonce__", None)
+        if once is self._box.guard or is_agent or (guarded is None and self._box.passes(tool.name)):
             return tool
         bare = set_function_tool_failure_error_function(copy.copy(tool), None)
 
@@ -73,7 +125,8 @@ class _Once:
             limit = asyncio.timeout(tool.timeout_seconds)
             try:
                 async with limit:
-                    return await bare.on_invoke_tool(context, given)
+                    run = bare.on_invoke_tool(context, given)
+                    return await (_by_server(run) if of_server else run)
             except ModelBehaviorError as error:
                 raise (_Unfit(str(error)) if _unfit(tool, context, error) else error) from error.__cause__
             except TimeoutError:
@@ -87,7 +140,7 @@ class _Once:
                 if guarded is not None:
                     async with await self._box.awithin(guarded, call):
                         return await proceed(context, given, InDoubt)
-                leg = Leg(lambda: proceed(context, given), _same, (_Unfit,))
+                leg = Leg(lambda: proceed(context, given), _result, (_Unfit,))
                 return (await self._box.arun(call, leg)).recorded
             except EffectOnceError as error:
                 return said(error)
@@ -96,6 +149,7 @@ class _Once:
             except Exception as error:  # noqa: BLE001  # the tool's own, and definite: as the tool wants it told
                 return await _formatted(tool, context, error, FAILED)
 
+        invoke.__effectonce__ = self._box.guard  # type: ignore[attr-defined]
         protected = copy.copy(tool)
         protected.on_invoke_tool, protected.timeout_seconds = invoke, None
         return protected
@@ -120,13 +174,25 @@ class _Once:
         )
 
 
+async def _by_server(run: Awaitable[Any]) -> Any:
+    before = _once_only.set(True)
+    try:
+        return await run
+    except UserError as error:
+        *_, innermost = (frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__))
+        unsent = innermost == "_validate_required_parameters" or str(error).startswith("Server not initialized")
+        raise (_Unfit(str(error)) if unsent else error) from error.__cause__
+    finally:
+        _once_only.reset(before)
+
+
 class _Unfit(ModelBehaviorError):
     """The SDK refused the arguments, and the tool was not run."""
 
 
 def _unfit(tool: FunctionTool, context: ToolContext[Any], error: ModelBehaviorError) -> bool:
     """The same error may come from inside the tool, of another model that it asked: then nobody knows what the tool did before."""
-    function = inspect.unwrap(getattr(tool, "__wrapped__", None) or _same)
+    function = inspect.unwrap(getattr(tool, "__wrapped__", None) or _result)
     ran = any(frame.f_code is getattr(function, "__code__", None) for frame, _ in traceback.walk_tb(error.__traceback__))
     return not ran and str(error).startswith(f"Invalid JSON input for tool {context.tool_name}")
 
@@ -142,7 +208,10 @@ async def _formatted(tool: FunctionTool, context: ToolContext[Any], error: Excep
     return text if isinstance(text, str) else await text
 
 
-def _same(result: Any) -> Any:
+def _result(result: Any) -> Any:
+    """A layer of ours further in, of another guard, tells its error as a text."""
+    if is_told(result):
+        raise Said(result, "another guard has no result", ran=True)
     return result
 
 

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from effectonce.effect import is_running
 from effectonce.errors import EffectOnceError, StoreUnavailable
 from effectonce.guard import Guard
 from effectonce.mcp._answers import doubtful, refused, replayed
@@ -60,6 +61,8 @@ class Hosted:
         leg = Leg(proceed, wire, nothing_done=contract.errors == "nothing_done")
         try:
             entry = await self._effects.enter(name, arguments or {}, contract, meta, tenant=tenant)
+            if is_running(entry.request.key):
+                return await proceed(), None
             outcome = await self._to_its_end(entry, leg)
         except Said:
             return leg.own, None

@@ -15,7 +15,7 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 
-from effectonce import InDoubt, Rejected
+from effectonce import InDoubt, Rejected, State
 from effectonce.integrations.langchain import OnceMiddleware
 from effectonce.integrations.pydantic_ai import Once
 from tests.integrations.agents.langchain_models import Scripted, asks
@@ -73,9 +73,16 @@ class Langchain:
             await asyncio.sleep(0)
             return ToolMessage(SORRY, tool_call_id=request.tool_call["id"])
 
+    class Another(OnceMiddleware):
+        """LangChain refuses two of the same name."""
+
     @staticmethod
     def once(guard):
         return OnceMiddleware(guard, contracts=CONTRACTS)
+
+    @classmethod
+    def twice(cls, guard):
+        return [cls.once(guard), cls.Another(guard, contracts=CONTRACTS)]
 
     @staticmethod
     def run(function, *around, asked=2, sync=False):
@@ -115,6 +122,10 @@ class PydanticAI:
     @staticmethod
     def once(guard, guarded=()):
         return Once(guard, contracts=CONTRACTS, guarded=guarded)
+
+    @classmethod
+    def twice(cls, guard):
+        return [cls.once(guard), cls.once(guard)]
 
     @staticmethod
     def run(function, *around, asked=2):
@@ -198,6 +209,28 @@ def test_a_doubt_of_a_guarded_tool_is_told_although_somebody_further_in_made_a_r
 
     assert codes(told) == [InDoubt.code] * 2
     assert len(bank.ledger()) == 1
+
+
+def test_a_tool_that_is_protected_twice_is_one_effect(framework, guard, bank):
+    assert framework.run(refund_of(bank), *framework.twice(guard), asked=1) == ["rcpt_1"]
+    assert guard.counts() == {State.COMPLETED: 1}
+
+
+def test_a_lost_answer_of_a_tool_that_is_protected_twice_is_one_doubt(framework, guard, bank):
+    told = framework.run(refund_of(bank, "lose-answer"), *framework.twice(guard))
+
+    assert codes(told) == [InDoubt.code] * 2
+    assert guard.counts() == {State.IN_DOUBT: 1}
+    assert len(bank.ledger()) == 1
+
+
+def test_a_tool_that_is_protected_twice_is_one_effect_in_sync_code_too(guard, bank):
+    def refund(payment_id: str) -> str:
+        """Refund a payment."""
+        return bank.pay(payment_id, 100)["receipt"]
+
+    assert Langchain.run(refund, *Langchain.twice(guard), asked=1, sync=True) == ["rcpt_1"]
+    assert guard.counts() == {State.COMPLETED: 1}
 
 
 def test_a_run_that_is_cut_off_further_in_is_a_doubt_and_not_the_end_of_the_agent(guard, bank):

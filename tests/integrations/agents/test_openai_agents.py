@@ -3,13 +3,14 @@
 import asyncio
 import copy
 import json
+from contextlib import closing
 
 import pytest
-from agents import Agent, AgentHooks, ModelResponse, RunConfig, Runner, Usage, function_tool
+from agents import Agent, AgentHooks, CustomTool, ModelResponse, RunConfig, Runner, Usage, function_tool
 from agents.models.interface import Model
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
-from effectonce import InDoubt, Rejected
+from effectonce import ContractViolation, Guard, InDoubt, Rejected
 from effectonce.integrations.openai_agents import protect
 
 CONTRACTS = {"refund": {"kind": "irreversible", "volatile": ["reason"]}}
@@ -215,3 +216,32 @@ def test_a_call_that_was_no_json_does_not_stop_the_calls_after_it(guard, bank):
     result = asyncio.run(Runner.run(protected, "go", run_config=RunConfig(group_id="chat-42", tracing_disabled=True)))
 
     assert outputs(result)[-1] == ("a", "rcpt_1")
+
+
+def protected_twice(first, second, bank, *faults):
+    model = Scripted(one("a"), DONE)
+    agent = protect(Agent(name="desk", model=model, tools=[refund_of(bank, *faults)]), first, contracts=CONTRACTS)
+    agent = protect(agent, second, contracts=CONTRACTS)
+    config = RunConfig(group_id="chat-42", tracing_disabled=True)
+    return [output for _, output in outputs(asyncio.run(Runner.run(agent, "refund pay_7", run_config=config)))]
+
+
+def test_an_agent_that_is_protected_twice_is_protected_once(guard, bank):
+    assert protected_twice(guard, guard, bank) == ["rcpt_1"]
+    assert list(guard.counts().values()) == [1]
+
+
+def test_an_error_that_another_guard_tells_is_no_result(guard, bank, tmp_path):
+    with closing(Guard(f"sqlite:///{tmp_path}/others.db", spool=tmp_path / "spool", secret=b"s" * 32)) as other:
+        (told,) = protected_twice(other, guard, bank, "lose-answer")
+
+        assert json.loads(told)["code"] == InDoubt.code
+        assert len(guard.in_doubt()) == len(other.in_doubt()) == len(bank.ledger()) == 1
+
+
+def test_a_contract_for_what_is_no_function_tool_is_refused(guard):
+    agent = Agent(name="desk", tools=[CustomTool(name="shell", description="", on_invoke_tool=lambda context, given: given)])
+
+    with pytest.raises(ContractViolation, match="shell is a CustomTool, and only function tools can be protected"):
+        protect(agent, guard, contracts={"shell": {"kind": "write"}})
+    assert protect(agent, guard).tools == agent.tools

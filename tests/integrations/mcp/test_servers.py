@@ -15,7 +15,7 @@ from mcp import Client
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 
-from effectonce import Guard, Rejected, current_effect
+from effectonce import Guard, Rejected, State, current_effect
 from effectonce.integrations import fastmcp as for_fastmcp
 from effectonce.integrations import mcp as for_mcp
 from effectonce.testing.bank import Bank
@@ -307,6 +307,22 @@ def test_middleware_on_either_side_of_us_does_it_once(other, tool, without_us, o
 
     assert (effects(bank, "without us"), effects(bank, "with us")) == (without_us, 1)
     assert (tool == "refund") != ("OUTCOME_UNKNOWN" in told)
+
+
+def test_a_server_that_is_protected_twice_does_it_once(guard, bank):
+    async def run(tool, payment_id):
+        server = fastmcp.FastMCP("bank")
+        for _ in range(2):
+            server.add_middleware(for_fastmcp.protect(guard, contracts=CONTRACTS))
+        for function in tools(bank, anyio.Event()):
+            server.tool(function, output_schema=None)
+        async with fastmcp_client(server) as client:
+            return (await call(client, tool, payment_id, **{CONVERSATION: "chat-42"})).content[0].text
+
+    assert "rcpt_1" in anyio.run(run, "refund", "pay_7")
+    assert "OUTCOME_UNKNOWN" in anyio.run(run, "lost", "pay_8")
+    assert [effects(bank, payment) for payment in ("pay_7", "pay_8")] == [1, 1]
+    assert guard.counts() == {State.COMPLETED: 1, State.IN_DOUBT: 1}
 
 
 def test_an_error_that_means_that_nothing_was_done_is_told_in_the_words_of_whoever_stands_further_in(guard, bank):
