@@ -15,7 +15,7 @@ import pytest
 from typing_extensions import TypeAliasType
 
 from effectonce import ContractViolation, ResultUnavailable
-from effectonce._core.codec import AS_DATA, NotReadable, decode, encode
+from effectonce._core.codec import AS_DATA, NotReadable, decode, encode, encode_or_excuse
 from tests.core.helpers import Colour
 
 if TYPE_CHECKING:
@@ -155,6 +155,12 @@ def test_who_has_no_class_of_the_tool_reads_plain_data():
         "first": {"points": 1.5, "at": None},
         "last": ("red", ("Ulm", 3)),
     }
+
+
+def test_what_cannot_be_stored_leaves_the_reason_in_its_place():
+    stored = decode(encode_or_excuse({"session": Secretive}))
+
+    assert (stored.status, "not data that can be stored" in stored.content["why"]) == ("unavailable", True)
 
 
 class Secretive(pydantic.BaseModel):
