@@ -104,9 +104,26 @@ class Entered(Generic[T]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._token is not None:
-            self.variable.reset(self._token)
-            self._token = None
+        token, self._token = self._token, None
+        if token is None:
+            return
+        wrong, mixed_up = "", self.variable.get() is not self._value
+        try:
+            self.variable.reset(token)
+        except ValueError:
+            wrong = (
+                f"this {self.what} was entered in another task or thread, and is not left there. Enter and leave it in one function: "
+                f"a generator, such as a fixture or a dependency of a web framework, may be ended elsewhere than it was begun."
+            )
+        else:
+            if mixed_up:
+                self.variable.set(None)  # and not to what was before: nobody knows whether that was left meanwhile
+                wrong = (
+                    f"another {self.what} was entered in this one and not left, so calls may have been made in the place of the other. "
+                    f"Yield nothing inside a {self.what}: a generator goes on in the context of who asks it."
+                )
+        if wrong and error is None:  # else that one tells more
+            raise RuntimeError(wrong)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()

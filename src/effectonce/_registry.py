@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Hashable
 from functools import partial
 from types import CellType
 from typing import Any
+from weakref import WeakValueDictionary
 
 from effectonce._tool import GuardedTool
 from effectonce.errors import ContractViolation
 
+LOG = logging.getLogger("effectonce")
 
-def register(tools: dict[str, GuardedTool], tool: GuardedTool) -> None:
-    """Add a tool, or put it in the place of an older one that is the same function."""
+
+_elsewhere: WeakValueDictionary[tuple[Hashable, str], GuardedTool] = WeakValueDictionary()
+
+
+def register(tools: dict[str, GuardedTool], tool: GuardedTool, keys: Hashable) -> None:
+    """Add a tool, or put it in the place of an older one that is the same function. *keys* are equal for guards that share keys."""
     name = tool.contract.name
     if name == "<lambda>":
         raise ContractViolation("a lambda has no name that could be part of a key: give it name='...'")
@@ -28,7 +35,54 @@ def register(tools: dict[str, GuardedTool], tool: GuardedTool) -> None:
             f"{name!r} was made before with other captured values: both would share keys and replay each other's results. "
             f"Give each its own name='...', or pass what differs as an argument."
         )
-    tools[name] = tool
+    _warn_of_suspects(tool)
+    _warn_of_another(tool, _elsewhere.get((keys, name), tool))
+    tools[name] = _elsewhere[keys, name] = tool
+
+
+def _warn_of_another(tool: GuardedTool, other: GuardedTool) -> None:
+    """Two guards on one store are one, as far as names go."""
+    mine, its = _home(tool.function), _home(other.function)
+    # What runs the tools of a framework is ours, whatever those are called, and has one home for each colour.
+    ours = any(home.startswith("effectonce.") for home in (mine, its))
+    if other.house is not tool.house and mine != its and not ours:
+        LOG.warning(
+            "two guards on one store have a tool called %r: %s and %s. In one step, with the same arguments, the second is not run and gets "
+            "the result of the first. Give one of them name='...': the name is part of every key.",
+            tool.contract.name,
+            its,
+            mine,
+        )
+
+
+def tool_of(function: Any) -> GuardedTool | None:
+    """The tool that *function* is, None if it is none. What somebody put around one would be skipped, so that is refused."""
+    tool = getattr(function, "__effectonce_tool__", None)
+    if not isinstance(tool, GuardedTool):
+        return None
+    name = tool.contract.name
+    if inspect.ismethod(function):
+        wrong = f"{name} is a method here, and its object would be left out"
+    elif getattr(function, "__wrapped__", None) is not tool.function:
+        wrong = f"{name} is decorated once more above the guard, and that decorator would be skipped"
+    else:
+        return tool
+    raise ContractViolation(
+        f"{wrong}. Nothing was sent. Put the guard's decorator on top, around a function, or call {name} in a function of your own."
+    )
+
+
+def _warn_of_suspects(tool: GuardedTool) -> None:
+    """Tell of fields that may make a retry another effect, when the tool is made."""
+    for field, what in tool.signature.suspects().items():
+        LOG.warning(
+            "%s: %s looks like %s and is in the key: a retry that makes it anew is another effect. Pass it as an argument of its own "
+            "that is volatile, or vouch for it with identity=[Stable(%r), ...].",
+            tool.contract.name,
+            field,
+            what,
+            field.partition(".")[0],
+        )
 
 
 def _captured(function: Callable[..., Any]) -> list[_Same]:

@@ -16,9 +16,9 @@ from uuid import UUID
 import msgspec
 
 from effectonce._core.canonical import NotCanonical, canonical
-from effectonce._core.codec import NotReadable, decode, encode_or_excuse, encode_redacted
-from effectonce._core.hints import hints_of
-from effectonce._core.keys import Stable, unstable_name
+from effectonce._core.codec import NOT_STORED, NotReadable, decode, encode_arguments
+from effectonce._core.hints import classes, default_factories, field_hints, hints_of
+from effectonce._core.keys import Stable, unstable_default, unstable_name
 from effectonce.errors import ContractViolation
 
 _VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -53,7 +53,10 @@ class ToolSignature:
         self._defaults = {n: p.default for n, p in parameters.items() if p.default is not Parameter.empty}
         self._positional = tuple(n for n, p in parameters.items() if p.kind is Parameter.POSITIONAL_OR_KEYWORD)
         self._simple = not any(p.kind in _EXACT for p in parameters.values())
-        hints = self.types = hints_of(function)
+        hints = hints_of(function)
+        self.types = {
+            name: _whole(hint, parameters.get(name)) for name, hint in hints.items()
+        }  # of what is stored by that name
         self.returns = hints.get("return", Any)
         self._hints = {n: _checkable(hints.get(n, Any)) for n in self.names if parameters[n].kind not in _VARIABLE}
         self._struct = msgspec.defstruct("Arguments", list(self._hints.items()))
@@ -77,7 +80,7 @@ class ToolSignature:
                 f"{self.tool}: {first!r} would be part of the key, and changes with every field of the object. "
                 f"Decorate a function, or the bound method: guard.tool(...)(bank.{self.tool})."
             )
-        sure = {str(field.value) for field in declared or () if isinstance(field, Stable)}
+        sure = self._vouched = {str(field.value) for field in declared or () if isinstance(field, Stable)}
         fields = tuple(str(f.value) if isinstance(f, Stable) else f for f in declared) if declared is not None else self.matched
         for field in (*fields, *self.volatile, *self.redact):
             if field not in self.names:
@@ -90,6 +93,14 @@ class ToolSignature:
                     f"recognised. Declare volatile=[{field!r}], or identity=[Stable({field!r}), ...] if it never changes."
                 )
         return fields
+
+    def suspects(self) -> dict[str, str]:
+        """Fields of models in the key that look new on every attempt, and what they look like."""
+        found: dict[str, str] = {}
+        for name in self.identity:
+            if name not in self._vouched:
+                _suspect(name, self.types.get(name, Any), found, ())
+        return found
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call as named arguments, defaults included."""
@@ -157,17 +168,35 @@ class ToolSignature:
 
     def encode(self, arguments: Mapping[str, Any]) -> bytes:
         """The arguments as stored: for the probe, and for the person who has to settle a doubt."""
-        return encode_redacted(arguments, self.redact, self.types) if self.redact else encode_or_excuse(arguments, self.types)
+        return encode_arguments(arguments, self.redact, self.types)
 
     def decode(self, stored: bytes) -> Mapping[str, Any]:
         """Stored arguments again, to ask the probe with; `NotReadable` if they were not stored, or cannot be read."""
         read = decode(stored, self.types)
         if read.status == "redacted":
-            raise NotReadable("its arguments were redacted")
+            lost = [name for name, value in read.content.items() if isinstance(value, str) and value.startswith(NOT_STORED)]
+            raise NotReadable(f"{', '.join(lost)} could not be stored" if lost else "its arguments were redacted")
         if read.status != "ok":
             raise NotReadable(f"its arguments cannot be read: {read.content['why']}")
         arguments: Mapping[str, Any] = read.content
         return arguments
+
+
+def _whole(hint: Any, parameter: Parameter | None) -> Any:
+    """`*lines: Line` are declared one by one, and stored together."""
+    kind = None if parameter is None else parameter.kind
+    return tuple[hint, ...] if kind is Parameter.VAR_POSITIONAL else dict[str, hint] if kind is Parameter.VAR_KEYWORD else hint
+
+
+def _suspect(path: str, hint: Any, found: dict[str, str], within: tuple[type, ...]) -> None:
+    for cls, arm in classes(hint).items():
+        factories = {} if cls in within else default_factories(cls)
+        hints = field_hints(cls, arm) if factories else {}
+        for name, factory in factories.items():
+            what = unstable_name(name) or unstable_default(factory)
+            if what is not None:
+                found[f"{path}.{name}"] = what
+            _suspect(f"{path}.{name}", hints.get(name, Any), found, (*within, cls))
 
 
 _KEEP = (bytes, datetime, date, time, timedelta, Decimal, UUID)

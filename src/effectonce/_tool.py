@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
@@ -20,7 +21,7 @@ from effectonce._cache import ReplayCache
 from effectonce._core.call import GuardedCall, Plan
 from effectonce._core.canonical import NotCanonical, canonical, fingerprint
 from effectonce._core.classify import classifier
-from effectonce._core.codec import REDACTED, encode_or_excuse, encode_partial
+from effectonce._core.codec import REDACTED, encode_partial
 from effectonce._core.endings import Ending, Fresh, Replay
 from effectonce._core.keys import (
     AtOrdinal,
@@ -57,7 +58,7 @@ from effectonce.errors import (
     PartialSuccess,
     StoreUnavailable,
 )
-from effectonce.outcome import Outcome, conclude, value_of
+from effectonce.outcome import Outcome, conclude, encoder, value_of
 from effectonce.policy import Contract
 from effectonce.retry_budget import RetryBudget
 from effectonce.retrying import Retrier, retrying
@@ -69,6 +70,7 @@ _pack = msgspec.msgpack.Encoder().encode
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 ASKED_MAX, ASKED_BYTES_MAX = 1024, 4096  # calls whose request is remembered, and how large they may be
 
+IN_A_THREAD = " This thread was given no step by who started it: hand it on with contextvars.copy_context().run(function, ...)."
 R = TypeVar("R", covariant=True)
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -160,7 +162,7 @@ class GuardedTool:
             retrying=self.retrying,
             separate_dispatch=contract.separate_dispatch,
             has_probe=self.probe_function is not None,
-            encode=functools.partial(encode_or_excuse, hint=self.signature.returns),
+            encode=encoder(contract.name, self.signature.returns),
             encode_partial=_partial,
         )
         self.setup = Setup(
@@ -246,6 +248,7 @@ class GuardedTool:
                 raise ContractViolation(
                     f"{self.contract.name} was called outside a step, so a retry could not be recognised. Nothing was sent. "
                     f"Call it inside `with guard.step(conversation, step):`, or give it a business key with guard.call(..., key=...)."
+                    f"{IN_A_THREAD * (threading.current_thread() is not threading.main_thread())}"
                 )
             boundary = Boundary(tenant=self.house.tenant)
         permission = self.contract.permission

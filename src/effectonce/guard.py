@@ -26,7 +26,7 @@ from effectonce._core.terms import Capability, Kind
 from effectonce._declared import errors, fields, flags, of_type, seconds, several, whole
 from effectonce._desk import Desk, Doubts, Reconciled
 from effectonce._heart import Heart
-from effectonce._registry import register
+from effectonce._registry import register, tool_of
 from effectonce._sweeper import Sweeper
 from effectonce._tool import GuardedTool, House, Tool, not_kept, wrap
 from effectonce._turns import TurnBudget
@@ -92,6 +92,12 @@ class Guard:
             watch=Watch(),
         )
         self._tools: dict[str, GuardedTool] = {}
+        shared = isinstance(store, str) and not store.startswith("memory:")
+        self._keys = (
+            store if shared else id(store),
+            tenant,
+            self._house.secret,
+        )  # guards that have all of it in common share keys
         self._desk = Desk(self.store, self._tools, self._house.watch)
         for observer in observers:
             self.observe(observer)
@@ -237,11 +243,11 @@ class Guard:
             )
 
     def _register(self, tool: GuardedTool) -> None:
-        register(self._tools, tool)
+        register(self._tools, tool, self._keys)
 
     def _tool(self, tool: str | Tool[..., Any]) -> GuardedTool:
-        guarded = self._tools.get(tool) if isinstance(tool, str) else getattr(tool, "__effectonce_tool__", None)
-        if not isinstance(guarded, GuardedTool) or self._tools.get(guarded.contract.name) is not guarded:
+        guarded = self._tools.get(tool) if isinstance(tool, str) else tool_of(tool)
+        if guarded is None or self._tools.get(guarded.contract.name) is not guarded:
             raise ContractViolation(f"{tool!r} is not a tool of this guard; it has {', '.join(self._tools) or 'none'}")
         return guarded
 

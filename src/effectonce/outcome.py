@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +12,18 @@ from typing import Any, Generic, Literal, NoReturn, TypeVar, assert_never
 from msgspec import Struct
 
 from effectonce._core.classify import Certainty, classify
-from effectonce._core.codec import PARTIAL, NotReadable, Stored, decode, printable, told
+from effectonce._core.codec import (
+    PARTIAL,
+    NotReadable,
+    NotStorable,
+    Stored,
+    as_declared,
+    decode,
+    encode,
+    excuse,
+    printable,
+    told,
+)
 from effectonce._core.endings import (
     Ending,
     Fenced,
@@ -42,6 +54,8 @@ from effectonce.errors import (
 )
 
 T = TypeVar("T")
+LOG = logging.getLogger("effectonce")
+_NOBODY = ("", "probe", "late evidence")  # who settles without a person
 
 
 class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
@@ -99,6 +113,28 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
             raise GaveUp(message, effect=effect, retriable=False, corrective_action=action)
         case _:
             return _refuse(ending, effect)
+
+
+def encoder(tool: str, returns: Any) -> Callable[[Any], bytes]:
+    """How results of *tool* are stored. Of the first that cannot be, a warning tells: whoever repeats the call will not get it."""
+    told_of: list[str] = []
+
+    def encoded(value: Any) -> bytes:
+        try:
+            return encode(value, returns)
+        except NotStorable as error:
+            why = printable(error)
+        if not told_of:
+            told_of.append(why)
+            LOG.warning(
+                "a result of %s cannot be stored (%s): it is recorded as done, and a repeat gets ResultUnavailable. "
+                "Return plain data, or declare the model that it returns.",
+                tool,
+                why,
+            )
+        return excuse(why)
+
+    return encoded
 
 
 def last_of(attempts: int, error: BaseException) -> str:
@@ -177,10 +213,14 @@ def _stamped(error: BaseException, effect: EffectRef) -> BaseException:
 
 
 def _stored(replay: Replay, returns: Any) -> Stored:
+    recorded = replay.recorded
     try:
-        return decode(replay.recorded.outcome, returns)
+        stored = decode(recorded.outcome, returns)
     except NotReadable as error:
         return Stored("unavailable", {"why": str(error)})
+    if stored.status == "ok" and recorded.settled_by not in _NOBODY:
+        return Stored("ok", as_declared(stored.content, returns))
+    return stored
 
 
 def _replayed(replay: Replay, effect: EffectRef, stored: Stored) -> Outcome[Any]:

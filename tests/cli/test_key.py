@@ -71,6 +71,19 @@ def test_a_parameter_that_was_vouched_for_is_mentioned(desk, tmp_path):
     assert desk.json("key", "check", "--app", "vouched")["findings"][0]["field"] == "run_id"
 
 
+def test_a_field_of_a_model_that_changes_on_every_attempt_is_found(desk, tmp_path):
+    (tmp_path / "orders.py").write_text(
+        "import dataclasses, os, uuid\nfrom effectonce import Guard\nguard = Guard(os.environ['SHOP_STORE'])\n"
+        "@dataclasses.dataclass\nclass Order:\n    number: int\n"
+        "    id: uuid.UUID = dataclasses.field(default_factory=uuid.uuid4)\n"
+        "@guard.tool(kind='write')\ndef pay(order: Order): ...\n"
+    )
+
+    done = desk.run("key", "check", "--check", "--app", "orders")
+
+    assert (done.returncode, done.stdout) == (3, "pay\torder.id\t\ta field of a model that looks like a random value\n")
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"tool": 1}', '{"tool": "refund", "arguments": 1}'])
 def test_what_is_no_call_is_wrong_usage_with_an_example(desk, text):
     done = desk.run("key", "explain", "-", *APP, text=text)

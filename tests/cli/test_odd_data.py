@@ -1,5 +1,7 @@
 """What others wrote, of any length, in any script and of any type, leaves every screen readable and no command with a traceback."""
 
+import dataclasses
+import enum
 import json
 import sqlite3
 
@@ -194,3 +196,64 @@ def test_a_sweep_tells_what_it_cannot_read(odd):
 
     assert f"1 due records cannot be read by this release, such as {odd.refs['rent 2']}. They were left" in told.stdout
     assert odd.json("store", "gc")["unreadable"] == [odd.refs["rent 2"]]
+
+
+class Currency(enum.Enum):
+    EUR = "EUR"
+
+
+@dataclasses.dataclass
+class Amount:
+    minor: int
+    currency: Currency
+
+
+class Session:
+    """No data: a connection, a client, whatever a tool is given to work with."""
+
+
+@pytest.fixture
+def office(tmp_path):
+    """A desk at a store whose tool takes models, Enums and objects. The desk knows nothing of their classes."""
+    desk = Desk(tmp_path, f"sqlite:///{tmp_path / 'effects.db'}")
+    guard = Guard(desk.url)
+
+    @guard.tool(kind="write", retry=ONCE, volatile=["session"])
+    def refund(session: Session | None, payment: str, amount: Amount) -> Amount:
+        if payment == "lost":
+            raise TimeoutError
+        return amount
+
+    desk.refs = {}
+    for payment, session in (("lost", None), ("paid", None), ("lost", Session())):
+        step = f"{payment} {type(session).__name__}"
+        with guard.step("chat", step):
+            arguments = {"session": session, "payment": payment, "amount": Amount(1400, Currency.EUR)}
+            desk.refs[step] = guard.call(refund, arguments).effect.reference
+    guard.close()
+    return desk
+
+
+@pytest.mark.parametrize("command", ["effect", "dlq"])
+def test_models_and_enums_are_shown_to_who_has_not_their_classes(office, command):
+    shown = office.json(command, "show", office.refs["lost NoneType"], "--reveal")
+
+    assert shown["arguments"] == {"session": None, "payment": "lost", "amount": {"minor": 1400, "currency": "EUR"}}
+
+
+def test_a_model_that_was_returned_is_shown_as_its_fields(office):
+    shown = office.json("effect", "show", office.refs["paid NoneType"], "--reveal")
+
+    assert shown["result"] == {"minor": 1400, "currency": "EUR"}
+    assert shown["outcome"]["status"] == "ok"
+
+
+def test_what_cannot_be_stored_hides_no_other_argument(office):
+    ref = office.refs["lost Session"]
+
+    shown = office.json("effect", "show", ref, "--reveal")
+    assert shown["arguments"] == {
+        "session": "[not stored: a Session]",
+        "payment": "lost",
+        "amount": {"minor": 1400, "currency": "EUR"},
+    }

@@ -1,6 +1,9 @@
 """What is refused before anything is claimed."""
 
+import contextvars
+import functools
 import gc
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from math import inf
 
@@ -9,6 +12,7 @@ import pytest
 from effectonce import ContractViolation, Downstream, Guard, InDoubt, NotFound, NotSent, Retry, State, TimeWindow
 from effectonce._core.terms import Capability, Kind, resend_window_s
 from effectonce._registry import _captured
+from effectonce.workflows import Run
 from tests.core.helpers import RECEIPT, Colour, Model, Receipt, Struct, named, tool
 
 
@@ -59,6 +63,15 @@ def test_outside_a_step_a_write_is_refused(guard):
     tool(guard, named("pay", lambda: None))
     with pytest.raises(ContractViolation, match="outside a step"):
         guard.call("pay", {})
+
+
+def test_a_thread_of_a_pool_is_told_how_it_gets_the_step_of_who_started_it(guard):
+    pay = tool(guard, named("pay", lambda: 1))
+
+    with guard.step("chat", "pay"), ThreadPoolExecutor() as threads:
+        with pytest.raises(ContractViolation, match=r"outside a step.* contextvars\.copy_context\(\)\.run"):
+            threads.submit(pay).result()
+        assert threads.submit(contextvars.copy_context().run, pay).result() == 1
 
 
 def test_a_permission_is_checked_before_the_claim_and_before_a_replay(guard):
@@ -190,6 +203,44 @@ def test_a_step_is_entered_once_at_a_time(guard):
         pass
 
 
+def test_a_step_that_is_left_elsewhere_says_so_and_hides_no_error(guard):
+    def dependency():
+        with guard.step("chat", "pay"):
+            yield
+
+    step = dependency()
+    contextvars.copy_context().run(next, step)
+    with pytest.raises(RuntimeError, match=r"this step was entered in another task or thread.* in one function"):
+        next(step)
+
+    step = dependency()
+    contextvars.copy_context().run(next, step)
+    with pytest.raises(ContractViolation, match="outside a step"):
+        step.throw(ContractViolation("called outside a step"))
+
+
+def test_steps_of_generators_that_take_turns_are_told_of(guard):
+    places = []
+
+    def agent(chat):
+        with guard.step(chat, "pay"):
+            yield
+            places.append(pay.explain().scope)
+
+    pay = tool(guard, named("pay", lambda: 1))
+    first, second = agent("chat-1"), agent("chat-2")
+    next(first)
+    next(second)
+
+    with pytest.raises(RuntimeError, match=r"another step was entered in this one and not left.* Yield nothing inside a step"):
+        next(first)
+    assert places == ["chat-2"], "Python has one context for both: nobody can tell before"
+    for _ in range(2):
+        with pytest.raises(ContractViolation, match="outside a step"):
+            pay()
+        second.close()
+
+
 def test_a_method_is_refused_unless_it_is_bound(guard):
     class Bank:
         def pay(self, invoice: str):
@@ -243,6 +294,43 @@ def test_a_tool_of_another_guard_is_refused(guard):
     pay = tool(other, named("pay", lambda: None))
     with pytest.raises(ContractViolation, match="not a tool of this guard"):
         guard.call(pay, {}, key="k")
+
+
+def in_cents(pay):
+    @functools.wraps(pay)
+    def paid(amount):
+        return pay(100 * amount)
+
+    return paid
+
+
+def test_what_somebody_put_around_a_tool_is_never_skipped(guard):
+    paid = []
+
+    @guard.workflow
+    def shop(run: Run, amount: int):
+        return run.step("pay", cents, amount)
+
+    class Till:
+        @guard.tool(kind="write", volatile=["self"])
+        def give(self, amount: int = 0):
+            paid.append(amount)
+
+    @guard.workflow
+    def sell(run: Run):
+        return run.step("give", Till().give, 5)
+
+    cents = in_cents(guard.tool(kind="write", name="pay")(paid.append))
+
+    with guard.step("chat", "pay"):
+        cents(5)
+    with pytest.raises(ContractViolation, match="decorated once more above the guard, and that decorator would be skipped"):
+        guard.call(cents, {"object": 5}, key="ord_17")
+    with pytest.raises(ContractViolation, match="pay is decorated once more"):
+        shop(5)
+    with pytest.raises(ContractViolation, match="give is a method here, and its object would be left out"):
+        sell()
+    assert paid == [500]
 
 
 def test_a_sync_tool_that_returns_something_under_way_is_not_taken_for_done(guard):

@@ -1,12 +1,17 @@
 """Where a key comes from, and what it may not be made of."""
 
+import dataclasses
+from contextlib import nullcontext
 from datetime import UTC, date, datetime
-from uuid import UUID
+from uuid import UUID, uuid4
 
+import msgspec
+import pydantic
 import pytest
 
 from effectonce import Conflict, ContractViolation, Delivered, Guard, NotSent, Retry, Stable, current_effect
 from effectonce._core.keys import HOME_LENGTH
+from effectonce.integrations._tools import Toolbox
 from tests.core.helpers import named, tool
 
 
@@ -50,6 +55,25 @@ def test_two_tools_of_one_name_are_refused(guard):
 
     with pytest.raises(ContractViolation, match="two tools are called 'pay'"):
         tool(guard, other)
+
+
+def test_two_tools_of_one_name_in_guards_that_share_keys_are_told(store, caplog):
+    def mail(to: str):
+        return "mail"
+
+    def text(to: str):
+        return "text"
+
+    guards = [Guard(store), Guard(store), Guard(store), Guard(store, tenant="acme"), Guard("memory://")]
+    for guard, function in zip(guards, [mail, mail, text, mail, text], strict=True):
+        guard.tool(kind="write", name="send")(function)
+
+    for guard, coloured in zip(guards, [False, True, False, True, False], strict=True):
+        Toolbox(guard, {"pay": {"kind": "write"}}, None)._tool("pay", coloured=coloured)  # what runs the tools of a framework
+
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "mail and" in told
+    assert "the second is not run and gets the result of the first" in told
 
 
 def test_tenants_never_meet(guard):
@@ -155,6 +179,50 @@ def test_a_parameter_that_changes_on_every_attempt_must_be_declared(guard, name)
     guard.tool(kind="write", identity=["invoice", Stable(name)])(scope["pay"])
 
 
+class Order(pydantic.BaseModel):
+    number: int
+    request_id: str = ""
+    id: UUID = pydantic.Field(default_factory=uuid4)
+    lines: list[int] = []
+
+
+@dataclasses.dataclass
+class Mail:
+    to: str
+    order: Order | None = None
+    made: datetime = dataclasses.field(default_factory=datetime.now)
+    answer_to: "Mail | None" = None
+
+
+class Ping(msgspec.Struct):
+    host: str
+    nonce: str = msgspec.field(default_factory=lambda: "any")
+
+
+def test_fields_of_models_that_change_on_every_attempt_are_told(guard, caplog):
+    @guard.tool(kind="write")
+    def send(mail: Mail, ping: Ping | None = None, order: Order | None = None):
+        return 1
+
+    @guard.tool(kind="write", identity=[Stable("mail")], volatile=["order"])
+    def vouched(mail: Mail, order: Order, lines: list[Ping]):
+        return 1
+
+    told = [record.getMessage() for record in caplog.records]
+    assert [message.partition(" looks like")[0] for message in told] == [
+        "send: mail.order.request_id",
+        "send: mail.order.id",
+        "send: mail.made",
+        "send: ping.nonce",
+        "send: order.request_id",
+        "send: order.id",
+    ]
+    assert told[0].endswith(
+        "looks like the id of one call and is in the key: a retry that makes it anew is another effect. Pass it as an argument of its own "
+        "that is volatile, or vouch for it with identity=[Stable('mail'), ...]."
+    )
+
+
 def test_a_key_is_never_a_parameter(guard):
     def pay(invoice, idempotency_key):
         pass
@@ -213,6 +281,18 @@ def test_explain_says_what_was_hashed_and_why_two_calls_differ(guard):
     assert guard.counts() == {}
 
 
+def test_calls_with_arguments_that_are_no_data_are_told_apart_as_well(guard):
+    @guard.tool(kind="write", volatile=["session"])
+    def pay(session: object, invoice: str): ...
+
+    session = object()
+    with guard.step("chat", "pay"):
+        one, same, two = pay.explain(session, "inv_1"), pay.explain(session, "inv_1"), pay.explain(object(), "inv_2")
+
+    assert one.differences(same) == ("nothing differs: this is the same call",)
+    assert [sentence.partition(" differs")[0] for sentence in one.differences(two)] == ["invoice", "session"]
+
+
 def test_the_effects_of_one_conversation_share_a_home_and_so_does_their_latch(guard):
     @guard.tool(kind="write")
     def pay(invoice: int): ...
@@ -268,3 +348,43 @@ def test_each_request_of_an_effect_has_a_key_of_its_own_and_the_same_on_every_at
 
     assert runs[0] == runs[1]
     assert len(set(runs[0])) == 6
+
+
+def first_release(payment: str):
+    return "done"
+
+
+def with_currency(payment: str, currency: str = "EUR"):
+    return "done again"
+
+
+def renamed(payment: str):
+    return "done again"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "function", "then"),
+    [
+        ({}, {"version": "2", "downstream": "key", "window": 5, "retry": Retry(attempts=9)}, first_release, "done"),
+        ({}, {}, renamed, "done again"),
+        ({}, {"name": "first_release"}, renamed, "done"),
+        ({}, {"name": "first_release"}, with_currency, "done again"),
+        ({}, {"name": "first_release", "volatile": ["currency"]}, with_currency, "done"),
+        ({"identity": ["payment"]}, {"identity": ["payment"], "name": "first_release"}, with_currency, Conflict),
+        (
+            {"identity": ["payment"]},
+            {"identity": ["payment"], "volatile": ["currency"], "name": "first_release"},
+            with_currency,
+            "done",
+        ),
+    ],
+    ids=["contract", "function", "name kept", "parameter", "volatile", "identity", "identity and volatile"],
+)
+def test_what_a_release_may_change_without_another_key(store, old, new, function, then):
+    before, after = Guard(store), Guard(store)
+    first, again = before.tool(kind="write", **old)(first_release), after.tool(kind="write", **new)(function)
+    with before.step("chat", "refund"):
+        first("pay_7")
+
+    with after.step("chat", "refund"), pytest.raises(then) if then is Conflict else nullcontext():
+        assert again("pay_7") == then

@@ -1,24 +1,35 @@
 """Results that are hard to read back: equal to nothing, written under other names, or by an older release."""
 
 import dataclasses
+import enum
 import functools
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypedDict, TypeVar
 from zoneinfo import ZoneInfo
 
 import msgspec
 import pydantic
 import pytest
+from typing_extensions import TypeAliasType
 
 from effectonce import ContractViolation, ResultUnavailable
-from effectonce._core.codec import NotReadable, decode, encode
+from effectonce._core.codec import AS_DATA, NotReadable, decode, encode, encode_or_excuse
+from tests.core.helpers import Colour
 
 if TYPE_CHECKING:
     from nowhere import Nobody
 
 NAN = float("nan")
 TWICE = datetime(2025, 10, 26, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1)  # the hour that its clocks go through twice
+
+
+T = TypeVar("T")
+
+
+class Size(enum.Enum):
+    LARGE = "red"  # the same value as a Colour
 
 
 @dataclasses.dataclass
@@ -57,6 +68,111 @@ class Sum:
 
     def __post_init__(self):
         self.total = sum(self.parts)
+
+
+class Paid(pydantic.BaseModel):
+    number: int
+
+
+class Declined(pydantic.BaseModel):
+    number: int
+
+
+class Found(NamedTuple):
+    score: Score
+    colour: Colour | None = None
+
+
+class Stop(NamedTuple):
+    town: str
+    at: int
+
+
+class Basket(TypedDict):
+    colours: list[Colour]
+
+
+class Envelope(pydantic.BaseModel, Generic[T]):
+    letter: T
+
+
+@dataclasses.dataclass
+class Page(Generic[T]):
+    items: list[T]
+    first: T | None = None
+    last: T = None
+
+
+class Invoice(pydantic.BaseModel):
+    url: pydantic.HttpUrl
+    file: Path
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        (Paid(number=7), Paid | Declined),
+        (Declined(number=7), Paid | Declined),
+        (Declined(number=7), Annotated[Paid | Declined | None, "which of them"]),
+        ([Declined(number=7), Score(1.5), Colour.RED], list[Paid | Declined | Colour | Score]),
+        ({"all": (Camel(7), Array(1.5))}, dict[str, tuple[Camel | Array, ...]] | Paid),
+        (Colour.RED, Colour | str),
+        (Paid(number=7), TypeAliasType("Answer", Paid | Declined)),
+        (Size.LARGE, Colour | Size),
+        (Found(Score(1.5), Colour.RED), Found),
+        ([Found(Score(1.5)), Stop("Ulm", 3)], list[Found | Stop | Paid]),
+        (Basket(colours=[Colour.RED]), Basket),
+        (Envelope[Score](letter=Score(1.5)), Envelope[Score]),
+        (Page([Score(1.5)], Score(2.5), Score(3.5)), Page[Score]),
+        (Invoice(url="https://bank.example/7", file=Path("7.pdf")), Invoice),
+        (Page([Invoice(url="https://bank.example/7", file=Path("7.pdf"))]), Page[Invoice]),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_what_a_tool_declares_is_read_back_as_one_of_those_types(guard, value, hint):
+    again = replayed(guard, value, hint)
+
+    assert again == value
+    assert type(again) is type(value)
+    assert [type(each) for each in again] == [type(each) for each in value] if isinstance(value, list | tuple) else True
+
+
+def test_of_types_that_were_renamed_the_one_with_these_fields_is_taken():
+    stored = encode(Found(Score(1.5)).score, Score | Camel)
+    points = dataclasses.make_dataclass("Points", [("points", float), ("at", datetime | None, None)])
+
+    assert decode(stored, Camel | points).content == points(1.5)
+    with pytest.raises(NotReadable):
+        decode(stored, Camel | Paid)
+
+
+def test_who_has_no_class_of_the_tool_reads_plain_data():
+    page = Page([Invoice(url="https://bank.example/7", file=Path("7.pdf"))], Score(1.5), (Colour.RED, Stop("Ulm", 3)))
+    stored = encode(page, Page[Invoice | Score | tuple[Colour, Stop]])
+
+    assert decode(stored, AS_DATA).content == {
+        "items": [{"url": "https://bank.example/7", "file": "7.pdf"}],
+        "first": {"points": 1.5, "at": None},
+        "last": ("red", ("Ulm", 3)),
+    }
+
+
+def test_what_cannot_be_stored_leaves_the_reason_in_its_place():
+    stored = decode(encode_or_excuse({"session": Secretive}))
+
+    assert (stored.status, "not data that can be stored" in stored.content["why"]) == ("unavailable", True)
+
+
+class Secretive(pydantic.BaseModel):
+    word: pydantic.SecretStr
+
+
+def test_a_secret_in_a_model_is_not_stored_in_another_way(guard):
+    secretive = Secretive(word="xyzzy")
+
+    with pytest.raises(ResultUnavailable, match="was done"):
+        replayed(guard, secretive, Secretive)
+    assert not any(b"xyzzy" in record.outcome for record in guard.store._records.values())
 
 
 @pytest.mark.parametrize(
@@ -122,6 +238,36 @@ def test_a_person_confirms_with_what_the_tool_would_have_returned(guard):
         doubt = guard.call(measure, {})
         guard.confirm(doubt.effect.key, result=Score(1.5), by="ada", reason="on the display")
         assert measure() == Score(1.5)
+
+
+@pytest.mark.parametrize(
+    ("written", "hint", "read"),
+    [
+        ({"points": 1.5}, Score, Score(1.5)),
+        ({"number": 7}, Paid | None, Paid(number=7)),
+        (None, Paid | None, None),
+        ({"invoice_number": 7}, Stop | Declined | dict, {"invoice_number": 7}),
+        ([{"number": 7}], list[Paid], [Paid(number=7)]),
+        ("red", Colour, Colour.RED),
+        ("1.10", Decimal, Decimal("1.10")),
+        ("2025-03-01T12:00:00Z", datetime, datetime(2025, 3, 1, 12, tzinfo=UTC)),
+        (["Ulm", 3], Stop, Stop("Ulm", 3)),
+        ({"no": "such field"}, Paid, {"no": "such field"}),
+        ({"receipt": 17}, Any, {"receipt": 17}),
+    ],
+    ids=repr,
+)
+def test_what_a_person_wrote_as_json_is_what_the_tool_declares(guard, written, hint, read):
+    def measure():
+        raise TimeoutError
+
+    measure.__annotations__["return"] = hint
+    guarded = guard.tool(kind="write")(measure)
+    with guard.step("chat", "measure"):
+        guard.confirm(guard.call(guarded, {}).effect.key, result=written, by="ada", reason="on the display")
+        again = guarded()
+
+    assert (type(again), again) == (type(read), read)
 
 
 @dataclasses.dataclass

@@ -1,14 +1,15 @@
 """Arguments that count and are never stored."""
 
 import asyncio
+from decimal import Decimal
 
 import pytest
 
-from effectonce import CannotTell, Conflict, ContractViolation, Found, Guard, InDoubt, Keyring, current_effect
+from effectonce import CannotTell, Conflict, ContractViolation, Found, GaveUp, Guard, InDoubt, Keyring, NotSent, current_effect
 from effectonce._core.codec import NotReadable, Stored, decode
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
-from tests.core.helpers import QUICK, Ledger
+from tests.core.helpers import QUICK, Colour, Ledger, Line
 
 CARD, SECRET = "4242424242424242", b"s" * 32
 
@@ -163,8 +164,41 @@ def test_a_tool_with_redacted_arguments_may_have_others_that_cannot_be_stored():
         key = guard.call(charge, {"thing": object(), "card_number": CARD}).effect.key
 
     stored = decode(guard.find(key).request.arguments)
-    assert stored.status == "unavailable"
-    assert CARD not in str(stored)
+    assert stored == Stored("redacted", {"thing": "[not stored: a object]", "card_number": "[redacted]"})
+
+
+def test_any_number_of_models_are_stored_and_sent_again():
+    guard, sent = Guard("memory://"), []
+
+    @guard.tool(kind="write", retry=QUICK)
+    def order(*lines: Line, **colours: Colour):
+        sent.append((lines, colours))
+        if len(sent) <= QUICK.attempts:
+            raise NotSent("the shop is closed")
+
+    asked = ((Line("a", Decimal(1)), Line("b", Decimal(2))), {"ribbon": Colour.RED})
+    with guard.step("chat", "order"), pytest.raises(GaveUp) as gave_up:
+        order(*asked[0], **asked[1])
+
+    assert guard.dead_letters.redrive(gave_up.value.effect.key, by="ada", reason="it is open").what == "done"
+    assert sent == [asked] * (QUICK.attempts + 1)
+
+
+def test_one_argument_that_cannot_be_stored_hides_no_other():
+    guard = Guard("memory://")
+
+    @guard.tool(kind="write", downstream="probe", retry=QUICK, volatile=["session"])
+    def refund(session: object, payment: str):
+        raise TimeoutError
+
+    with guard.step("chat", "refund"):
+        key = guard.call(refund, {"session": object(), "payment": "pay_7"}).effect.key
+
+    letter = guard.dead_letters.show(key)
+    assert letter.arguments == {"session": "[not stored: a object]", "payment": "pay_7"}
+    refund.probe(lambda session, payment: pytest.fail("it must not be asked without its session"))
+    assert guard.reconcile().skipped == 1
+    assert "session could not be stored" in guard.dead_letters.redrive(key, by="ada", reason="now").why
 
 
 def test_an_argument_that_only_says_redacted_is_an_argument():

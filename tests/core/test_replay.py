@@ -93,6 +93,18 @@ def test_a_result_that_cannot_be_stored_still_counts_as_done(guard, value):
     assert len(calls) == 1
 
 
+def test_of_a_result_that_cannot_be_stored_the_log_tells_before_anybody_asks_for_it(guard, caplog):
+    fetch = tool(guard, named("fetch", lambda n: object()))
+
+    for n in range(3):
+        with guard.step("chat", f"fetch {n}"):
+            fetch(n)
+
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.startswith("a result of fetch cannot be stored (object: a object is not data")
+    assert "ResultUnavailable" in warning
+
+
 def test_a_ten_megabyte_result_replays(guard):
     @guard.tool(kind="write")
     def fetch():

@@ -1,6 +1,7 @@
 """Who runs a workflow, what it costs, what runs inside it; resuming all, cancelling, looking."""
 
 import threading
+from decimal import Decimal
 from functools import partial
 
 import pytest
@@ -16,7 +17,7 @@ from effectonce._core.records import State
 from effectonce.errors import Cancelled, LeaseLost, StepFailed
 from effectonce.stores.memory import MemoryStore
 from effectonce.workflows import Resumed, Run
-from tests.core.helpers import QUICK
+from tests.core.helpers import QUICK, Line
 from tests.core.workflows import Flaky, Ledger, booking, elsewhere, job, key_of, noting, refusing, registered, stopped_after
 
 
@@ -391,18 +392,18 @@ def test_a_run_that_is_running_hears_of_its_cancellation(guard, ledger):
 
 def test_a_summary_tells_what_a_run_has_done(guard, ledger):
     @guard.workflow(identity=["trip"])
-    def book(run: Run, trip: str, guests: int) -> None:
+    def book(run: Run, trip: str, guests: int, line: Line) -> None:
         run.step("hotel", ledger.do, "hotel")
         for n in range(20):
             run.step(f"guest {n}", ledger.do, n)
         run.step("ferry", refusing(ledger))
 
     with pytest.raises(StepFailed):
-        book("t1", 20)
+        book("t1", 20, Line("LH1", Decimal(1)))
     summary = guard.workflows.summary(key_of(guard, "failed"))
 
     assert (summary.workflow, summary.state, summary.runs) == ("book", "failed", 1)
-    assert summary.arguments == {"trip": "t1", "guests": 20}
+    assert summary.arguments == {"trip": "t1", "guests": 20, "line": {"sku": "LH1", "price": Decimal(1)}}
     assert [step.position for step in summary.steps] == [str(n) for n in range(1, 23)]
     assert (summary.steps[0].name, summary.steps[0].state, summary.steps[0].sends) == ("hotel", "completed", 1)
     assert (summary.steps[-1].state, summary.steps[-1].error) == ("failed", "Rejected: sold out")

@@ -5,33 +5,38 @@
     v1 error <json>         a definite failure: {"type", "message"}, and what it was taken to mean: see attempts.py
     v1 partial <json>       a partial success: {"message", "done", "corrective_action"}
     v1 unavailable <json>   the effect happened, its result could not be stored: {"why"}; or cannot be opened here, which is never stored
-    v1 redacted <one of the above>      arguments, some of which were never stored: what stands for them is REDACTED
+    v1 redacted <one of the above>      arguments, some of which were never stored: REDACTED or NOT_STORED stands for them
     v1 sealed <bytes>       any of the above, encrypted: see stores/_keyring.py
 
-No class name is ever read from the store: a model is stored as its fields and rebuilt by the type that the running tool declares.
+No class is ever looked up by a name from the store: a model is stored as its fields and rebuilt by the type that the running tool
+declares. Where it declares several, the stored name says which of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Any, is_typeddict
 from uuid import UUID
 
+import msgspec
 import orjson
 from msgspec import Struct
 
 from effectonce._core.canonical import NotCanonical, fields_of
-from effectonce._core.hints import hints_of
+from effectonce._core.hints import arms, chosen, classes, field_hints, hints_of, inner
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
-_OK, PARTIAL, SEALED = b"v1 ok ", b"v1 partial ", b"v1 sealed "
+_OK, PARTIAL, SEALED, _REDACTED = b"v1 ok ", b"v1 partial ", b"v1 sealed ", b"v1 redacted "
 _CLOSED = b'v1 unavailable {"closed":true,'
-REDACTED = "[redacted]"
+REDACTED, NOT_STORED = "[redacted]", "[not stored: a "
+AS_DATA = (
+    object()
+)  # in place of a declared type: models as their fields, Enums as their values, for who has no class of the tool's
 _TAG = "$"
 
 
@@ -80,8 +85,7 @@ def _same(read: Any, value: Any) -> bool:
 
 def _is_declared_enum(hint: Any) -> bool:
     """A str or int Enum equals its value, but a tool that declares it wants it back."""
-    cls = _bare(hint)
-    return isinstance(cls, type) and issubclass(cls, Enum)
+    return any(issubclass(cls, Enum) for cls in classes(hint))
 
 
 def _plain(value: Any) -> bytes | None:
@@ -116,9 +120,26 @@ def is_closed(data: bytes) -> bool:
     return data.startswith((SEALED, _CLOSED))
 
 
-def encode_redacted(arguments: Mapping[str, Any], redacted: Iterable[str], hint: Any = Any) -> bytes:
-    """Store arguments without those that nobody may see, and mark it: a probe cannot be asked with these."""
-    return b"v1 redacted " + encode_or_excuse({**arguments, **dict.fromkeys(redacted, REDACTED)}, hint)
+def encode_arguments(arguments: Mapping[str, Any], redacted: Sequence[str], hints: Mapping[str, Any]) -> bytes:
+    """Store arguments without those that nobody may see or that are no data, and mark it: a probe cannot be asked with these."""
+    left_out = dict.fromkeys(redacted, REDACTED)
+    try:
+        stored = encode({**arguments, **left_out} if left_out else arguments, hints)
+        return _REDACTED + stored if left_out else stored
+    except NotStorable:
+        pass  # one of them, usually: a session or a client that it works with
+    for name, value in arguments.items():
+        if name not in left_out and not _storable(value, hints.get(name, Any)):
+            left_out[name] = f"{NOT_STORED}{type(value).__name__}]"
+    return _REDACTED + encode_or_excuse({**arguments, **left_out}, hints)
+
+
+def _storable(value: Any, hint: Any) -> bool:
+    try:
+        encode(value, hint)
+    except NotStorable:
+        return False
+    return True
 
 
 def encode_error(error: BaseException, facts: Mapping[str, Any] | None = None) -> bytes:
@@ -157,7 +178,7 @@ def decode(data: bytes, hint: Any = Any) -> Stored:
     try:
         match version, status:
             case b"v1", b"tagged":
-                return Stored("ok", _rebuild(orjson.loads(body), hint))
+                return Stored("ok", _read(orjson.loads(body), hint))
             case b"v1", (b"error" | b"partial" | b"unavailable"):
                 return Stored(status.decode(), _rebuild(orjson.loads(body), Any))
             case b"v1", b"redacted":
@@ -170,6 +191,18 @@ def decode(data: bytes, hint: Any = Any) -> Stored:
     if data.startswith(SEALED):
         raise NotReadable("it is sealed, and this guard has no keyring to open it with")
     raise NotReadable("the stored outcome was not written by a release this one understands")
+
+
+def as_declared(value: Any, hint: Any) -> Any:
+    """Plain data as the declared type, if it fits one: a person at a terminal writes JSON, and the tool's callers expect a model."""
+    for arm in arms(hint):
+        with contextlib.suppress(Exception):  # a model of the tool's is made here
+            return msgspec.convert(value, arm, dec_hook=_validated)
+    return value
+
+
+def _validated(cls: Any, value: Any) -> Any:
+    return cls.model_validate(value)
 
 
 def printable(thing: Any) -> str:
@@ -206,7 +239,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "int": int,
     "float": float,
 }
-_BAGS: dict[str, Callable[[Any], Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset}
+_BAGS: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
 def _tag(value: Any) -> Any:
@@ -214,7 +247,7 @@ def _tag(value: Any) -> Any:
         case None | bool():
             return value
         case Enum():
-            return {_TAG: "enum", "v": _tag(value.value)}
+            return {_TAG: "enum", "v": _tag(value.value), "n": type(value).__name__}
         case str():
             return str(value)
         case int():
@@ -223,8 +256,11 @@ def _tag(value: Any) -> Any:
             return float(value) if value - value == 0 else {_TAG: "float", "v": repr(value)}
         case list():
             return [_tag(item) for item in value]
-        case tuple() | set() | frozenset() if type(value).__name__ in _BAGS:
-            return {_TAG: type(value).__name__, "v": [_tag(item) for item in value]}
+        case tuple() if hasattr(value, "_fields"):
+            return {_TAG: "tuple", "v": [_tag(item) for item in value], "n": type(value).__name__}
+        case tuple() | set() | frozenset():
+            bag = next(name for name, kind in _BAGS.items() if isinstance(value, kind))
+            return {_TAG: bag, "v": [_tag(item) for item in value]}
         case Mapping():
             if _TAG not in value and all(type(key) is str for key in value):
                 return {key: _tag(item) for key, item in value.items()}
@@ -233,7 +269,18 @@ def _tag(value: Any) -> Any:
             name, write = _SCALARS[type(value)]
             return {_TAG: name, "v": write(value)}
         case _:
-            return {_TAG: "model", "v": {name: _tag(item) for name, item in _fields(value).items()}}
+            return _tag_model(value)
+
+
+def _tag_model(value: Any) -> dict[str, Any]:
+    name = type(value).__name__
+    try:
+        return {_TAG: "model", "v": {field: _tag(item) for field, item in _fields(value).items()}, "n": name}
+    except NotStorable:
+        if not hasattr(type(value), "model_dump_json"):
+            raise
+    # Pydantic knows more types than we do: URLs, paths, addresses.
+    return {_TAG: "json", "v": value.model_dump_json(round_trip=True, warnings=False), "n": name}
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -243,56 +290,93 @@ def _fields(value: Any) -> dict[str, Any]:
         raise NotStorable(f"a {type(value).__qualname__} is not data that can be stored") from None
 
 
+def _read(tree: Any, hint: Any) -> Any:
+    return _rebuild(_as_data(tree), Any) if hint is AS_DATA else _rebuild(tree, hint)
+
+
+def _as_data(tree: Any) -> Any:
+    """What `_tag` made, with the fields of models and the values of Enums in their places."""
+    if isinstance(tree, list):
+        return [_as_data(item) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    match tree.get(_TAG):
+        case "model":
+            return {_TAG: "dict", "v": [[name, _as_data(item)] for name, item in tree["v"].items()]}
+        case "enum":
+            return _as_data(tree["v"])
+        case "json":
+            return _tag(orjson.loads(tree["v"]))
+        case _:
+            return {name: _as_data(item) for name, item in tree.items()}
+
+
 def _rebuild(tree: Any, hint: Any) -> Any:
     """Undo `_tag`; where a model or an Enum was stored, *hint* says which."""
     if isinstance(tree, list):
-        return [_rebuild(item, _inner(hint, -1)) for item in tree]
+        each = inner(hint, -1)
+        return [_rebuild(item, each) for item in tree]
     if not isinstance(tree, dict):
         return tree
     if _TAG not in tree:
-        named = hint if isinstance(hint, dict) else None  # arguments: one declared type per name
-        inner = _inner(hint, -1)
-        return {key: _rebuild(item, named.get(key, Any) if named else inner) for key, item in tree.items()}
-    tag, stored = tree[_TAG], tree["v"]
+        named = hint if isinstance(hint, dict) else _typed_dict(hint)  # arguments: one declared type per name
+        return {key: _rebuild(item, named.get(key) or inner(hint, -1)) for key, item in tree.items()}
+    tag, stored, name = tree[_TAG], tree["v"], tree.get("n")
     if tag in _READERS:
         return _READERS[tag](stored)
+    if tag == "tuple":
+        return _rebuild_tuple(stored, hint, name)
     if tag in _BAGS:
-        return _BAGS[tag](_rebuild(item, _inner(hint, index)) for index, item in enumerate(stored))
+        return _BAGS[tag](_rebuild(item, inner(hint, index)) for index, item in enumerate(stored))
     if tag == "dict":
-        return {_rebuild(key, _inner(hint, 0)): _rebuild(item, _inner(hint, -1)) for key, item in stored}
-    return _rebuild_model(tag, stored, hint)
+        return {_rebuild(key, inner(hint, 0)): _rebuild(item, inner(hint, -1)) for key, item in stored}
+    return _rebuild_enum(_rebuild(stored, Any), hint, name) if tag == "enum" else _rebuild_model(tag, stored, hint, name)
 
 
-def _inner(hint: Any, index: int) -> Any:
-    """The declared type of an item: `list[X]` → X, `dict[K, V]` → V for -1 and K for 0, `tuple[A, B]` → by position."""
-    args = [arg for arg in get_args(_bare(hint)) if arg is not Ellipsis]
-    if not args:
-        return Any
-    return args[index] if -1 <= index < len(args) else args[-1]
+def _typed_dict(hint: Any) -> dict[str, Any]:
+    return {name: each for cls in classes(hint) if is_typeddict(cls) for name, each in hints_of(cls).items()}
 
 
-def _bare(hint: Any) -> Any:
-    """`Annotated[X, ...]` and `X | None` are about X."""
-    if get_origin(hint) is Annotated:
-        return _bare(get_args(hint)[0])
-    if get_origin(hint) in (Union, UnionType):
-        others = [arg for arg in get_args(hint) if arg is not type(None)]
-        return _bare(others[0]) if len(others) == 1 else Any
-    return hint
+def _rebuild_tuple(items: list[Any], hint: Any, name: str | None) -> Any:
+    """A tuple with names, if one is declared."""
+    declared = classes(hint)
+    named = [cls for cls in declared if issubclass(cls, tuple) and len(getattr(cls, "_fields", ())) == len(items) > 0]
+    cls: Any = None if name is None else chosen(named, name, lambda _: True)
+    if cls is None:
+        return tuple(_rebuild(item, inner(hint, index)) for index, item in enumerate(items))
+    hints = field_hints(cls, declared[cls])
+    return cls(*(_rebuild(item, hints.get(field, Any)) for field, item in zip(cls._fields, items, strict=True)))
 
 
-def _rebuild_model(tag: str, stored: Any, hint: Any) -> Any:
-    cls = _bare(hint)
-    if cls is Any or not isinstance(cls, type):
-        raise NotStorable("it holds a model, and the tool declares no return type to rebuild it from")
-    if tag == "enum":
-        return cls(_rebuild(stored, Any))
-    hints = hints_of(cls)
+def _rebuild_enum(member: Any, hint: Any, name: str | None) -> Any:
+    enums = [cls for cls in classes(hint) if issubclass(cls, Enum)]
+    cls = chosen(enums, name, lambda cls: any(member == each.value for each in cls))
+    if cls is None:
+        raise NotStorable("it holds an Enum, and the declared type does not say which")
+    return cls(member)
+
+
+def _rebuild_model(tag: str, stored: Any, hint: Any, name: str | None) -> Any:
+    declared = classes(hint)
+    models = [cls for cls in declared if _fields_of_class(cls) is not None]
+    cls: Any = chosen(models, name, lambda cls: tag == "json" or _fields_of_class(cls) == stored.keys())
+    if cls is None:
+        raise NotStorable("it holds a model, and the declared type does not say which")
+    if tag == "json":
+        return cls.model_validate_json(stored)
+    hints = field_hints(cls, declared[cls])
     fields = {name: _rebuild(item, hints.get(name, Any)) for name, item in stored.items()}
     if hasattr(cls, "model_construct"):  # pydantic: the fields were validated when the model was made
         return cls.model_construct(**fields)
     if hasattr(cls, "__struct_fields__"):
         return cls(**{name: fields[name] for name in cls.__struct_fields__ if name in fields})
-    if dataclasses.is_dataclass(cls):  # of an older release it may lack fields that have defaults now, or have more
-        return cls(**{f.name: fields[f.name] for f in dataclasses.fields(cls) if f.init and f.name in fields})
-    raise NotStorable(f"{cls.__qualname__} cannot be rebuilt from its fields")
+    # Of an older release a dataclass may lack fields that have defaults now, or have more.
+    return cls(**{f.name: fields[f.name] for f in dataclasses.fields(cls) if f.init and f.name in fields})
+
+
+def _fields_of_class(cls: type) -> set[str] | None:
+    """The names of a model's fields; None if it is no model."""
+    for names in ("__pydantic_fields__", "__struct_fields__", "__dataclass_fields__"):
+        if hasattr(cls, names):
+            return set(getattr(cls, names))
+    return None

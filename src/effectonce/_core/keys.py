@@ -24,7 +24,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from effectonce._core.canonical import VERSION, canonical
+from effectonce._core.canonical import VERSION, NotCanonical, canonical
 
 KEY_LENGTH = 40  # hexadecimal characters: 160 bits
 REFERENCE_LENGTH = 12  # of them, at the end: enough to find an effect, not enough to forge its key
@@ -215,12 +215,36 @@ def _unstable_texts() -> tuple[tuple[Callable[[str], Any], str], ...]:
     return tuple((re.compile(pattern).search, what) for pattern, what in _UNSTABLE_TEXT)
 
 
+_UNSTABLE_DEFAULTS = {
+    "uuid1": "a random value",
+    "uuid4": "a random value",
+    "token_hex": "a random value",
+    "token_urlsafe": "a random value",
+    "time": "a clock",
+    "time_ns": "a clock",
+    "datetime.now": "a clock",
+    "datetime.utcnow": "a clock",
+}
+
+
+def unstable_default(factory: object) -> str | None:
+    """What a field gets by default, if that is something new each time. Of a function of somebody's own nobody can tell."""
+    return _UNSTABLE_DEFAULTS.get(getattr(factory, "__qualname__", ""))
+
+
 def unstable_name(name: str) -> str | None:
     """What a field of this name usually holds, if that is something that changes on every attempt."""
     return _UNSTABLE_NAME.get(name.lower())
 
 
 # ---------------------------------------------------------------- explain
+
+
+def _alike(mine: Any, theirs: Any) -> bool:
+    try:
+        return canonical(mine) == canonical(theirs)
+    except NotCanonical:  # no data: a session that is volatile
+        return mine is theirs
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
@@ -256,7 +280,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
             found += [
                 f"{name} differs: {mine.get(name)!r} and {theirs.get(name)!r}, {consequence}"
                 for name in sorted(mine.keys() | theirs.keys())
-                if canonical(mine.get(name)) != canonical(theirs.get(name))
+                if not _alike(mine.get(name), theirs.get(name))
             ]
         return tuple(found) or ("nothing differs: this is the same call",)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from effectonce._core.codec import SEALED, NotReadable, Stored, decode, told
+from effectonce._core.codec import AS_DATA, SEALED, NotReadable, Stored, decode, told
 from effectonce._core.ops import ReadCell
 from effectonce._core.records import Record, Scene, State, resendable
 from effectonce._core.terms import Capability
@@ -208,7 +208,7 @@ def _described(data: bytes) -> dict[str, Any] | None:
 
 def _stored(data: bytes) -> Stored:
     try:
-        return decode(data)
+        return decode(data, AS_DATA)
     except NotReadable as error:
         return Stored("unavailable", {"why": str(error)})
 

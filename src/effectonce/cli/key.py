@@ -210,13 +210,13 @@ def _tell(data: dict[str, Any], place: str) -> None:
 def _suspect_parameters(guard: Guard) -> list[dict[str, Any]]:
     from effectonce._core.keys import unstable_name
 
-    return [
-        {"tool": name, "field": field, "line": None, "what": f"named like {what}, and vouched for with Stable"}
-        for name, tool in tools_of(guard).items()
-        for field in tool.signature.identity
-        for what in (unstable_name(field),)
-        if what is not None
-    ]
+    found = []
+    for name, tool in tools_of(guard).items():
+        vouched = {field: unstable_name(field) for field in tool.signature.identity}
+        suspect = {field: f"named like {what}, and vouched for with Stable" for field, what in vouched.items() if what}
+        suspect |= {field: f"a field of a model that looks like {what}" for field, what in tool.signature.suspects().items()}
+        found += [{"tool": name, "field": field, "line": None, "what": what} for field, what in suspect.items()]
+    return found
 
 
 def _suspect_values(guard: Guard, call: dict[str, Any], file: str, line: int) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict
 from msgspec import Struct
 
 from effectonce._core.attempts import Asked, FailedAttempt, read_entry, read_failure
-from effectonce._core.codec import NotReadable, Stored, decode
+from effectonce._core.codec import AS_DATA, NotReadable, Stored, decode
 from effectonce._core.ops import Browse, Find, Flow, ReadCell
 from effectonce._core.records import Evidence, Record, State
 from effectonce._core.steps import CANCEL
@@ -261,7 +261,7 @@ def _not_before(attempts: tuple[FailedAttempt, ...]) -> float | None:
 
 def _arguments(record: Record, tool: GuardedTool | None) -> tuple[Mapping[str, Any] | None, str]:
     try:
-        stored = decode(record.request.arguments, Any if tool is None else tool.signature.types)
+        stored = decode(record.request.arguments, AS_DATA if tool is None else tool.signature.types)
     except NotReadable as error:
         return None, str(error)
     if stored.status not in ("ok", "redacted"):

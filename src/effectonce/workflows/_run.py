@@ -32,6 +32,7 @@ from effectonce._core.records import Record, State
 from effectonce._core.steps import CANCEL, Cancellation, LateCall, Parked, cancellation, label
 from effectonce._desk import atold, told
 from effectonce._drive import Prepared, adrive, drive
+from effectonce._registry import tool_of
 from effectonce.effect import EffectRef, running
 from effectonce.errors import (
     Cancelled,
@@ -165,7 +166,7 @@ class Run:
                 f"step {position} of {self._ref}: {name[:40]!r} is no Unicode text, or too long. Nothing was sent."
             )
         self._refuse_inside(name)
-        guarded = getattr(function, "__effectonce_tool__", None)
+        guarded = tool_of(function)
         tool = guarded or self._workflow.plain(name, function, asks=asks)
         return Planned(position, name, tool, self._workflow.of_step(tool), args, kwargs, None if guarded else function)
 

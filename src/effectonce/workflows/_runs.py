@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
 
 from msgspec import Struct
 
-from effectonce._core.codec import NotReadable, decode, told
+from effectonce._core.codec import AS_DATA, NotReadable, decode, told
 from effectonce._core.keys import Stable, run_key
 from effectonce._core.ops import Attest, Browse, Find, ReadCell, Together
 from effectonce._core.records import TERMINAL, Record, State
@@ -288,6 +288,6 @@ def _error(record: Record) -> str:
 def _content(stored: bytes) -> Any:
     """What stored bytes say, without the types that only their tool knows."""
     try:
-        return decode(stored, Any).content
+        return decode(stored, AS_DATA).content
     except NotReadable as error:
         return {"why": str(error)}
