@@ -54,9 +54,8 @@ class ToolSignature:
         self._positional = tuple(n for n, p in parameters.items() if p.kind is Parameter.POSITIONAL_OR_KEYWORD)
         self._simple = not any(p.kind in _EXACT for p in parameters.values())
         hints = hints_of(function)
-        self.types = {
-            name: _whole(hint, parameters.get(name)) for name, hint in hints.items()
-        }  # of what is stored by that name
+        # Of what is stored by that name.
+        self.types = {name: _whole(hint, parameters.get(name)) for name, hint in hints.items()}
         self.returns = hints.get("return", Any)
         self._hints = {n: _checkable(hints.get(n, Any)) for n in self.names if parameters[n].kind not in _VARIABLE}
         self._struct = msgspec.defstruct("Arguments", list(self._hints.items()))

@@ -93,11 +93,8 @@ class Guard:
         )
         self._tools: dict[str, GuardedTool] = {}
         shared = isinstance(store, str) and not store.startswith("memory:")
-        self._keys = (
-            store if shared else id(store),
-            tenant,
-            self._house.secret,
-        )  # guards that have all of it in common share keys
+        # Guards that have all of it in common share keys.
+        self._keys = (store if shared else id(store), tenant, self._house.secret)
         self._desk = Desk(self.store, self._tools, self._house.watch)
         for observer in observers:
             self.observe(observer)

@@ -34,9 +34,8 @@ _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | 
 _OK, PARTIAL, SEALED, _REDACTED = b"v1 ok ", b"v1 partial ", b"v1 sealed ", b"v1 redacted "
 _CLOSED = b'v1 unavailable {"closed":true,'
 REDACTED, NOT_STORED = "[redacted]", "[not stored: a "
-AS_DATA = (
-    object()
-)  # in place of a declared type: models as their fields, Enums as their values, for who has no class of the tool's
+# In place of a declared type: models as their fields, Enums as their values, for who has no class of the tool's.
+AS_DATA = object()
 _TAG = "$"
 
 
