@@ -1,4 +1,5 @@
 import atexit
+import contextlib
 import os
 import shutil
 import signal
@@ -14,6 +15,13 @@ atexit.register(shutil.rmtree, os.environ["EFFECTONCE_SPOOL"], ignore_errors=Tru
 
 # A shell starts what runs in its background deaf to Ctrl-C, and so would be every process that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes is the machine's business, and no property of ours. The environments of single frameworks are without Hypothesis.
+with contextlib.suppress(ImportError):
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

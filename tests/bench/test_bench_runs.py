@@ -82,7 +82,6 @@ EXPECTED = {
 }
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("script", EXPECTED)
 def test_a_benchmark_runs_and_prints_every_figure(script):
     run = subprocess.run([sys.executable, BENCH / script, "--quick", "--json"], capture_output=True, text=True, check=False)
@@ -119,7 +118,6 @@ POLICY = (
 )
 
 
-@pytest.mark.timeout(600)
 def test_the_benchmark_of_policies_leaves_out_what_is_not_installed_and_says_so(tmp_path):
     for package in ("tenacity", "stamina", "backoff", "aiobreaker", "pyresilience"):
         (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError(name={package!r})")
@@ -139,7 +137,6 @@ def test_the_benchmark_of_policies_leaves_out_what_is_not_installed_and_says_so(
     assert told["notes"]["peers"].startswith("circuitbreaker ")
 
 
-@pytest.mark.timeout(600)
 def test_the_benchmark_of_the_middleware_leaves_out_peers_that_are_not_installed_and_says_so(tmp_path):
     for module in ("idemkit", "idempotency_header_middleware"):
         (tmp_path / f"{module}.py").write_text(f"raise ModuleNotFoundError(name={module!r})")
@@ -161,7 +158,6 @@ def test_the_benchmark_of_the_middleware_leaves_out_peers_that_are_not_installed
     assert told["notes"]["left out, not installed"] == "idemkit, asgi-idempotency-header"
 
 
-@pytest.mark.timeout(600)
 def test_the_benchmark_of_workflows_leaves_out_peers_that_are_not_installed_and_says_so(tmp_path):
     run = subprocess.run(
         [sys.executable, BENCH / "workflows.py", "--quick", "--json"], capture_output=True, text=True, check=False, cwd=tmp_path

@@ -1,5 +1,6 @@
 """Run the command as people and scripts do: in a process of its own, on a pipe or on a terminal, away from this user's settings."""
 
+import codecs
 import contextlib
 import fcntl
 import json
@@ -57,16 +58,16 @@ class Desk:
         command = [sys.executable, "-m", "effectonce.cli", *arguments]
         with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environ, cwd=self.folder) as process:
             os.close(slave)
-            screen = ""
+            screen, decode = "", codecs.getincrementaldecoder("utf-8")().decode  # a character may come in two pieces
             for awaited, answer in dialogue:
                 while awaited not in screen:
-                    screen += os.read(master, 4096).decode()
+                    screen += decode(os.read(master, 4096))
                 if between is not None:
                     between()
                 os.write(master, f"{answer}\n".encode())
             with contextlib.suppress(OSError):  # a terminal that nobody has open any more
                 while more := os.read(master, 4096):
-                    screen += more.decode()
+                    screen += decode(more)
         os.close(master)
         return process.returncode, screen.replace("\r\n", "\n")
 

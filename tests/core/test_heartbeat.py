@@ -197,8 +197,9 @@ def test_a_heart_with_nothing_to_do_ends_its_thread_and_starts_another(monkeypat
     monkeypatch.setattr(_heart, "IDLE_S", 0.01)
     heart = _heart.Heart(MemoryStore())
     running = ops.Invoke("k", "t", 1, 1, 0.0)
-    heart.wake(heart.beat(running, 0.01))
-    thread = heart._thread
+    with heart._lock:  # or else it may have ended before it is looked at
+        heart.wake(heart.beat(running, 0.01))
+        thread = heart._thread
     thread.join(30)
     assert not thread.is_alive()
     heart.wake(heart.beat(running, 30.0))

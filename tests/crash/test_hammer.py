@@ -5,8 +5,6 @@ import subprocess
 import sys
 from collections import Counter
 
-import pytest
-
 from effectonce.testing.bank import Bank
 
 
@@ -27,7 +25,6 @@ def hammer(tmp_path, url, *, processes, keys, callers):
         return Counter(entry["payment_id"] for entry in bank.ledger()), [tuple(pair) for report in told for pair in report]
 
 
-@pytest.mark.timeout(300)
 def test_8_processes_of_64_threads_on_one_key_land_one_effect(tmp_path):
     effects, told = hammer(tmp_path, f"sqlite:///{tmp_path}/effects.db", processes=8, keys=1, callers=64)
 
@@ -36,7 +33,6 @@ def test_8_processes_of_64_threads_on_one_key_land_one_effect(tmp_path):
     assert len(set(told)) == 1
 
 
-@pytest.mark.timeout(300)
 def test_1000_keys_of_50_callers_land_1000_effects(tmp_path):
     effects, told = hammer(tmp_path, f"sqlite:///{tmp_path}/effects.db", processes=2, keys=1000, callers=25)
 
@@ -46,7 +42,6 @@ def test_1000_keys_of_50_callers_land_1000_effects(tmp_path):
     assert len(set(told)) == 1000
 
 
-@pytest.mark.timeout(300)
 def test_8_processes_of_16_threads_on_one_key_land_one_effect_on_postgres(tmp_path, database):
     effects, told = hammer(tmp_path, database, processes=8, keys=1, callers=16)
 
@@ -55,7 +50,6 @@ def test_8_processes_of_16_threads_on_one_key_land_one_effect_on_postgres(tmp_pa
     assert len(set(told)) == 1
 
 
-@pytest.mark.timeout(300)
 def test_100_keys_of_20_callers_land_100_effects_on_postgres(tmp_path, database):
     effects, told = hammer(tmp_path, database, processes=2, keys=100, callers=10)
 

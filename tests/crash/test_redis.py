@@ -51,7 +51,6 @@ class Downstream:
             return self._seen[key]
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("downstream", ["key", "none"])
 def test_a_server_that_is_killed_under_load_loses_nothing_it_acknowledged(tmp_path, downstream):
     server, bank = redis.Server(tmp_path / "server", fsync="always"), Downstream(honours_keys=downstream == "key")

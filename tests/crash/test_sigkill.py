@@ -17,7 +17,6 @@ def soaked(request):
     return json.loads(done.stdout)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("bad", ["duplicates", "lost_outcomes", "false_failures", "phantom_successes", "worker_errors"])
 def test_killed_and_stopped_at_every_point_there_are_no(soaked, bad):
     assert soaked[bad] == 0, soaked

@@ -6,26 +6,19 @@ import pytest
 from tests.http.server import Shop
 
 
-@pytest.fixture(scope="session")
-def server():
-    shop = Shop()
-    yield shop
-    shop.close()
-
-
 @pytest.fixture
-def shop(server):
-    server.forget()
-    return server
+def shop():
+    """One for each test: what a client has sent before it gave up may arrive when the next test has begun."""
+    with Shop() as shop:
+        yield shop
 
 
 @pytest.fixture(scope="session")
 def nobody():
-    """A port where nobody listens."""
+    """A port where nobody listens, and nobody can: it is taken."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    return f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ class Shop:
         self.server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self.server.daemon_threads = True
         self.server.handle_error = lambda *broken: None  # a client that hung up is nothing to talk about
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
 
     def forget(self):

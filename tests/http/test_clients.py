@@ -24,7 +24,7 @@ from effectonce import (
 )
 from effectonce._core.terms import Capability, Kind, Terms
 from effectonce.effect import running
-from tests.http.callers import CALLERS, SOON
+from tests.http.callers import CALLERS, LONG, SOON
 from tests.http.server import Shop
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
@@ -71,9 +71,9 @@ def test_what_broke_is_sent_again_under_the_same_key(shop, caller, fault):
 def test_an_answer_that_does_not_come_in_time_is_asked_for_again_under_the_same_key(shop, caller):
     shop.faults = ["hang"]
 
-    assert caller.guarded(shop.url, "/pay", wait_s=0.3) == [200]
+    assert caller.guarded(shop.url, "/pay", wait_s=0.3, retry=LONG) == [200]
     assert shop.effects == 1
-    assert len(shop.keys) == 2
+    assert len(shop.keys) >= 2
     assert len(set(shop.keys)) == 1
 
 

@@ -16,6 +16,7 @@ from effectonce.clients import inner_attempts
 from effectonce.http.clients import ROWS, KeyHeader, protect
 from effectonce.stores.memory import MemoryStore
 from tests.http.callers import CALLERS, SOON
+from tests.servers._process import until
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("collected")]  # theirs
 each_client = pytest.mark.parametrize("caller", CALLERS.values(), ids=CALLERS)
@@ -261,9 +262,11 @@ def test_a_cancelled_request_is_cancelled_and_its_number_is_free_again(shop):
     async def pay(order: int) -> int:
         async with httpx.AsyncClient() as http:
             client = protect(http, retry=SOON)
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.2):
-                    await client.post(f"{shop.url}/pay")
+            sending = asyncio.create_task(client.post(f"{shop.url}/pay"))
+            await asyncio.to_thread(until, lambda: shop.requests, "the request")
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
             return (await client.post(f"{shop.url}/pay")).status_code
 
     async def main():

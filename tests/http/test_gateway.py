@@ -23,7 +23,7 @@ SETTINGS = """
 store = "{store}"
 hosts = ["api.example", "127.0.0.1"]
 body_max = 100000
-lease_s = 1.0
+lease_s = {lease_s}
 key = {{ strict = false }}
 
 [upstream]
@@ -61,12 +61,17 @@ def ended(process):
 class Street:
     """The gateway and the API, each in a process that can be killed and started again on the same port."""
 
-    def __init__(self, folder, *, store=None, honours=False, upstream_more="", more="", failures=1000):
+    def __init__(self, folder, *, store=None, honours=False, upstream_more="", more="", failures=1000, lease_s=30.0):
         self.folder, self.honours, self.ledger = folder, honours, folder / "ledger"
         self.port, self.upstream_port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         store = store or f"sqlite:///{folder}/gateway.db"
-        told = {"upstream_more": "honours_key_s = 3600\n" * honours + upstream_more, "more": more, "failures": failures}
+        told = {
+            "upstream_more": "honours_key_s = 3600\n" * honours + upstream_more,
+            "more": more,
+            "failures": failures,
+            "lease_s": lease_s,
+        }
         self.config = folder / "gateway.toml"
         self.config.write_text(SETTINGS.format(store=store, upstream=self.upstream_port, bob=BOB, **told))
         self.api = self.gateway = None
@@ -225,7 +230,7 @@ def test_another_request_under_the_key_is_a_conflict(street, order):
 
 
 def test_a_gateway_that_is_killed_leaves_a_doubt_if_the_upstream_does_not_honour_keys(built, order):
-    street = built()
+    street = built(lease_s=1.0)
     thread, box, gate = street.held(order)
     ended(street.gateway)
     thread.join()
@@ -240,7 +245,7 @@ def test_a_gateway_that_is_killed_leaves_a_doubt_if_the_upstream_does_not_honour
 
 
 def test_a_gateway_that_is_killed_goes_on_under_the_same_key_if_the_upstream_honours_it(built, order):
-    street = built(honours=True)
+    street = built(honours=True, lease_s=1.0)
     thread, box, gate = street.held(order)
     ended(street.gateway)
     thread.join()

@@ -25,7 +25,7 @@ from effectonce.mcp._contracts import Contracts
 from effectonce.mcp._upstream import Reply, Upstream
 from effectonce.mcp.http import McpHttpProxy
 from tests.mcp_proxy.conftest import environment
-from tests.servers._process import until
+from tests.servers._process import free_port, until
 
 CONVERSATION = "dev.effectonce/conversation"
 ERAS = ("legacy", "2026-07-28")
@@ -464,8 +464,7 @@ class Echo:
 
 
 def test_the_command_serves_what_the_class_serves(stage, odd):
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "effectonce.cli", "mcp", "http", odd.direct, "--listen", f"127.0.0.1:{port}"]
     with subprocess.Popen(command, env=environment(stage.folder), stderr=subprocess.PIPE) as process:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import random
 import select
 import shutil
 import signal
@@ -17,6 +18,8 @@ from pathlib import Path
 
 NOBODY = 65534
 START_S = 30.0
+PORTS = range(20_000, 30_000)
+RESERVED = []  # a name for each port that was given away: other test processes see that it is
 
 
 def private_folder(name, under=None):
@@ -32,7 +35,7 @@ def as_nobody(command):
     """Servers refuse to run as root."""
     if os.getuid() != 0:
         return command
-    return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--", *command]
+    return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--pdeathsig=keep", "--", *command]
 
 
 def tool(name, package):
@@ -56,7 +59,11 @@ class Process:
         self.log = log
         with log.open("ab") as output:
             self._popen = subprocess.Popen(
-                as_nobody([str(word) for word in command]), stdout=output, stderr=output, cwd="/", start_new_session=True
+                as_nobody([str(word) for word in command]),
+                stdout=output,
+                stderr=output,
+                cwd="/",
+                preexec_fn=end_with_the_tests,  # noqa: PLW1509
             )
         self.pid = self._popen.pid
 
@@ -92,7 +99,12 @@ class Process:
 
 
 def descendants(pid):
-    children = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    """Its children and theirs. A thread or a process that ends while we look has none."""
+    children = []
+    with contextlib.suppress(FileNotFoundError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                children += map(int, (task / "children").read_text().split())
     return [each for child in children for each in (child, *descendants(child))]
 
 
@@ -105,6 +117,16 @@ def until(true, what):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port for a server that starts in a moment: below those that the system hands out by itself, and of this process until it ends."""
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        mine = socket.socket(socket.AF_UNIX)
+        try:
+            mine.bind(f"\0effectonce-test-port-{port}")
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            mine.close()
+            continue
+        RESERVED.append(mine)
+        return port
+    raise RuntimeError(f"every port from {PORTS.start} to {PORTS.stop - 1} is taken")

@@ -28,6 +28,8 @@ class Proxy:
 
     def __exit__(self, *_):
         self._passing.set()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # or else whoever waits in accept() lets one more in
         self._listener.close()
         self.cut()
 

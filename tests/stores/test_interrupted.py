@@ -23,9 +23,9 @@ def store(request, tmp_path):
         case "sqlite":
             store = SqliteStore(tmp_path / "effects.db")
         case "postgres":
-            store = PostgresStore(request.getfixturevalue("database"), connections=1, timeout_s=1.0)
+            store = PostgresStore(request.getfixturevalue("database"), connections=1)
         case "redis":
-            store = RedisStore(redis.emptied(redis.server()).url, connections=1, timeout_s=1.0)
+            store = RedisStore(redis.emptied(redis.server()).url, connections=1)
     yield store
     store.close()
     with warnings.catch_warnings():
@@ -66,7 +66,7 @@ def elsewhere(function, *arguments):
     got = []
     thread = threading.Thread(target=lambda: got.append(function(*arguments)), daemon=True)
     thread.start()
-    thread.join(10)
+    thread.join(30)
     return got
 
 

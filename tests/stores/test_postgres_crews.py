@@ -78,6 +78,7 @@ def test_a_thread_that_finds_every_connection_busy_gives_up_in_time(database):
     with pytest.raises(StoreUnavailable, match=r"all 1 connections were busy all the time\. Nothing was sent"):
         store.apply(claim("k"))
     store._crew._leaders.clear()
+    store._timeout_s = 60.0
     assert isinstance(store.apply(claim("k")), ops.Held)
     store.close()
 
@@ -118,7 +119,7 @@ def test_a_thread_whose_job_was_taken_along_at_the_last_moment_waits_for_its_rep
 
 def test_a_leader_that_was_interrupted_before_it_could_say_so_is_no_leader_any_more(database):
     """Signals strike anywhere. A thread leads once at a time, so one that comes again has ended."""
-    store = PostgresStore(database, connections=1, timeout_s=0.5)
+    store = PostgresStore(database, connections=1)
     store._crew._leaders = {threading.get_ident()}
     assert isinstance(store.apply(claim("k")), ops.Held)
     assert not store._crew._leaders
@@ -240,10 +241,10 @@ def test_a_row_that_somebody_has_locked_holds_up_nobody_else(store, database):
     for key in ("locked", "free"):
         store.apply(claim(key))
     seen = store._perform(_exchange.See("locked"), soon())
-    locked = Job(_exchange.Swap("locked", seen.revision, seen.record), None, time.monotonic() + 0.5)
     free = Job(_exchange.Finish(ops.Complete("free", "t", 1, b"done")), None, soon())
     with psycopg.connect(database) as somebody:
         somebody.execute("SELECT FROM effectonce.effects WHERE key = 'locked' FOR UPDATE")
+        locked = Job(_exchange.Swap("locked", seen.revision, seen.record), None, time.monotonic() + 0.5)
         store._crew.do([locked, free])
 
     assert (free.error, free.reply) == (None, True)
@@ -277,6 +278,24 @@ def test_an_async_caller_whose_time_was_over_before_its_turn_is_told(store):
         return job
 
     assert "busy all the time" in str(asyncio.run(main()).error)
+
+
+def test_the_timer_rests_when_nobody_waits_and_goes_on_for_those_who_came_later(store):
+    async def main():
+        await store.aapply(ops.Tally())
+        (lanes,) = store._lanes.values()
+        (lane,) = lanes._lanes
+        lane._look_at_the_clock()
+        assert lane._watch is None
+
+        waits = asyncio.ensure_future(store.aapply(ops.Tally()))
+        await asyncio.sleep(0)
+        lane._watch = None
+        lane._look_at_the_clock()
+        assert lane._watch is not None
+        return await waits
+
+    assert asyncio.run(main()) == {}
 
 
 def test_callers_whose_connection_is_cancelled_with_all_tasks_are_told(database):

@@ -414,7 +414,7 @@ def test_a_transaction_that_breaks_before_its_commit_leaves_nothing(database, po
 @BOTH
 def test_a_server_that_hangs_at_begin_sends_nothing(database, postgres, ledger, make):
     with Proxy(postgres.socket) as proxy:
-        store = PostgresStore(through(proxy, database), timeout_s=0.3)
+        store = PostgresStore(through(proxy, database))
         _, book = make(store)
         book(1)
         proxy.lose_the_answer_to(b"BEGIN")
@@ -443,7 +443,7 @@ def test_a_deferred_constraint_that_fails_at_commit_leaves_nothing(database, pos
 @BOTH
 def test_a_server_that_is_gone_after_commit_was_asked_for_is_not_called_unsent(database, postgres, ledger, make):
     with Proxy(postgres.socket) as proxy:
-        store = PostgresStore(through(proxy, database), timeout_s=0.3)
+        store = PostgresStore(through(proxy, database))
         _, book = make(store)
         book(1)
         proxy.lose_the_answer_to(b"COMMIT\0")
@@ -469,15 +469,20 @@ def test_a_server_that_is_gone_after_commit_was_asked_for_is_not_called_unsent(d
 
 
 def test_transactions_wait_for_a_free_connection_and_say_so_in_the_end(database, ledger):
-    store = PostgresStore(database, transactions=1, timeout_s=0.2)
+    store = PostgresStore(database, transactions=1)
     crowded = r"all 1 connections for transactions were busy for 0\.2 s\. Nothing was sent"
-    with store.transaction(), pytest.raises(StoreUnavailable, match=crowded):
-        store.transaction().__enter__()
+    with store.transaction():
+        store._lending._timeout_s = 0.2
+        with pytest.raises(StoreUnavailable, match=crowded):
+            store.transaction().__enter__()
+        store._lending._timeout_s = 60.0
 
     async def main():
         async with store.atransaction():
+            store._lending._timeout_s = 0.2
             with pytest.raises(StoreUnavailable, match=crowded):
                 await store.atransaction().__aenter__()
+            store._lending._timeout_s = 60.0
         async with store.atransaction() as transaction:
             await transaction.connection.execute("SELECT 1")
 
@@ -488,7 +493,7 @@ def test_transactions_wait_for_a_free_connection_and_say_so_in_the_end(database,
 
 
 def test_a_cancelled_transaction_is_rolled_back_and_its_connection_is_free_again(database, ledger):
-    store = PostgresStore(database, transactions=1, timeout_s=2.0)
+    store = PostgresStore(database, transactions=1)
 
     async def main():
         entered, guard = asyncio.Event(), Guard(store, cache=0)
@@ -550,9 +555,10 @@ def test_a_caller_that_is_cancelled_after_its_commit_is_told_of_as_what_it_did(d
 def test_a_server_that_hangs_at_commit_is_resolved_by_the_record(database, postgres, ledger, make):
     """The answer to COMMIT does not come in time; the record says whether it happened."""
     with Proxy(postgres.socket) as proxy:
-        store = PostgresStore(through(proxy, database), timeout_s=0.3)
+        store = PostgresStore(through(proxy, database))
         _, book = make(store, lease_s=5)
         assert book(1) == 1
+        store._lending._timeout_s = 0.3
         proxy.hold_the_answer_to(b"COMMIT\0")
         assert book(5) == 5
         assert ledger() == [1, 5]

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import struct
 import threading
 from contextlib import suppress
 
@@ -87,6 +88,17 @@ class Caller:
         return self.loop.run_until_complete(self.store.aapply(op))
 
 
+def hurry(store, timeout_s):
+    """From now on whatever is asked has so much time, also on the connections that are open."""
+    store._timeout_s = timeout_s
+    for connection in [one for pool in store._pools.values() for one in pool._idle]:
+        connection.timeout_s = timeout_s
+        limit = struct.pack("ll", int(timeout_s), int(timeout_s % 1 * 1e6))
+        connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+    for lane in store._lanes.values():
+        lane._connection.timeout_s = timeout_s
+
+
 def claim(key="k", token="t", **changes):
     return ops.Claim(request(key, **changes), token, 30.0, dispatch=True)
 
@@ -166,14 +178,16 @@ def test_tasks_of_one_loop_share_one_connection_and_one_write(server, opened):
 
 
 def test_a_hung_server_is_unavailable_after_the_deadline(private, opened, caller):
-    pay = caller(opened(private.url, timeout_s=0.2), retry=Retry(deadline_s=0.1))
+    pay = caller(opened(private.url), retry=Retry(deadline_s=0.1))
     pay("warm up")
     private.send(signal.SIGSTOP)
+    hurry(pay.store, 0.2)
 
     with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.2 s"):
         pay()
 
     private.send(signal.SIGCONT)
+    hurry(pay.store, 60.0)
     assert pay.calls == ["warm up"]
     assert pay("inv_2") == {"receipt": 2}
 
@@ -399,15 +413,17 @@ def test_a_primary_with_replicas_is_durable_only_if_writes_wait_for_them(pair, o
 
 def test_a_write_that_no_replica_confirmed_is_unavailable_until_one_has_it(pair, opened, caller):
     primary, replica = pair
-    pay = caller(opened(primary.url, replicas=1, timeout_s=0.4))
+    pay = caller(opened(primary.url, replicas=1))
     assert pay("warm up") == {"receipt": 1}
     replica.send(signal.SIGSTOP)
+    enough_ms, pay.store._talk._wait_ms = pay.store._talk._wait_ms, "100"
 
     for _ in range(2):  # the repeat finds its own claim, and still may not go on
         with pytest.raises(StoreUnavailable, match=r"only 0 of 1 replicas confirmed"):
             pay.apply(claim())
 
     replica.send(signal.SIGCONT)
+    pay.store._talk._wait_ms = enough_ms
     redis.until(lambda: replica.info()["master_link_status"] == "up", "a replica in step")
     assert pay.apply(claim()) == ops.Held(1, 1, dispatched=True)
     assert replica.ask("EXISTS", "eo:{other}:r:k") == 1
@@ -554,9 +570,9 @@ def test_more_threads_than_connections_wait_for_each_other(server, opened):
 
 
 def test_a_thread_that_gets_no_connection_in_time_is_told(server, opened):
-    store = opened(server.url, connections=1, timeout_s=0.05)
+    store = opened(server.url, connections=1)
     pool = store._pool(store._target.address)
-    taken = pool.take()
+    taken, pool._timeout_s = pool.take(), 0.05
 
     with pytest.raises(StoreUnavailable, match=r"all connections were in use for 0\.05 s\. Nothing was written"):
         store.apply(claim())

@@ -22,7 +22,7 @@ class RedisServer:
         self.start, self.stop = self.server.start, self.server.stop
 
     def store(self):
-        return RedisStore(self.server.url, timeout_s=2.0)
+        return RedisStore(self.server.url)
 
 
 class PostgresServer:
@@ -31,7 +31,7 @@ class PostgresServer:
         self.url, self.start, self.stop = self.server.database(), self.server.start, self.server.kill
 
     def store(self):
-        return PostgresStore(self.url, timeout_s=2.0)
+        return PostgresStore(self.url)
 
 
 @pytest.fixture(params=[PostgresServer, RedisServer], ids=["postgres", "redis"])

@@ -10,6 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.servers._process import until
 
 from effectonce import Rejected
 from effectonce.testing.bank import Bank, BankServer, Book, Teller, find, pay, read_ledger
@@ -83,7 +84,7 @@ def test_a_late_answer_is_a_payment(bank):
     with pytest.raises(TimeoutError):
         bank.pay("pay_7", 5, fault="answer-late:30", timeout_s=0.2)
 
-    assert len(lines(bank, "pay_7")) == 1
+    until(lambda: len(lines(bank, "pay_7")) == 1, "the payment")
 
 
 def test_a_slow_answer_arrives(bank):

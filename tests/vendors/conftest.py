@@ -92,8 +92,7 @@ def wire(server):
 
 @pytest.fixture(scope="session")
 def nobody():
-    """A port where nobody listens."""
+    """A port where nobody listens, and nobody can: it is taken."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    return f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"

@@ -13,7 +13,7 @@ from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 
-from effectonce import InDoubt, Rejected
+from effectonce import Guard, InDoubt, Rejected
 from effectonce.integrations.pydantic_ai import Once
 
 CONTRACTS = {"refund": {"kind": "irreversible", "volatile": ["reason"]}}
@@ -107,7 +107,9 @@ def test_the_model_sees_the_schema_that_it_saw_before(guard, bank):
     assert len(seen) == 1
 
 
-def test_a_time_out_of_the_framework_is_a_doubt_and_not_a_wish_for_another_try(guard, bank):
+def test_a_time_out_of_the_framework_is_a_doubt_and_not_a_wish_for_another_try(bank):
+    guard = Guard("memory://")  # its claim waits for nothing: the tool has begun before its time can be over
+
     async def refund(payment_id: str, reason: str = "") -> str:
         """Refund a payment."""
         bank.pay(payment_id, 100)

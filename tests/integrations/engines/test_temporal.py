@@ -4,7 +4,6 @@ import asyncio
 import functools
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -14,46 +13,21 @@ from temporalio import activity
 from temporalio.client import Client, WithStartWorkflowOperation, WorkflowContinuedAsNewError, WorkflowFailureError
 from temporalio.common import RetryPolicy, WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
-from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
 from effectonce import CircuitOpen, EffectRef, GaveUp, Guard, InDoubt, NotSent, Rejected
 from effectonce._core.ops import Search
 from effectonce.integrations.temporal import EffectOnceInterceptor, EffectOncePlugin, application_error, in_doubt
 from tests.integrations.engines.temporal_parts import ALL, FailingParent, Pays, PaysElsewhere, Waits
-from tests.integrations.engines.temporal_rows import binary
 from tests.servers._process import until
+from tests.servers.temporal import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
 
 
-class Server:
-    """One server for this file, in a thread with a loop of its own."""
-
-    def __enter__(self):
-        self.ended, started = asyncio.Event(), threading.Event()
-
-        async def serve():
-            self.loop = asyncio.get_running_loop()
-            options = {"dev_server_existing_path": binary(), "dev_server_log_level": "error"}
-            async with await WorkflowEnvironment.start_local(**options) as environment:
-                self.target = environment.client.service_client.config.target_host
-                started.set()
-                await self.ended.wait()
-
-        self.thread = threading.Thread(target=lambda: asyncio.run(serve()))
-        self.thread.start()
-        started.wait()
-        return self
-
-    def __exit__(self, *_):
-        self.loop.call_soon_threadsafe(self.ended.set)
-        self.thread.join()
-
-
 @pytest.fixture(scope="module")
-def server():
-    with Server() as one:
+def server(tmp_path_factory):
+    with Server(tmp_path_factory.mktemp("temporal")) as one:
         yield one
 
 
