@@ -56,6 +56,15 @@ def test_a_code_of_a_known_service_counts_under_any_status():
     assert classify(response).certainty is Certainty.REJECTED
 
 
+@pytest.mark.parametrize("status", [200, 202, 302])
+def test_a_code_under_a_status_that_is_no_refusal_proves_nothing_not_even_of_a_known_service(status):
+    response = SimpleNamespace(
+        status_code=status, url="https://api.anthropic.com/v1", _content=b'{"error": {"type": "overloaded_error"}}'
+    )
+
+    assert (classify(response).bucket, classify(response).certainty) == ("overloaded", "ambiguous")
+
+
 @pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (409, "ABORTED"), (429, "insufficient_quota")])
 def test_a_code_says_what_its_status_leaves_open(status, code):
     response = SimpleNamespace(status_code=status, _content=b'{"error": {"code": "%s"}}' % code.encode())
@@ -219,6 +228,14 @@ def test_a_code_without_an_answer_is_no_refusal():
 def test_words_never_make_anything_certain():
     verdict = classify(ValueError("Rate limit reached, please try again in 6m0s"))
     assert (verdict.bucket, verdict.certainty, verdict.retry_after_s) == ("rate_limit", "ambiguous", 360)
+
+
+def test_a_message_that_is_too_large_may_be_the_answer():
+    refused = SimpleNamespace(status_code=429, text="slow down")
+    answered = SimpleNamespace(status_code=429, text="Received message larger than max (5000000 vs. 4194304)")
+
+    assert (classify(refused).bucket, classify(refused).certainty) == ("rate_limit", "rejected")
+    assert (classify(answered).bucket, classify(answered).certainty) == ("schema", "ambiguous")
 
 
 def test_a_server_may_forbid_and_may_allow_only_under_a_key():
