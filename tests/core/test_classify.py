@@ -186,6 +186,13 @@ def test_what_was_merely_being_handled_makes_nothing_certain():
     assert classify(error) is UNKNOWN
 
 
+def test_another_error_that_an_error_merely_holds_does_not_speak_for_it():
+    held = foreign("stripe.CardError", http_status=402)
+
+    assert classify(held).certainty is Certainty.REJECTED
+    assert classify(foreign("mine.Oops", error=held)) == UNKNOWN
+
+
 def test_a_cycle_of_causes_ends():
     first, second = ValueError("a"), ValueError("b")
     first.__cause__, second.__cause__ = second, first
