@@ -94,9 +94,9 @@ def _send_once(server: MCPServer) -> None:
         if not _once_only.get():
             return await send(tool_name, arguments, **with_meta)
         if getattr(server, "max_retry_attempts", 0):
-            patient = copy.copy(server)  # the same session; but this one does not try again
-            patient.max_retry_attempts = 0  # type: ignore[attr-defined]
-            result = await type(server).call_tool(patient, tool_name, arguments, **with_meta)
+            resigned = copy.copy(server)  # the same session; but this one does not try again
+            resigned.max_retry_attempts = 0  # type: ignore[attr-defined]
+            result = await type(server).call_tool(resigned, tool_name, arguments, **with_meta)
         else:
             result = await send(tool_name, arguments, **with_meta)
         if getattr(result, "is_error" if hasattr(result, "is_error") else "isError", False):  # by the version of MCP

@@ -142,13 +142,17 @@ def test_for_an_agent_that_is_not_protected_the_server_is_what_it_was(connect, g
     server = connect(**PATIENT)
     lost = call("refund_and_break", payment_id="pay_7")
 
-    async def both():
+    around = []
+
+    async def story():
         async with server:
             config = RunConfig(group_id="chat-42", tracing_disabled=True)
-            for change in (lambda agent: protect(agent, guard), lambda agent: agent):
+            for change in (lambda agent: protect(agent, guard), lambda agent: protect(agent, guard), lambda agent: agent):
                 agent = change(Agent(name="desk", model=Scripted(lost, DONE), mcp_servers=[server]))
                 await Runner.run(agent, "refund pay_7", run_config=config)
+                around.append(server.call_tool)
 
-    asyncio.run(both())
+    asyncio.run(story())
 
+    assert around[0] is around[1]  # nobody stands around it twice, however many turns and agents there are
     assert len(bank.ledger()) == 1 + 3  # once, and as often as the SDK tries
