@@ -3,7 +3,6 @@
 import asyncio
 import random
 import re
-import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,6 +27,7 @@ from google import genai
 
 from effectonce import Guard, Retry
 from effectonce.clients import CLIENTS, FOR_EVER, amplification, inner_attempts, without_retries
+from tests.servers.listener import Listener
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
 
@@ -194,37 +194,26 @@ def test_the_legacy_defaults_of_aws_are_known(wire, monkeypatch, service, times)
 # ---------------------------------------------------------------- redis
 
 
-class LostReplies:
+class LostReplies(Listener):
     """A Redis that greets everybody, and hangs up on who writes."""
 
-    def __init__(self):
-        self.requests = 0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self._serve, daemon=True).start()
+    requests = 0
 
-    def _serve(self):
-        while True:
-            try:
-                line, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._answer, args=(line,), daemon=True).start()
+    def __init__(self):
+        super().__init__(self._answer)
 
     def _answer(self, line):
-        with line:
-            while data := line.recv(4096):
-                if b"APPEND" in data:
-                    self.requests += 1
-                    return
-                line.sendall(b"+OK\r\n" * data.count(b"*"))
+        while data := line.recv(4096):
+            if b"APPEND" in data:
+                self.requests += 1
+                return
+            line.sendall(b"+OK\r\n" * data.count(b"*"))
 
 
 @pytest.fixture
 def lost():
-    server = LostReplies()
-    yield server
-    server.listener.close()
+    with LostReplies() as server:
+        yield server
 
 
 def test_a_redis_client_sends_once(lost):
@@ -321,25 +310,19 @@ def test_an_adapter_that_is_not_known_is_refused():
 def handshakes():
     """A server that hangs up in the middle of a TLS handshake: what httpx calls a failure to connect."""
 
-    class Listener:
+    class Handshakes(Listener):
         requests = 0
 
-    listener = socket.create_server(("127.0.0.1", 0))
-    Listener.url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        def __init__(self):
+            super().__init__(self._break_off)
 
-    def serve():
-        while True:
-            try:
-                line, _ = listener.accept()
-            except OSError:
-                return
-            Listener.requests += 1
+        def _break_off(self, line):
+            self.requests += 1
             line.recv(1)
-            line.close()
 
-    threading.Thread(target=serve, daemon=True).start()
-    yield Listener
-    listener.close()
+    with Handshakes() as server:
+        server.url = f"https://127.0.0.1:{server.port}"
+        yield server
 
 
 @pytest.mark.parametrize("library", [httpx, httpx2], ids=lambda library: library.__name__)

@@ -6,6 +6,8 @@ import contextlib
 import socket
 import threading
 
+from tests.servers.listener import hang_up
+
 
 class Proxy:
     """Listens on a free port of this machine. `target` is the path of a socket, or a host and a port."""
@@ -28,8 +30,7 @@ class Proxy:
 
     def __exit__(self, *_):
         self._passing.set()
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # or else whoever waits in accept() lets one more in
+        hang_up(self._listener)  # or else whoever waits in accept() lets one more in
         self._listener.close()
         self.cut()
 
@@ -57,8 +58,7 @@ class Proxy:
     def cut(self):
         """Hang up on everybody."""
         for each in self._open:
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+            hang_up(each)
 
     def _accept(self):
         with contextlib.suppress(OSError):
@@ -107,6 +107,5 @@ class Proxy:
                     continue
                 answered.set()
                 client.sendall(chunk)
-        for each in (client, server):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+        hang_up(client)
+        hang_up(server)

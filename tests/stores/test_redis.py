@@ -20,6 +20,7 @@ from effectonce.stores._redis_scripts import BEAR, FINISH, SWAP
 from effectonce.stores.redis import RedisStore
 from effectonce.testing.conformance.bench import KEYED, request
 from tests.servers import redis
+from tests.servers.listener import Listener
 from tests.servers.proxy import Proxy
 
 COLOURS = ["sync", "async"]
@@ -193,23 +194,16 @@ def test_a_hung_server_is_unavailable_after_the_deadline(private, opened, caller
 
 
 def test_a_server_that_answers_a_byte_at_a_time_is_unavailable_after_the_deadline(opened):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    def drip(line):
+        line.recv(1 << 16)
+        for byte in b"$100\r\n" + b"x" * 50:
+            line.sendall(bytes([byte]))
+            threading.Event().wait(0.02)
 
-        def drip():
-            client, _ = listener.accept()
-            with client, suppress(OSError):  # it hangs up on us
-                client.recv(1 << 16)
-                for byte in b"$100\r\n" + b"x" * 50:
-                    client.sendall(bytes([byte]))
-                    threading.Event().wait(0.02)
-
-        thread = threading.Thread(target=drip)
-        thread.start()
-        store = opened(f"redis://127.0.0.1:{listener.getsockname()[1]}", timeout_s=0.1)
+    with Listener(drip) as listener:
+        store = opened(f"redis://127.0.0.1:{listener.port}", timeout_s=0.1)
         with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.1 s"):
             store.apply(claim())
-        store.close()
-        thread.join()
 
 
 def test_a_full_server_sends_nothing_but_still_completes_what_was_sent(private, opened, caller):
@@ -306,17 +300,12 @@ def test_a_server_that_evicts_is_refused(private, opened, caller, policy):
     ],
 )
 def test_something_that_is_not_redis_is_an_unavailable_store(opened, said, told):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    def answer(line):
+        line.recv(1024)
+        line.sendall(said)
 
-        def answer():
-            with suppress(OSError):
-                while True:
-                    peer, _ = listener.accept()
-                    peer.recv(1024)
-                    peer.sendall(said)
-
-        threading.Thread(target=answer, daemon=True).start()
-        store = opened(f"redis://127.0.0.1:{listener.getsockname()[1]}/0", timeout_s=2)
+    with Listener(answer) as listener:
+        store = opened(f"redis://127.0.0.1:{listener.port}/0", timeout_s=2)
         health = Guard(store).health()
     assert not health.ok
     assert told in health.error

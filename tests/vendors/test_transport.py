@@ -5,11 +5,11 @@ import datetime as dt
 import errno
 import socket
 import ssl
-import threading
 
 import pytest
 
 from effectonce import classify
+from tests.servers.listener import Listener
 from tests.vendors.helpers import raised, says
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -41,23 +41,13 @@ def untrusted(tmp_path_factory):
     (folder / "both.pem").write_bytes(pem + private)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "both.pem")
-    listening = socket.create_server(("127.0.0.1", 0))
 
-    def serve():
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            with connection:
-                try:
-                    context.wrap_socket(connection, server_side=True).recv(1)
-                except OSError:
-                    continue
+    def serve(line):
+        with context.wrap_socket(line, server_side=True) as wrapped:
+            wrapped.recv(1)
 
-    threading.Thread(target=serve, daemon=True).start()
-    yield f"https://127.0.0.1:{listening.getsockname()[1]}"
-    listening.close()
+    with Listener(serve) as listener:
+        yield f"https://127.0.0.1:{listener.port}"
 
 
 def with_httpx(url, within_s):
