@@ -42,6 +42,7 @@ LAYERS = (
     ("_names",),
     ("__init__",),
     ("testing", "http", "integrations", "llm", "mcp", "simulate"),
+    ("_shown",),
     ("cli",),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
