@@ -5,54 +5,18 @@ import re
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
-from effectonce import Guard
-from tests.cli.desk import Desk, environment
-from tests.server.shop import Shop
-
-APP = """
-import os
-from effectonce import Guard
-from effectonce.server import Access
-from tests.server.shop import Shop
-
-guard = Guard(os.environ["SERVED"])
-shop = Shop(guard)
-shop.is_open = True
-
-
-def access(request):
-    return Access("eve") if request.headers.get("x-user") == "eve" else None
-"""
+from tests.cli.desk import environment
+from tests.server.serving import filled, serving
 
 
 @pytest.fixture
 def desk(tmp_path):
-    guard = Guard(f"sqlite:///{tmp_path / 'effects.db'}")
-    shop = Shop(guard)
-    shop.call("chat", "_refund", payment_id="pay_lost", amount_minor=1)
-    shop.call("trip", "_ship", parcel="p1")
-    guard.close()
-    (tmp_path / "house.py").write_text(APP)
-    return Desk(tmp_path, f"sqlite:///{tmp_path / 'effects.db'}")
-
-
-@contextmanager
-def serving(desk, *arguments, first="stdout"):
-    """It, and the first line that it prints."""
-    command = [sys.executable, "-m", "effectonce.cli", "serve", "--listen", "127.0.0.1:0", *arguments]
-    environ = environment(EFFECTONCE_STORE=desk.url, SERVED=desk.url, PYTHONUNBUFFERED="1")
-    process = subprocess.Popen(command, cwd=desk.folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        yield process, getattr(process, first).readline().strip()
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+    return filled(tmp_path)
 
 
 def test_it_prints_a_link_that_works_once_and_then_the_next(desk):
