@@ -129,7 +129,8 @@ def test_the_probe_of_a_tool_is_asked_in_either_colour(shop, operator):
 
     shop.mailed |= {"ada", "bob"}
     for reference in (mailed, posted):
-        assert "it is settled" in decide(operator, reference, "reconcile").text
+        answer = decide(operator, reference, "reconcile")
+        assert "it is settled" in operator.get(answer.headers["location"]).text
         assert shop.state(reference) == "completed"
 
 

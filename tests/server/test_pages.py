@@ -97,6 +97,19 @@ def test_a_filter_that_cannot_be_understood_is_told(shop, viewer, query, said):
     assert said in answer.text
 
 
+def test_no_filter_breaks_a_page_on_any_store(anywhere):
+    Shop(anywhere).call("chat", "_refund", payment_id="pay_1", amount_minor=1)
+    pages = browser(anywhere, Access("ada", acts=True))
+    odd = ("%00", "%ff", "%ed%a0%80", "9" * 400 + "d", "0001-01-01", "'; --", "eff_", "\N{PILE OF POO}", "a" * 5000)
+
+    for name in ("effect", "tool", "state", "scope", "since", "after", "live"):
+        for value in odd:
+            assert pages.get(f"/effects?{name}={value}").status_code in (200, 404, 422), (name, value)
+            assert pages.get(f"/letters?{name}={value}").status_code in (200, 404, 422), (name, value)
+            assert pages.get(f"/in-doubt?{name}={value}").status_code in (200, 404), (name, value)
+            assert pages.get(f"/letters/redrive?{name}={value}").status_code == 200, (name, value)
+
+
 def test_a_list_goes_on_where_it_ended(shop, viewer):
     made = {shop.call(f"chat-{n}", "_refund", payment_id=f"pay_{n}", amount_minor=n) for n in range(53)}
 

@@ -125,10 +125,10 @@ async def reconcile(visit: Visit) -> Response:
         raise Refusal(
             409, "It cannot be asked about", f"Its arguments cannot be read: {error}.", "Nothing was changed."
         ) from None
-    settled = outcome.status != "in_doubt"
-    answer = "The downstream was asked, and it is settled." if settled else f"The downstream was asked: {outcome.error}"
+    if outcome.status != "in_doubt":
+        return visit.go("effect", {"done": "reconcile"}, reference=reference(record))
     after = await run_in_threadpool(visit.find, reference(record))
-    return await run_in_threadpool(effect_page, visit, after, 200, answer)
+    return await run_in_threadpool(effect_page, visit, after, 200, f"The downstream was asked: {outcome.error}")
 
 
 def _seen(visit: Visit, form: dict[str, str]) -> Record:

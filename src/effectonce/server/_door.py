@@ -66,7 +66,7 @@ class Door:
             self._sessions = {known: ends for known, ends in self._sessions.items() if ends > now}
             self._sessions[_digest(session)] = now + LASTS_S
             self._new_token()
-            answer = RedirectResponse(scope["path"], 303)
+            answer = RedirectResponse("/", 303)
             secure = scope["scheme"] == "https"
             answer.set_cookie(self._cookie, session, max_age=int(LASTS_S), httponly=True, samesite="lax", secure=secure)
             await answer(scope, receive, send)

@@ -47,6 +47,7 @@ DONE = {
     "refute": "Written down: it did not happen.",
     "retry": "Written down: the next call sends the same request again, under the same key.",
     "discard": "Written down: it will not be done.",
+    "reconcile": "The downstream was asked, and it is settled.",
     "cancel": "Written down: it is to end. Whoever runs it, or resumes it, compensates what was done.",
 }
 
@@ -70,7 +71,7 @@ def effects(visit: Visit) -> Response:
         problem = str(error)
     shown = records[:PAGE]
     more = visit.with_params(after=reference(shown[-1])) if len(records) > PAGE else None
-    asked = {name: visit.asked(name) for name in ("effect", "tool", "state", "scope", "since", "after")}
+    asked = {name: visit.asked(name) for name in ("effect", "tool", "scope", "since", "after")} | {"state": _state(visit)}
     return visit.page(
         "effects.html",
         422 if problem else 200,
@@ -89,7 +90,7 @@ def _search(visit: Visit, now: float) -> Search:
     named = visit.asked("effect").lower().removeprefix("eff_").rstrip("…")
     if re.fullmatch(r"[0-9a-f]{0,12}", named) is None:
         raise ValueError(f"{visit.asked('effect')!r} is no reference: it is eff_ and 12 digits, or the first of them")
-    state = visit.asked("state").replace("-", "_").replace(" ", "_")
+    state = _state(visit)
     if state and state not in STATES:
         raise ValueError(f"{state!r} is no state of an effect")
     since = since_when(visit.asked("since")) if visit.asked("since") else 0.0
@@ -108,6 +109,11 @@ def _search(visit: Visit, now: float) -> Search:
     return Search(
         named, search.tool, search.state, search.tenant, search.scope, search.since, place(last), search.limit
     )  # fmt: skip
+
+
+def _state(visit: Visit) -> str:
+    """`in-doubt` and `in doubt` are what people type."""
+    return visit.asked("state").replace("-", "_").replace(" ", "_")
 
 
 def _row(record: Record) -> dict[str, Any]:
