@@ -102,12 +102,17 @@ def test_no_filter_breaks_a_page_on_any_store(anywhere):
     pages = browser(anywhere, Access("ada", acts=True))
     odd = ("%00", "%ff", "%ed%a0%80", "9" * 400 + "d", "0001-01-01", "'; --", "eff_", "\N{PILE OF POO}", "a" * 5000)
 
-    for name in ("effect", "tool", "state", "scope", "since", "after", "live"):
-        for value in odd:
+    for value in odd:
+        for name in ("effect", "tool", "state", "scope", "since", "after"):
             assert pages.get(f"/effects?{name}={value}").status_code in (200, 404, 422), (name, value)
-            assert pages.get(f"/letters?{name}={value}").status_code in (200, 404, 422), (name, value)
-            assert pages.get(f"/in-doubt?{name}={value}").status_code in (200, 404), (name, value)
-            assert pages.get(f"/letters/redrive?{name}={value}").status_code == 200, (name, value)
+        for path in (
+            "/in-doubt?after=",
+            "/letters?tool=x&after=",
+            "/letters?tool=",
+            "/letters?error=",
+            "/letters/redrive?tool=",
+        ):
+            assert pages.get(path + value).status_code in (200, 404), (path, value)
 
 
 def test_a_list_goes_on_where_it_ended(shop, viewer):

@@ -9,6 +9,7 @@ from effectonce.server import Access
 from effectonce.server._actions import LOOKS
 from effectonce.server._pages import PAGES
 from effectonce.server._shield import HEADERS
+from effectonce.server._storm import PLAYGROUND
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "dashboard.md").read_text()
 
@@ -21,7 +22,7 @@ def test_everything_that_an_access_says_is_in_the_reference():
 
 
 def test_every_page_is_in_the_reference():
-    for path, _, _ in (*PAGES, *LOOKS):
+    for path, _, _ in (*PAGES, *LOOKS, *PLAYGROUND):
         assert f"`{path.replace('{reference}', 'eff_…')}`" in PAGE
 
 

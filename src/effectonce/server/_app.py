@@ -15,7 +15,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from effectonce.errors import ContractViolation, StoreUnavailable
-from effectonce.server import _actions, _pages
+from effectonce.server import _actions, _pages, _storm
 from effectonce.server._access import AccessOf, access_of
 from effectonce.server._shield import Shield
 from effectonce.server._visit import Refusal, Visit
@@ -59,7 +59,7 @@ def app(guard: Guard, *, access: AccessOf) -> Starlette:
 
     made = Starlette(
         routes=[
-            *(pages(path, name, page) for path, name, page in (*_pages.PAGES, *_actions.LOOKS)),
+            *(pages(path, name, page) for path, name, page in (*_pages.PAGES, *_actions.LOOKS, *_storm.PLAYGROUND)),
             *(acts(path, name, act) for path, name, act in _actions.ACTS),
             Mount("/static", _Static(packages=[("effectonce.server", "static")]), name="static"),
         ],
