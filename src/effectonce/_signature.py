@@ -45,6 +45,7 @@ class ToolSignature:
         identity: tuple[str | Stable, ...] | None,
         volatile: tuple[str, ...],
         redact: tuple[str, ...] = (),
+        added: Mapping[str, Any] | None = None,
     ) -> None:
         self.tool = tool
         self._signature = signature_of(function, tool)
@@ -61,7 +62,9 @@ class ToolSignature:
         self._struct = msgspec.defstruct("Arguments", list(self._hints.items()))
         self.volatile, self.redact = volatile, redact
         self.matched = tuple(n for n in self.names if n not in volatile)
+        self._added = {} if added is None else dict(added)
         self.identity = self._identity(identity)
+        self._meant = self._before(self._added)
         self.whole = self.identity == self.matched  # the key says everything that the fingerprint says
         self.recall: Callable[[Mapping[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]] | None = None
         self.stays = ""  # why nobody here can run it with stored arguments
@@ -81,7 +84,7 @@ class ToolSignature:
             )
         sure = self._vouched = {str(field.value) for field in declared or () if isinstance(field, Stable)}
         fields = tuple(str(f.value) if isinstance(f, Stable) else f for f in declared) if declared is not None else self.matched
-        for field in (*fields, *self.volatile, *self.redact):
+        for field in (*fields, *self.volatile, *self.redact, *self._added):
             if field not in self.names:
                 raise ContractViolation(f"{self.tool} has no parameter {field!r}; it has {', '.join(self.names) or 'none'}")
         for field in fields:
@@ -92,6 +95,20 @@ class ToolSignature:
                     f"recognised. Declare volatile=[{field!r}], or identity=[Stable({field!r}), ...] if it never changes."
                 )
         return fields
+
+    def _before(self, added: Mapping[str, Any]) -> dict[str, bytes]:
+        """What calls meant by parameters that were not there yet."""
+        try:
+            return {name: canonical(value) for name, value in added.items()}
+        except NotCanonical as error:
+            raise ContractViolation(f"{self.tool}: added={added!r}: {error}") from None
+
+    def counted(self, names: tuple[str, ...], arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of *names* that count: an argument that says what calls meant before it could be said is left out."""
+        if not self._meant:
+            return {name: arguments[name] for name in names}
+        said = [name for name in names if name not in self._meant or canonical(arguments[name]) != self._meant[name]]
+        return {name: arguments[name] for name in said}
 
     def suspects(self) -> dict[str, str]:
         """Fields of models in the key that look new on every attempt, and what they look like."""
@@ -132,12 +149,9 @@ class ToolSignature:
         except ContractViolation:
             bound = {**self._defaults, **arguments}
         try:
-            return canonical({name: bound[name] for name in self.identity}) == intent
+            return canonical(self.counted(self.identity, bound)) == intent
         except (KeyError, NotCanonical):
             return False
-
-    def without_volatile(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        return {name: arguments[name] for name in self.matched} if self.volatile else arguments
 
     def call_with(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Named arguments as a call again. What runs for a framework does not take them itself."""
@@ -177,8 +191,7 @@ class ToolSignature:
             raise NotReadable(f"{', '.join(lost)} could not be stored" if lost else "its arguments were redacted")
         if read.status != "ok":
             raise NotReadable(f"its arguments cannot be read: {read.content['why']}")
-        arguments: Mapping[str, Any] = read.content
-        return arguments
+        return {**self._added, **read.content}
 
 
 def _whole(hint: Any, parameter: Parameter | None) -> Any:

@@ -132,9 +132,8 @@ class GuardedTool:
         )
         self.retrying = retrying(contract.retry, classify, breaker, budget)
         self.is_async = is_async(function)
-        self.signature = ToolSignature(
-            function, contract.name, None if identity is None else tuple(identity), contract.volatile, contract.redact
-        )
+        declared = None if identity is None else tuple(identity)
+        self.signature = ToolSignature(function, contract.name, declared, contract.volatile, contract.redact, contract.added)
         self.terms = contract.terms
         self.probe_function: Callable[..., Any] | None = None
         self.fallback_function: Callable[..., Any] | None = None
@@ -232,7 +231,7 @@ class GuardedTool:
         arguments = self.signature.bind(args, kwargs)
         self.signature.validate(arguments)
         self._refuse_inside_a_transaction()
-        matched = self._canonical(self.signature.without_volatile(arguments))
+        matched = self._canonical(self.signature.matched, arguments)
         asked, stored = fingerprint(self._prefix + matched, self.house.secret), self.signature.encode(arguments)
         return Prepared(Request(place.key, asked, terms, place.tenant, place.scope, place.step, stored), place, args, kwargs)
 
@@ -269,9 +268,9 @@ class GuardedTool:
 
     def _request(self, arguments: dict[str, Any], boundary: Boundary, key: tuple[Part, ...] | None) -> Request:
         signature, secret, tool = self.signature, self.house.secret, self.contract.name
-        intent = self._canonical({name: arguments[name] for name in signature.identity})
+        intent = self._canonical(signature.identity, arguments)
         place = self._place(boundary, intent, key)
-        matched = intent if signature.whole else self._canonical(signature.without_volatile(arguments))
+        matched = intent if signature.whole else self._canonical(signature.matched, arguments)
         tenant, scope, step, latch, after = boundary.tenant, "", "", "", ""
         match place:
             case AtStep() | AtOrdinal():
@@ -296,9 +295,9 @@ class GuardedTool:
             after,
         )
 
-    def _canonical(self, arguments: dict[str, Any]) -> bytes:
+    def _canonical(self, names: tuple[str, ...], arguments: dict[str, Any]) -> bytes:
         try:
-            return canonical(arguments)
+            return canonical(self.signature.counted(names, arguments))
         except NotCanonical as error:
             raise ContractViolation(f"{self.contract.name}: {error}. Nothing was sent.") from None
 
@@ -318,7 +317,7 @@ class GuardedTool:
         arguments = self.signature.bind(args, kwargs)
         boundary = self._boundary(None)
         request = self._request(arguments, boundary, None)
-        intent = canonical({name: arguments[name] for name in self.signature.identity})
+        intent = self._canonical(self.signature.identity, arguments)
         hashed, matched = self.signature.identity, self.signature.matched
         arguments |= {name: self._redacted(name, arguments[name]) for name in self.signature.redact}
         return Explanation(

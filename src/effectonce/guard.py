@@ -109,6 +109,7 @@ class Guard:
         identity: Sequence[str | Stable] | None = None,
         volatile: Sequence[str] = (),
         redact: Sequence[str] = (),
+        added: Mapping[str, Any] | None = None,
         name: str | None = None,
         version: str = "1",
         window: float | timedelta | None = None,
@@ -131,13 +132,14 @@ class Guard:
         """Guard a function: it is called as before, and its effect lands once.
 
         *kind* says what running twice would do, *downstream* what help there is. *identity* fields are the key, *volatile* ones are
-        ignored, all others must match; *redact* ones count as usual and are never stored. An outcome is replayed for *window*, and its
-        key refused for *tombstone* after that, both by default for as long as the kind needs. *not_sent* and *rejected* are exception
-        types that tell for certain that nothing happened, and *rules* say what other errors mean. *one_request* says that the tool makes
-        one request and that nothing below it retries: then what an error says about the request is believed about the effect.
-        *breaker* and *budget* are those of the dependency that it calls: tools that call the same one share them. *clients* are the SDK
-        and HTTP clients that it uses: if they retry by themselves, you are told how often one call may send.
-        *separate_dispatch* costs one more write and lets a crash before the tool starts be re-run instead of going in doubt.
+        ignored, all others must match; *redact* ones count as usual and are never stored; *added* are parameters that came later,
+        and what calls meant without them. An outcome is replayed for *window*, and its key refused for *tombstone* after that, both
+        by default for as long as the kind needs. *not_sent* and *rejected* are exception types that tell for certain that nothing
+        happened, and *rules* say what other errors mean. *one_request* says that the tool makes one request and that nothing below
+        it retries: then what an error says about the request is believed about the effect. *breaker* and *budget* are those of the
+        dependency that it calls: tools that call the same one share them. *clients* are the SDK and HTTP clients that it uses: if
+        they retry by themselves, you are told how often one call may send. *separate_dispatch* costs one more write, and lets a
+        crash before the tool starts be re-run.
         """
 
         def decorate(function: Callable[P, R]) -> Tool[P, R]:
@@ -149,6 +151,7 @@ class Guard:
                 identity=fields(identity),
                 volatile=several("volatile", volatile),
                 redact=several("redact", redact),
+                added=added or {},
                 window_s=window_of(kind_of(kind), window),
                 tombstone_s=seconds(tombstone, "tombstone"),
                 lease_s=lease_s,
@@ -165,10 +168,7 @@ class Guard:
             )
             self._check_store(contract)
             tool = GuardedTool(self._house, contract, function, identity, breaker, budget)
-            tool.amplified = _amplified(contract, clients)
-            self._refuse_guessable(tool)
-            self._register(tool)
-            return cast("Tool[P, R]", wrap(tool))
+            return cast("Tool[P, R]", wrap(self._register(tool, clients)))
 
         return decorate
 
@@ -212,7 +212,7 @@ class Guard:
         tool = GuardedTool(self._house, contract, function, identity, breaker, budget)
         known = self._tools.get(contract.name)
         if known is None or known.function is not other:
-            self._register(tool)
+            register(self._tools, tool, self._keys)
         return tool
 
     def _check_store(self, contract: Contract) -> None:
@@ -230,17 +230,17 @@ class Guard:
         for note in contract.notes:
             LOG.info(note)
 
-    def _refuse_guessable(self, tool: GuardedTool) -> None:
-        """A redacted argument still counts, and a plain digest of a card number tells as much as the number itself."""
+    def _register(self, tool: GuardedTool, clients: Sequence[Any] = ()) -> GuardedTool:
+        # A redacted argument still counts, and a plain digest of a card number tells as much as the number itself.
         counted = [name for name in tool.signature.redact if name in tool.signature.matched]
         if counted and not self._house.secret:
             raise ContractViolation(
                 f"{tool.contract.name}: {', '.join(counted)} would not be stored, but could be guessed from the key and the fingerprint. "
                 f"Give the guard a secret, Guard(..., secret=...), or declare volatile={counted!r} as well."
             )
-
-    def _register(self, tool: GuardedTool) -> None:
+        tool.amplified = _amplified(tool.contract, clients)
         register(self._tools, tool, self._keys)
+        return tool
 
     def _tool(self, tool: str | Tool[..., Any]) -> GuardedTool:
         guarded = self._tools.get(tool) if isinstance(tool, str) else tool_of(tool)

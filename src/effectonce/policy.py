@@ -279,6 +279,7 @@ class Contract(Struct, frozen=True, kw_only=True):
     identity: tuple[str, ...] | None = None  # None: every argument that is not volatile
     volatile: tuple[str, ...] = ()
     redact: tuple[str, ...] = ()
+    added: Mapping[str, Any] = {}
     window_s: float = inf
     tombstone_s: float = inf
     lease_s: float = 30.0
@@ -307,6 +308,9 @@ class Contract(Struct, frozen=True, kw_only=True):
         _require(self.tombstone_s >= 0, f"tombstone={self.tombstone_s}: a key cannot be forgotten before its window is over")
         both = sorted(set(self.identity or ()) & set(self.volatile))
         _require(not both, f"{', '.join(both)} cannot be both identity and volatile")
+        of_type("added", self.added, Mapping, 'what calls meant without the parameter, such as added={"currency": "EUR"}')
+        ignored = sorted(set(self.added) & set(self.volatile))
+        _require(not ignored, f"{', '.join(ignored)} cannot be both added and volatile: what is volatile never counts")
         _require(
             self.dedup is None or self.kind in (Kind.READ, Kind.IDEMPOTENT_WRITE, Kind.WRITE),
             "time-window dedup lets an effect repeat after its window: it cannot guard an irreversible tool",

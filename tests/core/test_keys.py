@@ -9,7 +9,7 @@ import msgspec
 import pydantic
 import pytest
 
-from effectonce import Conflict, ContractViolation, Delivered, Guard, NotSent, Retry, Stable, current_effect
+from effectonce import Conflict, ContractViolation, Delivered, GaveUp, Guard, NotSent, Retry, Stable, current_effect
 from effectonce._core.keys import HOME_LENGTH
 from effectonce.integrations._tools import Toolbox
 from tests.core.helpers import named, tool
@@ -249,6 +249,24 @@ def test_the_downstream_key_is_short_stable_and_gives_nothing_away():
 
     assert seen[0] == seen[1] != seen[2]
     assert all(len(key) <= 255 and key.isascii() and "DE89" not in key for key in seen)
+
+
+@pytest.mark.parametrize(("error", "before"), [(TimeoutError, [False, True, True]), (NotSent, [False, False, False])])
+def test_a_tool_can_tell_whether_an_earlier_send_may_have_landed(guard, error, before):
+    seen = []
+
+    @guard.tool(kind="write", downstream="key", retry=Retry(attempts=2, base_s=0.0))
+    def pay(invoice: int):
+        seen.append(current_effect().sent_before)
+        if len(seen) < 3:
+            raise error
+
+    with guard.step("chat", "pay"):
+        with pytest.raises(GaveUp):
+            pay(1)
+        pay(1)
+
+    assert seen == before
 
 
 def test_outside_a_tool_there_is_no_current_effect():

@@ -81,6 +81,11 @@ def test_a_redacted_argument_that_counts_needs_a_secret():
         charger(Guard("memory://"), Ledger())
 
 
+def test_so_does_a_workflow():
+    with pytest.raises(ContractViolation, match=r"card_number would not be stored, but could be guessed .* secret="):
+        Guard("memory://").workflow(redact=["card_number"])(lambda run, card_number: None)
+
+
 def test_a_redacted_argument_that_the_tool_does_not_have_is_refused():
     with pytest.raises(ContractViolation, match=r"charge has no parameter 'card'; it has order, card_number, amount_minor"):
         charger(Guard("memory://", secret=SECRET), Ledger(), redact=["card"])

@@ -80,6 +80,7 @@ def test_the_file_is_synced_before_a_claim_is_acknowledged(store):
 
     assert db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
     assert db.execute("PRAGMA synchronous").fetchone()[0] == 2
+    assert db.execute("PRAGMA fullfsync").fetchone()[0] == 1
 
 
 def test_waiting_callers_share_one_commit(store):

@@ -215,15 +215,18 @@ BANK = "api.bank.example"
 
 
 def through_httpx(proxy, **policy):
-    protect(httpx.Client(proxy=proxy), **policy).post(f"http://{BANK}/pay")
+    with httpx.Client(proxy=proxy) as client:
+        protect(client, **policy).post(f"http://{BANK}/pay")
 
 
 def through_requests(proxy, **policy):
-    protect(requests.Session(), **policy).post(f"http://{BANK}/pay", proxies={"http": proxy})
+    with requests.Session() as client:
+        protect(client, **policy).post(f"http://{BANK}/pay", proxies={"http": proxy})
 
 
 def through_urllib3(proxy, **policy):
-    protect(urllib3.ProxyManager(proxy), **policy).request("POST", f"http://{BANK}/pay")
+    with urllib3.ProxyManager(proxy) as client:
+        protect(client, **policy).request("POST", f"http://{BANK}/pay")
 
 
 @pytest.mark.parametrize("send", [through_httpx, through_requests, through_urllib3])

@@ -102,6 +102,19 @@ def test_a_refusal_after_a_lost_answer_proves_nothing(raw, order, status):
     assert (raw.api.effects, len(set(raw.api.keys))) == (1, 1)
 
 
+@pytest.mark.parametrize("status", [400, 401, 402, 409, 422])
+def test_nor_does_a_refusal_of_the_repeat_of_a_request_that_broke_off(raw, order, status):
+    broken, refused, again = raw.post(order, *["lose"] * 3), raw.post(order, (status, {})), raw.post(order)
+
+    assert broken.status_code == 502
+    if raw.street.honours:
+        assert (refused.status_code, again.status_code, again.json()) == (status, 200, {"effect": 1})
+        assert (refused.headers["x-effectonce-tried"], classify(refused).certainty) == ("unsure", Certainty.AMBIGUOUS)
+    else:
+        assert (refused.json()["code"], again.json()["code"]) == ("OUTCOME_UNKNOWN", "OUTCOME_UNKNOWN")
+    assert (raw.api.effects, len(set(raw.api.keys))) == (1, 1)
+
+
 @pytest.mark.parametrize("again", [(429, AGAIN), (503, AGAIN)], ids=["429", "503"])
 def test_who_is_asked_to_come_again_after_a_lost_answer_is_told_that_it_may_have_been_done(raw, order, again):
     """By itself it says that nothing was done, and a client may believe that."""
@@ -113,14 +126,14 @@ def test_who_is_asked_to_come_again_after_a_lost_answer_is_told_that_it_may_have
 
 
 @pytest.mark.parametrize("honours", [False, True], ids=["forgets keys", "honours keys"])
-@pytest.mark.parametrize("fault", ["lose", "cut", "break"])
-def test_no_answer_is_no_outcome_where_errors_are_outcomes(tmp_path, order, honours, fault):
-    """Under Stripe's first rules a 500 of the API is kept and replayed. That there was no answer is not its answer."""
+@pytest.mark.parametrize("faults", [["lose"] * 3, ["cut"] * 3, ["break"] * 3, ["lose", (503, AGAIN), (503, AGAIN)]], ids=str)
+def test_no_answer_is_no_outcome_where_errors_are_outcomes(tmp_path, order, honours, faults):
+    """Under Stripe's first rules a 500 of the API is kept and replayed. That there was no answer is not its answer, nor to come again."""
     raw = Raw(tmp_path, honours=honours, profile="stripe_v1")
     raw.api.header = "x-key"
     try:
         with contextlib.suppress(httpx.RemoteProtocolError):  # begun, and broken off here as there
-            raw.post(order, *[fault] * 3)
+            raw.post(order, *faults)
         again, other = raw.post(order), raw.post(str(uuid.uuid4()), *[(500, {})] * 3)
     finally:
         raw.street.end()

@@ -13,15 +13,20 @@ QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 HARNESS = {"stop": tenacity.stop_after_attempt(3), "reraise": True}  # it tries everything again, as harnesses do
 
 
+@pytest.fixture
+def client(wire):
+    with openai.OpenAI(api_key="k", base_url=wire.url) as client:
+        yield client
+
+
 def asked(client, **headers):
     return client.with_options(timeout=5).chat.completions.create(
         model="m", messages=[{"role": "user", "content": "hello"}], extra_headers=headers
     )
 
 
-def test_without_a_budget_four_layers_are_81_requests(wire):
+def test_without_a_budget_four_layers_are_81_requests(wire, client):
     wire.says(503, {"error": {"message": "no"}}, {"retry-after-ms": "1"})
-    client = openai.OpenAI(api_key="k", base_url=wire.url)
 
     @tenacity.retry(**HARNESS)
     @tenacity.retry(**HARNESS)
@@ -35,10 +40,9 @@ def test_without_a_budget_four_layers_are_81_requests(wire):
 
 
 @pytest.mark.parametrize("attempts", [1, 2, 3])
-def test_four_layers_send_what_the_budget_of_the_turn_allows_under_one_key(wire, attempts):
+def test_four_layers_send_what_the_budget_of_the_turn_allows_under_one_key(wire, client, attempts):
     wire.says(503, {"error": {"message": "no"}}, {"retry-after-ms": "1"})
-    guard = Guard("memory://")
-    client, keys = without_retries(openai.OpenAI(api_key="k", base_url=wire.url)), set()
+    guard, client, keys = Guard("memory://"), without_retries(client), set()
 
     @retry(QUICK, kind="idempotent_write")
     def request():
@@ -61,10 +65,9 @@ def test_four_layers_send_what_the_budget_of_the_turn_allows_under_one_key(wire,
     assert caught.value.marker in str(caught.value)
 
 
-def test_a_tool_without_a_key_is_sent_once_whatever_retries(wire):
+def test_a_tool_without_a_key_is_sent_once_whatever_retries(wire, client):
     wire.resets()
-    guard = Guard("memory://")
-    client = without_retries(openai.OpenAI(api_key="k", base_url=wire.url))
+    guard, client = Guard("memory://"), without_retries(client)
 
     @guard.tool(kind="write", retry=QUICK)
     def order():

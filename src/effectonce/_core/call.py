@@ -217,8 +217,8 @@ class GuardedCall:
                 yield from self._let_go(dispatched=dispatched)
                 return (yield from self._kept_back(closed))
             patience.attempt += 1
-            run = Transact if self.in_transaction else Invoke
-            op = run(self.key, self.token, self.epoch, patience.attempt, patience.give_up_at)
+            call = (self.key, self.token, self.epoch, patience.attempt, patience.give_up_at)
+            op = Transact(*call) if self.in_transaction else Invoke(*call, sent_before=self.sends > 1)
             answer: Answer | Refused | Unavailable | Unconfirmed = yield op
             ending: Ending | _Again | None = None
             if not isinstance(answer, Ok | Raised):

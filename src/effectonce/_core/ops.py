@@ -407,6 +407,7 @@ class Invoke(Op[Answer], frozen=True):
     epoch: int
     attempt: int
     give_up_at: float
+    sent_before: bool = False
 
 
 class Unconfirmed(Struct, frozen=True):

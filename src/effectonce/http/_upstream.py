@@ -131,7 +131,8 @@ class Upstream:
             if isinstance(answer, Answer):
                 await answer.deliver(send if effect is None else _unsure(send))
             else:
-                await _hand_back(answer, receive, send, None if effect is None else attempts.certainty(answer.status_code))
+                certainty = None if effect is None else attempts.certainty(answer.status_code, sent_before=effect.sent_before)
+                await _hand_back(answer, receive, send, certainty)
         finally:
             body.untape()
 
@@ -212,11 +213,11 @@ class _Attempts:
         self.unsure = self.unsure or not (verdict.certainty in SURE or verdict.bucket is Bucket.CONFLICT)
         self.undone = verdict.certainty in SURE and verdict.retryable
 
-    def certainty(self, status: int) -> Certainty | None:
+    def certainty(self, status: int, *, sent_before: bool) -> Certainty | None:
         """What is known after this answer, if that is more than its status says."""
-        if self.undone and not self.unsure:
-            return Certainty.NOT_SENT
-        return Certainty.AMBIGUOUS if self.unsure and 400 <= status < 500 else None
+        if self.unsure or sent_before:
+            return Certainty.AMBIGUOUS if self.undone or 400 <= status < 500 else None
+        return Certainty.NOT_SENT if self.undone else None
 
 
 def _no_answer(error: httpx.TransportError | None) -> Answer:

@@ -209,6 +209,7 @@ class Connection:
         self._log = f"{self.path}-wal" if journal == "wal" else self._name  # some filesystems cannot have one
         # An acknowledged claim must survive a power cut: with NORMAL it does not, and the effect would run twice.
         self.db.execute("PRAGMA synchronous = FULL")
+        self.db.execute("PRAGMA fullfsync = ON")  # on macOS a plain sync leaves it in the memory of the disk
         self.db.execute("PRAGMA cache_size = -65536")
         self.db.execute("PRAGMA wal_autocheckpoint = 4000")
         if version < SCHEMA_VERSION:

@@ -86,6 +86,7 @@ class WorkflowOptions(TypedDict, total=False):
     identity: Sequence[str | Stable]  # the arguments that name a run; default: all that are not volatile
     volatile: Sequence[str]  # arguments that may differ from call to call
     redact: Sequence[str]  # arguments that are not stored; such a run cannot be resumed from the store alone
+    added: Mapping[str, Any]  # parameters that came later, and what calls meant without them
     name: str
     version: str
     keep: float | timedelta  # how long an ended run and its steps are remembered; default: 30 days
@@ -99,7 +100,7 @@ class WorkflowOptions(TypedDict, total=False):
 class Workflows:
     """The workflows of a guard, and their runs."""
 
-    def __init__(self, store: Store, house: House, register: Callable[[GuardedTool], None]) -> None:
+    def __init__(self, store: Store, house: House, register: Callable[[GuardedTool], GuardedTool]) -> None:
         self._store, self._house, self._register = store, house, register
         self._known: dict[str, Workflow] = {}
 
@@ -117,6 +118,7 @@ class Workflows:
             identity=fields(identity),
             volatile=several("volatile", options.get("volatile", ())),
             redact=several("redact", options.get("redact", ())),
+            added=options.get("added") or {},
             window_s=keep_s,
             lease_s=options.get("lease_s", 30.0),
             wait_s=options.get("wait_s", 30.0),
@@ -134,9 +136,9 @@ class Workflows:
             ends_on=ends_on,
             permissions=frozenset(several("permissions", options.get("permissions", ()))),
         )
-        self._register(workflow.tool)
+        tool = self._register(workflow.tool)
         self._known[contract.name] = workflow
-        return wrap(workflow.tool)
+        return wrap(tool)
 
     # ------------------------------------------------------------ looking
 
