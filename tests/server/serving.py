@@ -22,6 +22,10 @@ shop.is_open = True
 
 def access(request):
     return Access("eve") if request.headers.get("x-user") == "eve" else None
+
+
+def operator(request):
+    return Access("eve", acts=True) if request.headers.get("x-user") == "eve" else None
 """
 
 

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from effectonce import InDoubt
+from effectonce._core.ops import Doubt
 from effectonce.server import Access
 from tests.server.conftest import browser
 from tests.server.shop import Shop
@@ -35,6 +36,14 @@ def test_it_happened(shop, operator):
     with shop.guard.step("chat", "step"):
         assert shop.refund("pay_lost", 1) == {"receipt": 90071992547409931}
     assert shop.ledger == ["pay_lost"]
+
+
+def test_a_link_cannot_say_that_something_was_decided(shop, operator):
+    doubt = shop.call("chat", "_refund", payment_id="pay_lost", amount_minor=1)
+
+    for act in ACTS:
+        assert "Written down" not in operator.get(f"/effects/{doubt}?done={act}").text
+        assert "it is settled" not in operator.get(f"/effects/{doubt}?done={act}").text
 
 
 def test_it_did_not_happen(shop, operator):
@@ -132,6 +141,18 @@ def test_the_probe_of_a_tool_is_asked_in_either_colour(shop, operator):
         answer = decide(operator, reference, "reconcile")
         assert "it is settled" in operator.get(answer.headers["location"]).text
         assert shop.state(reference) == "completed"
+
+
+def test_where_the_key_is_honoured_the_next_call_may_send_it_again(shop, operator, guard):
+    booked = shop.call("trip", "_book", seat="1A")
+    record = shop.record(booked)
+    guard.store.apply(Doubt(record.request.key, record.token, record.epoch, "no answer"))
+
+    answer = decide(operator, booked, "retry")
+
+    assert "Written down: the next call sends the same request again" in operator.get(answer.headers["location"]).text
+    shop.call("trip", "_book", seat="1A")
+    assert shop.record(booked).sends == 2
 
 
 def test_without_a_probe_nobody_is_asked(shop, operator):

@@ -12,7 +12,8 @@ from tests.server.serving import filled, serving
 from tests.server.shop import NASTY, Shop
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-             "--disable-component-update", "--disable-sync"]  # fmt: skip
+             "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP ops.test 127.0.0.1"]  # fmt: skip
+NAME = "ops.test"  # which this browser takes for 127.0.0.1
 ACTING = ("--app", "house:guard", "--allow-actions", "--by", "ada", "--reveal")
 PATIENT_MS = 60_000  # on the slowest machine; what is waited for usually takes a tenth of a second
 
@@ -46,7 +47,7 @@ class Reader:
     """A page of a browser that came in by the link, and what its console said."""
 
     def __init__(self, context, link):
-        self.page, self.said, self.where = context.new_page(), [], link.partition("/?")[0]
+        self.page, self.said, self.where = context.new_page(), [], link.partition("/?")[0].rstrip("/")
         self.page.set_default_timeout(PATIENT_MS)
         self.page.on("console", lambda message: self.said.append(message.text))
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
@@ -80,6 +81,18 @@ def test_a_doubt_is_settled_end_to_end(chromium, desk, scripts):
     found = desk.json("effect", "show", reference, "--reveal")
     assert (found["state"], found["settled_by"], found["reason"]) == ("completed", "ada", "on the statement of 3 May")
     assert (found["sends"], found["result"]) == (1, {"receipt": 17})
+
+
+def test_a_doubt_is_settled_over_plain_http_under_a_name(chromium, desk):
+    """There a browser does not say where a request comes from, other than by its Origin."""
+    with (
+        serving(desk, "--access", "house:operator", "--app", "house:guard", "--allow-host", NAME, first="stderr") as (_, said),
+        chromium.new_context(extra_http_headers={"x-user": "eve"}) as context,
+    ):
+        reader = Reader(context, said.removeprefix("Listening on ").replace("127.0.0.1", NAME))
+        reference = settle(reader)
+
+    assert desk.json("effect", "show", reference)["settled_by"] == "eve"
 
 
 def paths(reader):

@@ -144,13 +144,15 @@ def test_the_proof_says_what_the_command_line_says(shop, viewer):
     shop.audit.flush()
 
     page = viewer.get(f"/effects/{doubt}").text
+    audited = viewer.get(f"/effects/{doubt}?audit=on").text
 
     assert "Nobody knows whether it happened. It is not sent again until that is settled." in page
     assert "write, downstream none, version 1: at most once + in doubt" in page
     assert "chat-2/step" in page
     assert "attempt 1 failed with TimeoutError" in page
     assert "payment_id, amount_minor, reason (hidden)" in page
-    assert "In the audit" in page
+    assert "Read it" in page
+    assert re.findall(r'class="since">(\w[\w ]*)<', audited)[-2:] == ["in doubt", "dead letter"]
     assert "--reveal" not in page
 
 

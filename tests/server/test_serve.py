@@ -31,6 +31,14 @@ def test_it_prints_a_link_that_works_once_and_then_the_next(desk):
         assert late.get(process.stdout.readline().strip(), follow_redirects=True).status_code == 200
 
 
+def test_whoever_read_the_link_may_stop_reading(desk):
+    with serving(desk) as (process, link), httpx.Client() as browser:
+        process.stdout.close()
+
+        assert browser.get(link, follow_redirects=True).status_code == 200
+        process.stdout = None
+
+
 def test_it_is_read_only_unless_it_is_told_otherwise(desk):
     with serving(desk) as (_, link), httpx.Client(follow_redirects=True) as browser:
         where = link.partition("?")[0]

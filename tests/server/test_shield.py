@@ -139,6 +139,11 @@ def test_the_link_lets_one_browser_in_once(outside):
     assert second.get("/").status_code == 401
 
 
+def test_whoever_only_asks_whether_the_link_is_there_does_not_use_it_up(outside):
+    assert outside.browser().head(f"/?token={outside.links[0]}").status_code == 401
+    assert outside.browser().get(f"/?token={outside.links[0]}").status_code == 303
+
+
 def test_another_browser_gets_a_link_of_its_own(outside):
     first, second = outside.browser(), outside.browser()
 

@@ -83,8 +83,14 @@ def serve(
         else:
             access = Access(by, acts=allow_actions, reveals=reveal, tenant=setting("tenant") or None)
             say(f"The dashboard, {f'with actions, by {by}' if allow_actions else 'read-only'}. Open it; each link works once:")
-            made = served_here(guard, access, names, f"effectonce_{port}", lambda token: click.echo(f"{where}?token={token}"))
+            made = served_here(guard, access, names, f"effectonce_{port}", lambda token: _show(f"{where}?token={token}"))
         _run(uvicorn, made, listener, certfile, keyfile)
+
+
+def _show(link: str) -> None:
+    """Data, on stdout. Whoever read the first one may have closed it: then there are no more, and whoever is in stays in."""
+    with contextlib.suppress(OSError):
+        click.echo(link)
 
 
 def _check(host: str, hosts: tuple[str, ...], access_by: str | None, *, limited: bool) -> None:

@@ -58,7 +58,11 @@ class Door:
         async def opened(scope: Scope, receive: Receive, send: Send) -> None:
             query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
             given = query.get("token", [""])[0]
-            if scope["type"] != "http" or not secrets.compare_digest(given.encode(), self._token.encode()):
+            if (
+                scope["type"] != "http"
+                or scope["method"] != "GET"
+                or not secrets.compare_digest(given.encode(), self._token.encode())
+            ):
                 await app(scope, receive, send)
                 return
             session = secrets.token_urlsafe(32)

@@ -23,7 +23,7 @@ from effectonce._shown.effects import (
     reference,
     verdict,
 )
-from effectonce._shown.entries import entries_about
+from effectonce._shown.entries import entries_about, is_there
 from effectonce._shown.entries import told as entry_told
 from effectonce._shown.history import is_run, partial_of, run_of, run_verdict
 from effectonce._shown.runs import as_data as run_data
@@ -43,13 +43,16 @@ if TYPE_CHECKING:
 PAGE, NEEDS, AUDIT = 50, 20, 100  # rows of a list, of what needs somebody, of an audit
 RUN_STATES = ("open", "completed", "failed")
 DONE = {
-    "confirm": "Written down: it happened.",
-    "refute": "Written down: it did not happen.",
-    "retry": "Written down: the next call sends the same request again, under the same key.",
-    "discard": "Written down: it will not be done.",
-    "reconcile": "The downstream was asked, and it is settled.",
-    "cancel": "Written down: it is to end. Whoever runs it, or resumes it, compensates what was done.",
-}
+    "confirm": ("Written down: it happened.", (State.COMPLETED,)),
+    "refute": ("Written down: it did not happen.", (State.FAILED,)),
+    "retry": ("Written down: the next call sends the same request again, under the same key.", (State.CLAIMED,)),
+    "discard": ("Written down: it will not be done.", (State.FAILED,)),
+    "reconcile": ("The downstream was asked, and it is settled.", (State.COMPLETED, State.FAILED)),
+    "cancel": (
+        "Written down: it is to end. Whoever runs it, or resumes it, compensates what was done.",
+        (State.CLAIMED, State.FAILED),
+    ),
+}  # what is said after a decision, as long as that is how it stands
 
 
 def overview(visit: Visit) -> Response:
@@ -145,7 +148,9 @@ def effect_page(
     reveal = visit.access.reveals and visit.asked("reveal") == "on"
     screen = Screen(reveal=reveal)
     revealed = _revealed(record) if reveal else {}
-    entries = entries_about(visit.guard, record, reference(record))
+    audited = is_there(visit.guard)
+    read = audited and visit.asked("audit") == "on"  # it takes its time where it is large
+    entries = entries_about(visit.guard, record, reference(record)) if read else []
     return visit.page(
         "effect.html",
         status,
@@ -156,6 +161,7 @@ def effect_page(
         facts=[(name, text) for name, text in facts_of(record, now, screen) if name not in revealed],
         timeline=timeline(record, now, screen),
         entries=[(entry, entry_told(entry)) for entry in entries[-AUDIT:]],
+        audit="read" if read else "there" if audited else "",
         left_out=max(0, len(entries) - AUDIT),
         partial=partial_of(record),
         run=run_of(record),
@@ -163,7 +169,7 @@ def effect_page(
         seen=version_of(record),
         reveal=reveal,
         revealed=revealed,
-        done=DONE.get(visit.asked("done"), ""),
+        done=_done(visit, record),
         problem=problem,
         typed=typed or {},
         now=now,
@@ -176,6 +182,12 @@ def _revealed(record: Record) -> dict[str, str]:
     return {
         name: dumps(each.value, 2) for name, each in said.items() if not each.text and (name == "arguments" or record.outcome)
     }
+
+
+def _done(visit: Visit, record: Record) -> str:
+    """A link must not say that something was decided which was not."""
+    words, states = DONE.get(visit.asked("done"), ("", ()))
+    return words if record.state in states else ""
 
 
 def version_of(record: Record) -> str:
@@ -304,7 +316,7 @@ def workflow(visit: Visit) -> Response:
         sealed=is_sealed(record),
         begun=record.created_at,
         seen=version_of(record),
-        done=DONE.get(visit.asked("done"), ""),
+        done=_done(visit, record),
         now=now,
     )
 

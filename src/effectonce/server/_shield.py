@@ -20,7 +20,7 @@ HEADERS = {
     "content-security-policy": POLICY,
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # with none at all, a browser would hide the Origin of our own forms, too
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
