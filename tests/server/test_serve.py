@@ -5,12 +5,11 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.cli.desk import environment
+from tests.cli.desk import ROOT, environment
 from tests.server.serving import filled, serving
 
 
@@ -129,7 +128,7 @@ def test_without_what_it_needs_it_says_how_to_install_it(desk, tmp_path):
         folder = tmp_path / f"without {missing}"
         folder.mkdir()
         (folder / f"{missing}.py").write_text(f"raise ImportError('No module named {missing}', name={missing!r})")
-        paths = os.pathsep.join([str(folder), str(Path.cwd() / "src"), str(Path.cwd())])
+        paths = os.pathsep.join([str(folder), str(ROOT / "src"), str(ROOT)])
 
         done = desk.run("serve", PYTHONPATH=paths)
 
