@@ -1,17 +1,22 @@
 """What the pages show."""
 
 import asyncio
+import html
 import re
+from urllib.parse import urljoin
 
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
-from effectonce import ContractViolation, Guard, Keyring
+from effectonce import ContractViolation, Guard, InDoubt, Keyring, PartialSuccess
+from effectonce._core.ops import Search
+from effectonce.effect import reference_of
 from effectonce.server import Access, app
+from effectonce.stores.sqlite import SqliteStore
 from tests.server.conftest import browser
-from tests.server.shop import NASTY, Shop
+from tests.server.shop import NASTY, ONCE, Shop
 
 PAGES = (
     "/",
@@ -316,3 +321,52 @@ def test_what_is_sealed_is_not_decided_without_the_keys(tmp_path):
     assert "<form" not in page
     assert answer.status_code == 409
     assert shop.state(doubt) == "in_doubt"
+
+
+def test_every_link_leads_to_a_page(tmp_path):
+    """From the overview on, with effects in every state that there is."""
+    now = [1_000_000.0]
+    guard = Guard(SqliteStore(tmp_path / "effects.db", clock=lambda: now[0]))
+    shop = Shop(guard)
+
+    @guard.tool(kind="write", window=60, retry=ONCE)
+    def part(order: str) -> dict:
+        raise PartialSuccess("two of three were sent", done=["a", "b"], corrective_action="send c by hand")
+
+    @guard.tool(kind="write", window=60, tombstone=1e9, retry=ONCE)
+    def short(order: str) -> str:
+        return "done"
+
+    shop.call("window", "short", order="o1")
+    now[0] += 100
+    guard.sweep()
+    shop.call("part", "part", order="o1")
+    shop.call("chat", "_refund", payment_id="pay_1", amount_minor=1)
+    shop.call("chat-bad", "_refund", payment_id="pay_bad", amount_minor=1)
+    shop.call("chat-lost", "_refund", payment_id="pay_lost", amount_minor=1)
+    shop.call("trip", "_book", seat="1A")
+    shop.call("parcel", "_ship", parcel="p1")
+    guard.call(shop.refund, {"payment_id": "pay_2", "amount_minor": 1}, key=("a", "business", "key"))
+    with guard.sequence("account/42", 1):
+        shop.refund("pay_3", 1)
+    with pytest.raises(InDoubt):
+        shop.order("ord_1")
+    pages = browser(guard, Access("ada", acts=True, reveals=True))
+    seen, left = set(), ["/"]
+
+    while left:
+        path = left.pop()
+        seen.add(path)
+        answer = pages.get(path)
+        assert answer.status_code == 200, path
+        if answer.headers["content-type"].startswith("text/html"):
+            found = [
+                urljoin(path, html.unescape(link)).partition("#")[0] for link in re.findall(r'href="([^"]*)"', answer.text)
+            ]
+            left += [link for link in set(found) - seen if link not in left and "state=" not in link]
+
+    states = {str(record.state) for record in guard.store.apply(Search())}
+    assert states == {"completed", "failed", "in_doubt", "dispatched", "claimed", "tombstone"}
+    assert {f"/effects/{reference_of(record.request.key)}" for record in guard.store.apply(Search())} <= seen
+    assert "Some of it happened" in "".join(pages.get(path).text for path in seen if path.startswith("/effects/"))
+    guard.close()
