@@ -1,6 +1,7 @@
 """What the pages show."""
 
 import asyncio
+import gc
 import html
 import re
 from urllib.parse import urljoin
@@ -14,6 +15,7 @@ from effectonce import ContractViolation, Guard, InDoubt, Keyring, PartialSucces
 from effectonce._core.ops import Search
 from effectonce.effect import reference_of
 from effectonce.server import Access, app
+from effectonce.server._visit import Visit
 from effectonce.stores.sqlite import SqliteStore
 from tests.server.conftest import browser
 from tests.server.shop import NASTY, ONCE, Shop
@@ -286,6 +288,15 @@ def test_who_may_look_is_asked_for_every_page(shop, guard):
     for path in (*PAGES, "/effects/eff_000000000000", "/letters/redrive"):
         assert pages.get(path).status_code == 403
     assert pages.get("/", headers={"x-user": "vera"}).status_code == 200
+
+
+def test_who_is_turned_away_leaves_nothing_behind(guard):
+    pages = TestClient(app(guard, access=lambda _: None))
+    for _ in range(5):
+        assert pages.get("/").status_code == 403
+
+    gc.collect()
+    assert [each for each in gc.get_objects() if type(each) is Visit] == []
 
 
 def test_nobody_is_let_in_by_mistake(guard):

@@ -34,15 +34,6 @@ class Refusal(Exception):
         self.status, self.title, self.text, self.advice, self.link = status, title, text, advice, link
 
 
-CLOSED = Refusal(403, "You may not look at this", "Whoever runs this has not given you access.")
-READ_ONLY = Refusal(
-    403,
-    "This is read-only",
-    "Nothing was changed: you may look, and not decide.",
-    "Whoever runs it decides that: effectonce serve --allow-actions, or Access(acts=True).",
-)
-
-
 class Visit:
     """What a page is made from."""
 
@@ -53,10 +44,15 @@ class Visit:
     def let_in(self, access: Access | None, *, acting: bool) -> None:
         """Nothing is read or changed for anybody before this."""
         if access is None:
-            raise CLOSED
+            raise Refusal(403, "You may not look at this", "Whoever runs this has not given you access.")
         self._access = access
         if acting and not access.acts:
-            raise READ_ONLY
+            raise Refusal(
+                403,
+                "This is read-only",
+                "Nothing was changed: you may look, and not decide.",
+                "Whoever runs it decides that: effectonce serve --allow-actions, or Access(acts=True).",
+            )
 
     @property
     def access(self) -> Access:
