@@ -155,6 +155,16 @@ def test_a_list_looks_again_by_itself_until_it_is_told_to_stop(chromium, desk):
         assert reader.said == []
 
 
+def test_a_list_whose_session_ended_says_so_and_stops(chromium, desk):
+    with serving(desk) as (_, link), chromium.new_context() as context:
+        page = Reader(context, link).go("/effects?live=on")
+        context.clear_cookies()
+
+        expect(page.get_by_role("heading", name="Who are you?")).to_be_visible(timeout=PATIENT_MS)
+        assert page.locator("[hx-trigger]").count() == 0
+        assert page.locator("tbody tr").count() == 0
+
+
 def test_a_page_of_another_site_cannot_decide(chromium, desk):
     with serving(desk, *ACTING) as (_, link), chromium.new_context() as context:
         reader = Reader(context, link)
