@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from effectonce._core.records import Record, State
-from effectonce.cli._effects import abandoned, next_steps, step_of, verdict
-from effectonce.cli._times import iso, span
+from effectonce._shown.effects import abandoned, step_of, verdict
+from effectonce._shown.times import iso, span
+from effectonce.cli._effects import next_steps
 from effectonce.testing.conformance.bench import KEYED, PROBED, request
 
 NOW = 1_000_000.0

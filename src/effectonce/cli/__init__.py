@@ -33,6 +33,7 @@ COMMANDS = {
     "store": ("effectonce.cli.store:store", "Look after a store: fitness, schema, tidying, counts."),
     "classify": ("effectonce.cli.classify:classify", "What does this error mean, and may it be tried again?"),
     "simulate": ("effectonce.cli.simulate:simulate", "What retries do to a crowd, a storm, a day: in virtual time."),
+    "serve": ("effectonce.cli.serve:serve", "Look at effects in a browser, and settle what is in doubt."),
     "gateway": ("effectonce.cli.gateway:gateway", "Put these guarantees in front of an API, for callers in any language."),
     "mcp": ("effectonce.cli.mcp:mcp", "Put these guarantees in front of an MCP server."),
     "config": ("effectonce.cli.config:config", "See which settings are in force, and where they come from."),

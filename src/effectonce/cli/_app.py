@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from effectonce._shown.tools import tools_of
 from effectonce.cli._exits import NOT_FOUND, STORE_UNREACHABLE, Stop
 from effectonce.cli._settings import BadSettings, here, setting, settings
 
 if TYPE_CHECKING:
-    from effectonce import Circuit, Guard, Health
-    from effectonce._core.records import Record
+    from effectonce import Guard, Health
     from effectonce._tool import GuardedTool
 
 NO_STORE = (
@@ -148,11 +148,6 @@ def _read(path: str, name: str) -> str:
 # ---------------------------------------------------------------- what the user's guard has
 
 
-def tools_of(guard: Guard) -> dict[str, GuardedTool]:
-    """Its tools by name."""
-    return dict(sorted(guard._tools.items()))  # noqa: SLF001  # the command line stands above the guard
-
-
 def tool_named(guard: Guard, name: str) -> GuardedTool:
     import difflib
 
@@ -165,21 +160,3 @@ def tool_named(guard: Guard, name: str) -> GuardedTool:
             f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(tools) or 'none'}.",
         )
     return tools[name]
-
-
-def prober_of(guard: Guard, record: Record) -> GuardedTool | None:
-    """The tool that can ask the downstream about this effect, if it is here."""
-    tool = tools_of(guard).get(record.request.terms.tool)
-    return tool if tool is not None and tool.probe_function is not None else None
-
-
-def circuits_of(guard: Guard) -> dict[str, tuple[Circuit, list[str]]]:
-    """The breakers of its tools by name, and whose they are."""
-    from effectonce import Circuit
-
-    found: dict[str, tuple[Circuit, list[str]]] = {}
-    for name, tool in tools_of(guard).items():
-        circuit = tool.retrying.circuit
-        if isinstance(circuit, Circuit):
-            found.setdefault(circuit.name, (circuit, []))[1].append(name)
-    return found

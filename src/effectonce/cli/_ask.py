@@ -42,7 +42,7 @@ def reason_given(reason: str | None) -> str:
 
 def refuse_sealed(record: Record) -> None:
     """What a person says has to be sealed like everything else, and here is no key to do so."""
-    from effectonce.cli._effects import is_sealed
+    from effectonce._shown.effects import is_sealed
 
     if is_sealed(record):
         advice = "Give --app, or the keys (EFFECTONCE_KEYS, keys_file): what you say has to be sealed, too."

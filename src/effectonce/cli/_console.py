@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
+from effectonce._shown.words import harmless
 from effectonce.cli._options import takes
 from effectonce.cli._settings import setting
 
@@ -53,19 +54,6 @@ def console(stream: TextIO | None = None, *, width_max: int = WIDTH_MAX) -> Cons
     made.width = min(made.width, width_max)
     made.push_render_hook(_Harmless())  # type: ignore[arg-type]  # by its shape: rich is imported late
     return made
-
-
-# Tabs and line ends are text. The others move the cursor, recolour or rename the terminal, or turn the text after them around, so that it
-# reads as something else: an error message of a downstream may hold them.
-_CONTROLS = dict.fromkeys(
-    [*(n for n in range(0x20) if chr(n) not in "\t\n"), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A)],
-    "\N{REPLACEMENT CHARACTER}",
-)
-
-
-def harmless(text: str) -> str:
-    """What others wrote, without what a terminal would obey."""
-    return text.translate(_CONTROLS)
 
 
 class _Harmless:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from effectonce import Finding, Guard, Kind
-from effectonce.cli._app import tools_of
+from effectonce._shown.tools import tools_of
 from effectonce.policy import span
 
 VISIBLE_S = {"redis": 3600.0, "rediss": 3600.0, "sentinel": 3600.0, "sqs": 1800.0}  # what Celery's transports do by default

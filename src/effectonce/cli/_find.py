@@ -9,8 +9,9 @@ import click
 
 from effectonce._core.keys import KEY_LENGTH, REFERENCE_LENGTH
 from effectonce._core.ops import Find, Search
+from effectonce._shown.effects import reference
 from effectonce.cli._console import busy
-from effectonce.cli._effects import headline, reference
+from effectonce.cli._effects import headline
 from effectonce.cli._exits import NOT_FOUND, Stop
 from effectonce.cli._settings import setting
 

@@ -5,22 +5,22 @@ Every JSON document names its schema and version. Integers are exact; a decimal 
 
 from __future__ import annotations
 
-import base64
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from math import isfinite
 from typing import Any, Literal, NamedTuple
 
 import click
 
-from effectonce.cli._console import console, harmless, say
+from effectonce._shown import words
+from effectonce._shown.words import dumps, harmless
+from effectonce.cli._console import console, say
 from effectonce.cli._settings import setting
 
 Shape = Literal["table", "plain", "json", "jsonl"]
 Item = Mapping[str, Any]
 GAP, NARROWEST, LAST = 2, 8, 20
-SAID_MAX = 300  # of what somebody said about one thing
+REVEAL = "--reveal shows"  # what is hidden
+MORE = ": --json"  # where all of a long text is
 
 
 class Column(NamedTuple):
@@ -95,44 +95,6 @@ def print_json(document: Item) -> None:
     click.echo(dumps(document, indent=2))
 
 
-def dumps(document: Any, indent: int | None = None) -> str:
-    """As JSON, whatever it holds: a result is somebody else's."""
-    try:
-        return json.dumps(document, default=_exact, ensure_ascii=False, allow_nan=False, indent=indent)
-    except (TypeError, ValueError):  # a key that is no text, an infinity
-        return json.dumps(_plain(document), ensure_ascii=False, allow_nan=False, indent=indent)
-
-
-def _plain(value: Any) -> Any:
-    """The same with texts for what JSON cannot hold."""
-    match value:
-        case Mapping():
-            return {key if isinstance(key, str) else dumps(key): _plain(each) for key, each in value.items()}
-        case list() | tuple() | set() | frozenset():
-            return [_plain(each) for each in value]
-        case float() if not isfinite(value):
-            return str(value)
-        case str() | int() | float() | None:
-            return value
-        case _:
-            return _exact(value)
-
-
-def _exact(value: Any) -> Any:
-    """What JSON has no word for, without loss."""
-    match value:
-        case bytes():
-            return base64.b64encode(value).decode()
-        case set() | frozenset() | tuple():
-            return list(value)
-        case Mapping():
-            return dict(value)
-        case _ if hasattr(value, "isoformat"):
-            return value.isoformat()
-        case _:
-            return str(value)
-
-
 def _flat(column: Column, item: Item) -> str:
     value = (column.plain or column.cell)(item)
     return "" if value is None else harmless(" ".join(str(value).split("\t")).replace("\n", " "))
@@ -196,8 +158,7 @@ def on_a_line(text: str) -> str:
 
 def shortened(text: str, longest: int) -> str:
     """Enough of a long text: a screen holds one story, and JSON holds it whole."""
-    left = len(text) - longest
-    return text if left <= longest // 4 else f"{text[:longest]}… ({left:,} more characters: --json)"
+    return words.shortened(text, longest, MORE)
 
 
 def to_width(text: str, width: int, *, right: bool = False) -> str:

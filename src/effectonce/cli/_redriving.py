@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from effectonce.cli._app import tools_of
+from effectonce._shown.tools import tools_of
 from effectonce.cli._console import busy
 from effectonce.cli._find import find_all
 from effectonce.cli._letters import every

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from effectonce._core.ops import Search
 from effectonce._core.records import Record, State
+from effectonce._shown.effects import arguments_of, reference
+from effectonce._shown.history import is_run, run_of, run_state, run_steps, run_verdict
+from effectonce._shown.runs import as_data, error_of, position, why_of
+from effectonce._shown.times import moment, span
+from effectonce._shown.words import SAID_MAX, Screen
 from effectonce.cli._console import console
-from effectonce.cli._effects import STYLES, arguments_of, reference
+from effectonce.cli._effects import STYLES
 from effectonce.cli._exits import NOT_FOUND, Stop
 from effectonce.cli._find import find_one
-from effectonce.cli._history import (
-    attempt_data,
-    attempts_of,
-    cancelled_of,
-    is_run,
-    run_of,
-    run_state,
-    run_steps,
-    run_verdict,
-)
-from effectonce.cli._output import LAST, NARROWEST, SAID_MAX, Column, dumps, on_a_line, print_pairs, shortened, to_width
-from effectonce.cli._times import iso, moment, span
+from effectonce.cli._output import LAST, NARROWEST, REVEAL, Column, on_a_line, print_pairs, shortened, to_width
 
 if TYPE_CHECKING:
     from effectonce import Guard
 
-STEPS_MAX = 100_000
 RUN_STYLES = {"running": "cyan", "waiting": "bold yellow", "completed": "green", "failed": "red", "tombstone": "dim"}
 MARK = {"running": "…", "waiting": "?", "completed": "✓", "failed": "✗", "tombstone": "·"}
-_POSITION = re.compile(r"(undo )?(\d+) (.*)", re.DOTALL)
 
 
 def find_run(guard: Guard, named: str) -> Record:
@@ -44,84 +34,6 @@ def find_run(guard: Guard, named: str) -> Record:
     return record
 
 
-def steps_of(guard: Guard, record: Record) -> list[Record]:
-    """Its steps in their order, then its compensations. Their keys follow from a secret that only your guard has; their scope does not."""
-    scope = f"{record.request.terms.tool} {reference(record)}"
-    search = Search(scope=scope, tenant=record.request.tenant, since=record.created_at, limit=STEPS_MAX)
-    found = [step for step in guard.store.apply(search) if _POSITION.match(step.request.step)]
-    return sorted(found, key=lambda step: position(step)[:2])
-
-
-def position(step: Record) -> tuple[bool, int, str]:
-    """Is it a compensation, which one, and its name."""
-    read = _POSITION.fullmatch(step.request.step)
-    assert read is not None
-    return read[1] is not None, int(read[2]), read[3]
-
-
-# ---------------------------------------------------------------- data
-
-
-def as_data(record: Record, now: float) -> dict[str, Any]:
-    """A run as `effectonce.run/1`."""
-    cancelled, open_ = cancelled_of(record), record.state is State.CLAIMED
-    attempts = attempts_of(record)
-    last = attempts[-1] if attempts else None
-    return {
-        "reference": reference(record),
-        "workflow": record.request.terms.tool,
-        "version": record.request.terms.version,
-        "tenant": record.request.tenant,
-        "state": run_state(record, now),
-        "runs": record.epoch,
-        "began_at": iso(record.created_at),
-        "ended_at": None if open_ else iso(record.decided_at),
-        "cancelled": None if cancelled is None else {"by": cancelled.by, "reason": cancelled.reason},
-        "error": None if last is None or record.state is State.COMPLETED else f"{last.error}: {last.message}".strip(": "),
-        "_age_s": now - record.created_at,
-    }
-
-
-def whole(record: Record, steps: list[Record], now: float, *, reveal: bool) -> dict[str, Any]:
-    """The same with its steps."""
-    data = as_data(record, now) | {
-        "steps": [_step(step) for step in steps if not position(step)[0]],
-        "compensations": [_step(step) for step in steps if position(step)[0]],
-    }
-    data = {name: value for name, value in data.items() if not name.startswith("_")}
-    if reveal:
-        data |= {"key": record.request.key, "arguments": arguments_of(record, reveal=True).value}
-    return data
-
-
-def _step(record: Record) -> dict[str, Any]:
-    _, number, name = position(record)
-    return {
-        "position": number,
-        "name": name,
-        "reference": reference(record),
-        "tool": record.request.terms.tool,
-        "state": str(record.state),
-        "sends": record.sends,
-        "began_at": iso(record.created_at),
-        "ended_at": iso(record.decided_at),
-        "error": _error(record) or None,
-        "attempts": [attempt_data(attempt) for attempt in attempts_of(record)],
-    }
-
-
-def _error(record: Record) -> str:
-    if record.state is State.COMPLETED:
-        return ""
-    attempts = attempts_of(record)
-    return f"{attempts[-1].error}: {attempts[-1].message}".strip(": ") if attempts else record.reason
-
-
-def _why(item: dict[str, Any]) -> str:
-    """Whoever stops says what stopped it. One that waits and says nothing has lost its owner."""
-    return item["error"] or ("its owner is gone" if item["state"] == "waiting" else "")
-
-
 RUNS = [
     Column("RUN", lambda item: item["reference"], whole=True),
     Column("WORKFLOW", lambda item: item["workflow"]),
@@ -130,7 +42,7 @@ RUNS = [
     Column("AGE", lambda item: span(item["_age_s"]), plain=lambda item: item["began_at"], right=True, whole=True),
     Column(
         "WHY",
-        lambda item: "cancelled" if item["cancelled"] is not None else _why(item),
+        lambda item: "cancelled" if item["cancelled"] is not None else why_of(item),
         plain=lambda item: item["error"],
     ),
 ]
@@ -153,8 +65,8 @@ def tell(record: Record, steps: list[Record], now: float, *, reveal: bool) -> No
     facts = [
         ("begun", f"{record.epoch} time{'s' * (record.epoch != 1)}, first {moment(record.created_at)}{ended}"),
         ("stopped by" if state == "waiting" else "error", shortened(data["error"] or "", SAID_MAX)),
-        ("stopped", "" if data["error"] or data["cancelled"] else _why(data)),
-        ("arguments", arguments.text or dumps(arguments.value)),
+        ("stopped", "" if data["error"] or data["cancelled"] else why_of(data)),
+        ("arguments", arguments.words(Screen(reveal=reveal, reveal_with=REVEAL))),
         ("key", record.request.key if reveal else ""),
     ]
     print_pairs([(name, text) for name, text in facts if text])
@@ -175,7 +87,7 @@ def _tell_steps(steps: list[Record]) -> None:
     from rich.text import Text
 
     screen = console(width_max=sys.maxsize)
-    told = [(f"{position(s)[1]}", position(s)[2], str(s.state).replace("_", " "), reference(s), _error(s)) for s in steps]
+    told = [(f"{position(s)[1]}", position(s)[2], str(s.state).replace("_", " "), reference(s), error_of(s)) for s in steps]
     rows = [[on_a_line(part) for part in row] for row in told]
     widths = [max(cell_len(row[n]) for row in rows) for n in range(5)]
     room = (

@@ -1,55 +1,23 @@
-"""Moments and spans as people and as scripts read them. Everything is UTC."""
+"""Moments and spans as options have them."""
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime
-from math import inf
-
 import click
 
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-
-
-def iso(at: float) -> str | None:
-    """For scripts, to the millisecond. None: never, or not yet."""
-    if at in (0.0, inf):
-        return None
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def moment(at: float) -> str:
-    """For people."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def span(seconds: float) -> str:
-    """As people say it: one unit, rounded down."""
-    if seconds == inf:
-        return "ever"
-    for unit, size_s in (("days", 86_400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= 2 * size_s or (seconds >= size_s and unit != "days"):
-            return f"{int(seconds // size_s)} {unit}"
-    return f"{max(0, int(seconds))} s"
+from effectonce._shown import times
 
 
 def span_s(text: str) -> float:
     """An option's `30m` or `2h`, in seconds."""
-    read = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
-    if read is None:
-        raise click.BadParameter(f"{text!r} is no span such as 30m, 2h or 7d")
-    return float(read[1]) * _UNITS[read[2]]
+    try:
+        return times.span_s(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def since_when(text: str) -> float:
     """An option's `2h` (ago) or date: seconds ago if negative, otherwise seconds since 1970."""
-    ago = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
-    if ago is not None:
-        return -float(ago[1]) * _UNITS[ago[2]]
     try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is neither a span such as 30m, 2h or 7d nor a date such as 2026-11-15T08:00"
-        ) from None
-    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+        return times.since_when(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None

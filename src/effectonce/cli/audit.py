@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from effectonce._shown.times import iso, moment, span
 from effectonce.cli._app import guard_here, made_here
 from effectonce.cli._console import busy, console, say
 from effectonce.cli._exits import FAILED, NEEDS_YOU
@@ -13,7 +14,7 @@ from effectonce.cli._filters import limit_option
 from effectonce.cli._options import Number, store_options, takes
 from effectonce.cli._output import Column, for_machines, print_one, print_pairs, print_rows, shape
 from effectonce.cli._settings import setting
-from effectonce.cli._times import iso, moment, since_when, span
+from effectonce.cli._times import since_when
 
 if TYPE_CHECKING:
     from effectonce.observe import Verified
@@ -57,7 +58,8 @@ def list_entries(*, effect: str | None, event: str | None, actor: str | None, to
       effectonce audit list --event settled --since 7d --json | jq '.entries[].by'
       effectonce audit list --actor ada --limit 10
     """
-    from effectonce.cli._audit import as_data, entries, told
+    from effectonce._shown.entries import as_data, told
+    from effectonce.cli._audit import entries
     from effectonce.cli._find import find_one
     from effectonce.observe import EVENTS
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from effectonce.cli._app import app_here, circuits_of, guard_here
+from effectonce._shown.times import span
+from effectonce.cli._app import app_here, guard_here
 from effectonce.cli._console import console
 from effectonce.cli._exits import NOT_FOUND, Stop
 from effectonce.cli._options import app_options, store_options
 from effectonce.cli._output import Column, print_one, print_pairs, print_rows
 from effectonce.cli._settings import setting
-from effectonce.cli._times import span
-
-if TYPE_CHECKING:
-    from effectonce.stores import Store
-
-ALONE = "not shared: each process has its own, and this is another process"
 
 
 @click.group()
@@ -43,12 +38,14 @@ def list_breakers() -> None:
       effectonce breaker list --app shop.agents:guard
       effectonce breaker list --app shop.agents:guard --json | jq '.breakers[] | select(.state == "open")'
     """
+    from effectonce._shown.breakers import NOT_SHARED, circuits_of, standing
+
     guard = app_here()
     items = []
     try:
         for name, (circuit, tools) in sorted(circuits_of(guard).items()):
             shared = circuit.shared
-            items.append({"name": name, "tools": tools, **(_standing(shared, name) if shared is not None else _NOT_SHARED)})
+            items.append({"name": name, "tools": tools, **(standing(shared, name) if shared is not None else NOT_SHARED)})
     finally:
         guard.close()
     columns = [
@@ -75,49 +72,22 @@ def show(*, name: str) -> None:
       effectonce breaker show stripe --app shop.agents:guard
       effectonce breaker show stripe --store redis://cache:6379/0 --json | jq .processes
     """
+    from effectonce._shown.breakers import NOT_SHARED, circuits_of, standing
+
     with guard_here() as guard:
         known = circuits_of(guard)
         shared = known[name][0].shared if name in known else None
-        standing = _standing(guard.store if shared is None else shared, name)
-    if not standing["processes"] and name not in known:
+        found = standing(guard.store if shared is None else shared, name)
+    if not found["processes"] and name not in known:
         named = f" This app has: {', '.join(known)}." if known else ""
         advice = (
             f"A breaker that is not shared lives in its process alone.{named}" if setting("app") else "Is it in another store?"
         )
         raise Stop(f"no process has said anything about {name!r} lately.", NOT_FOUND, advice)
     if name in known and shared is None:
-        standing = dict(_NOT_SHARED)
-    data = {"name": name, "tools": known[name][1] if name in known else [], **standing}
+        found = dict(NOT_SHARED)
+    data = {"name": name, "tools": known[name][1] if name in known else [], **found}
     print_one(data, lambda: _tell(data), schema="breaker")
-
-
-_NOT_SHARED: dict[str, Any] = {"state": "not_shared", "why": ALONE, "probe_in_s": None, "processes": []}
-
-
-def _standing(store: Store, name: str) -> dict[str, Any]:
-    """What the votes in the store say, without casting one."""
-    from effectonce._core.ops import ReadCell
-    from effectonce._core.votes import votes_of
-
-    cell = store.apply(ReadCell(f"breaker/{name}"))
-    votes = votes_of(cell)
-    against = [vote.until - cell.now for vote in votes.values() if vote.until > cell.now]
-    state = "unknown" if not votes else "open" if against else "closed"
-    words = {
-        "unknown": "no process has said anything lately",
-        "open": f"open in {len(against)} of {len(votes)} processes; the next probe in {span(min(against, default=0.0))}",
-        "closed": f"closed in all {len(votes)} processes",
-    }
-    processes = [
-        {"process": node, "state": "open" if vote.until > cell.now else "closed", "seen_s": round(cell.now - vote.seen, 3)}
-        for node, vote in sorted(votes.items())
-    ]
-    return {
-        "state": state,
-        "why": words[state],
-        "probe_in_s": round(min(against), 3) if against else None,
-        "processes": processes,
-    }
 
 
 def _style(item: dict[str, Any]) -> str:

@@ -96,7 +96,7 @@ def groups(*, wanted: Wanted) -> None:
 
 
 def _print_groups(wanted: Wanted) -> None:
-    from effectonce.cli._effects import now_of
+    from effectonce._shown.effects import now_of
     from effectonce.cli._letters import GROUPS, group_data
 
     with guard_here() as guard, busy("Counting letters"):
@@ -117,7 +117,7 @@ def show(*, reference: str, reveal: bool) -> None:
       effectonce dlq show eff_3fa94c1f22d0
       effectonce dlq show 3fa9 --reveal --json | jq .attempts
     """
-    from effectonce.cli._effects import now_of
+    from effectonce._shown.effects import now_of
     from effectonce.cli._find import find_one
     from effectonce.cli._letters import as_data
     from effectonce.cli._story import tell
@@ -130,7 +130,7 @@ def show(*, reference: str, reveal: bool) -> None:
 
 def _letter(guard: Guard, record: Record, now: float, *, failed: bool = False) -> Letter:
     from effectonce._core.records import TERMINAL, State
-    from effectonce.cli._effects import reference
+    from effectonce._shown.effects import reference
     from effectonce.dead_letters._letter import is_dead
     from effectonce.dead_letters._letters import GRACE_S
 
@@ -228,8 +228,9 @@ def discard(*, references: tuple[str, ...], reason: str | None, yes: bool, dry_r
       effectonce dlq discard eff_3fa94c1f22d0 --reason 'the customer has withdrawn'
       effectonce dlq discard 3fa9 71bc --reason 'ticket 812' --by ada --yes
     """
+    from effectonce._shown.effects import now_of
     from effectonce.cli._audit import say_if_left_out
-    from effectonce.cli._effects import headline, now_of
+    from effectonce.cli._effects import headline
     from effectonce.cli._find import find_all
 
     by = who()
@@ -261,7 +262,7 @@ def _letters(count: int) -> str:
 
 def _foreseen(record: Record, now: float) -> dict[str, Any]:
     """What discarding it would come to."""
-    from effectonce.cli._effects import reference
+    from effectonce._shown.effects import reference
     from effectonce.dead_letters._letters import undiscardable
 
     why = undiscardable(record, now)
@@ -270,7 +271,7 @@ def _foreseen(record: Record, now: float) -> dict[str, Any]:
 
 def _discarded(guard: Guard, record: Record, by: str, reason: str) -> dict[str, Any]:
     from effectonce import ContractViolation
-    from effectonce.cli._effects import reference
+    from effectonce._shown.effects import reference
 
     about = {"reference": reference(record), "tool": record.request.terms.tool, "discarded": True, "why": None}
     try:

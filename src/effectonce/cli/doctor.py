@@ -77,7 +77,7 @@ def tell(health: Health) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from effectonce.cli._effects import STATES
+    from effectonce._shown.effects import STATES
 
     screen, lines = console(), Table.grid(padding=(0, 1))
     for finding in health.findings:

@@ -50,7 +50,8 @@ def list_effects(*, filters: Filters) -> None:
       effectonce effect list --state in-doubt --json | jq '.effects[].reference'
       effectonce effect list --cursor eff_3fa94c1f22d0
     """
-    from effectonce.cli._effects import columns, listed, now_of, reference
+    from effectonce._shown.effects import now_of, reference
+    from effectonce.cli._effects import columns, listed
 
     with guard_here() as guard:
         now = now_of(guard)
@@ -82,17 +83,18 @@ def show(*, reference: str, reveal: bool, no_audit: bool) -> None:
       effectonce effect show eff_3fa94c1f22d0
       effectonce effect show 3fa9 --reveal --json | jq .result
     """
-    from effectonce.cli import _audit
-    from effectonce.cli._effects import as_data, now_of
-    from effectonce.cli._effects import reference as reference_of
+    from effectonce._shown.effects import as_data, now_of
+    from effectonce._shown.effects import reference as reference_of
+    from effectonce._shown.entries import as_data as entry_data
+    from effectonce._shown.entries import entries_about
     from effectonce.cli._find import find_one
     from effectonce.cli._story import tell
 
     with guard_here() as guard:
         record, now = find_one(guard, reference), now_of(guard)
         with busy("Reading the audit"):
-            entries = [] if no_audit else _audit.entries_about(guard, record, reference_of(record))
-    data = {**as_data(record, now, reveal=reveal), "audit": [_audit.as_data(entry) for entry in entries]}
+            entries = [] if no_audit else entries_about(guard, record, reference_of(record))
+    data = {**as_data(record, now, reveal=reveal), "audit": [entry_data(entry) for entry in entries]}
     print_one(data, lambda: tell(record, now, entries, reveal=reveal), schema="effect")
 
 
@@ -110,7 +112,7 @@ def export(*, filters: Filters, reveal: bool) -> None:
       effectonce effect export > effects.jsonl
       effectonce effect export --since 7d --tool refund --reveal | gzip > refunds.jsonl.gz
     """
-    from effectonce.cli._effects import as_data, now_of
+    from effectonce._shown.effects import as_data, now_of
 
     written = 0
     with guard_here() as guard, busy("Exporting") as how_far:

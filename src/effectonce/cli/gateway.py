@@ -60,7 +60,7 @@ def gateway(*, listen: str, uds: str | None, certfile: str | None, keyfile: str 
         return
     where = uds or f"{'https' if certfile else 'http'}://{host}:{port}"
     click.echo(f"Listening on {where}, for {made.settings.upstream.url}", err=True)
-    if certfile is None and uds is None and not _loopback(host):
+    if certfile is None and uds is None and not is_loopback(host):
         click.echo("Without --certfile, what passes here can be read on the way: keys, tokens, bodies.", err=True)
     uvicorn.run(
         made,
@@ -97,7 +97,8 @@ def address(listen: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Is it this machine alone?"""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

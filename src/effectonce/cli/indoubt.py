@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from effectonce.cli._app import NO_APP, app_here, guard_here, prober_of
+from effectonce._shown.times import span
+from effectonce._shown.tools import prober_of
+from effectonce._shown.words import SAID_MAX
+from effectonce.cli._app import NO_APP, app_here, guard_here
 from effectonce.cli._ask import make_sure, reason_given, refuse_sealed, who
 from effectonce.cli._console import busy, say
 from effectonce.cli._exits import CHANGED, NOT_ALLOWED, Stop
 from effectonce.cli._filters import limit_option
 from effectonce.cli._options import app_options, dry_run_option, reason_option, store_options, takes, yes_option
-from effectonce.cli._output import SAID_MAX, Column, for_machines, print_one, print_rows, shortened
+from effectonce.cli._output import Column, for_machines, print_one, print_rows, shortened
 from effectonce.cli._settings import setting
-from effectonce.cli._times import span
 
 if TYPE_CHECKING:
     from effectonce import Guard
@@ -51,7 +53,7 @@ def list_doubts(*, tool: str | None) -> None:
       effectonce indoubt list
       effectonce indoubt list --tool refund --json | jq '.effects | length'
     """
-    from effectonce.cli._effects import as_data, now_of
+    from effectonce._shown.effects import as_data, now_of
 
     with guard_here() as guard:
         now, limit = now_of(guard), setting("limit")
@@ -146,7 +148,7 @@ def _reconciled(guard: Guard, record: Record, *, dry_run: bool) -> dict[str, Any
     import asyncio
 
     from effectonce._core.codec import NotReadable
-    from effectonce.cli._effects import reference
+    from effectonce._shown.effects import reference
 
     tool = prober_of(guard, record)
     about = {"reference": reference(record), "tool": record.request.terms.tool, "state": str(record.state), "why": None}
@@ -279,8 +281,9 @@ def _settle(
     """Show which effect it is, ask, and write it down."""
     from effectonce import ContractViolation
     from effectonce._desk import NOT_HONOURED
+    from effectonce._shown.effects import as_data, may_resend, now_of
     from effectonce.cli._audit import say_if_left_out
-    from effectonce.cli._effects import as_data, headline, may_resend, now_of
+    from effectonce.cli._effects import headline
     from effectonce.cli._find import find_one
 
     by = who()
@@ -310,7 +313,7 @@ def _settle(
 
 def _refuse_unless_in_doubt(record: Record) -> None:
     from effectonce._core.records import State
-    from effectonce.cli._effects import reference
+    from effectonce._shown.effects import reference
 
     if record.state is not State.IN_DOUBT:
         state = str(record.state).replace("_", " ")

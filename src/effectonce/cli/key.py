@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from effectonce.cli._app import app_here, tool_named, tools_of
+from effectonce._shown.tools import tools_of
+from effectonce.cli._app import app_here, tool_named
 from effectonce.cli._console import say
 from effectonce.cli._exits import NEEDS_YOU
 from effectonce.cli._options import app_options

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from effectonce._shown.times import iso, moment
 from effectonce.cli._app import guard_here
 from effectonce.cli._console import console, say
 from effectonce.cli._filters import Filters, after, filters
 from effectonce.cli._options import Number, store_options, takes
 from effectonce.cli._output import for_machines, print_line, shape
-from effectonce.cli._times import iso, moment
 
 if TYPE_CHECKING:
     from effectonce import Guard
@@ -61,7 +61,7 @@ class Follower:
     """What was seen, and what is new since."""
 
     def __init__(self, guard: Guard, filters: Filters) -> None:
-        from effectonce.cli._effects import now_of
+        from effectonce._shown.effects import now_of
 
         self._guard = guard
         self.now = now_of(guard)
@@ -90,7 +90,7 @@ class Follower:
     def changed(self) -> list[Record]:
         """What is new or different since the last look, oldest first."""
         from effectonce._core.ops import Find
-        from effectonce.cli._effects import now_of
+        from effectonce._shown.effects import now_of
 
         self.now = now_of(self._guard)
         known = list(self._open.items())
@@ -136,7 +136,8 @@ def _mark(record: Record) -> tuple[Any, ...]:
 def _show(record: Record, now: float) -> None:
     from rich.markup import escape
 
-    from effectonce.cli._effects import STYLES, as_data, place_of, reference
+    from effectonce._shown.effects import as_data, place_of, reference
+    from effectonce.cli._effects import STYLES
 
     if for_machines():
         print_line(as_data(record, now), "effect")

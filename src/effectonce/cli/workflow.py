@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from effectonce.cli._app import app_here, guard_here, tools_of
+from effectonce._shown.tools import tools_of
+from effectonce.cli._app import app_here, guard_here
 from effectonce.cli._ask import make_sure, reason_given, refuse_sealed, who
 from effectonce.cli._console import busy, say
 from effectonce.cli._exits import CHANGED, FAILED, Stop
@@ -56,8 +57,9 @@ def list_runs(*, state: str, name: str | None) -> None:
       effectonce workflow list
       effectonce workflow list --state failed --workflow refund_order --json | jq '.runs[].error'
     """
-    from effectonce.cli._effects import now_of
-    from effectonce.cli._runs import RUNS, as_data
+    from effectonce._shown.effects import now_of
+    from effectonce._shown.runs import as_data
+    from effectonce.cli._runs import RUNS
 
     with guard_here() as guard, busy("Looking for runs"):
         now = now_of(guard)
@@ -92,8 +94,9 @@ def show(*, reference: str, reveal: bool) -> None:
       effectonce workflow show eff_3fa94c1f22d0
       effectonce workflow show 3fa9 --json | jq '.steps[] | [.position, .name, .state]'
     """
-    from effectonce.cli._effects import now_of
-    from effectonce.cli._runs import find_run, steps_of, tell, whole
+    from effectonce._shown.effects import now_of
+    from effectonce._shown.runs import steps_of, whole
+    from effectonce.cli._runs import find_run, tell
 
     with guard_here() as guard, busy("Looking for its steps"):
         record, now = find_run(guard, reference), now_of(guard)
@@ -136,8 +139,9 @@ def resume(*, references: tuple[str, ...], everything: bool, name: str | None, y
 
 
 def _resume_named(guard: Guard, references: tuple[str, ...], *, yes: bool, dry_run: bool) -> list[dict[str, Any]]:
-    from effectonce.cli._effects import headline, now_of
-    from effectonce.cli._history import begun, run_state
+    from effectonce._shown.effects import now_of
+    from effectonce._shown.history import begun, run_state
+    from effectonce.cli._effects import headline
     from effectonce.cli._runs import find_run
 
     records = list({r.request.key: r for r in (find_run(guard, named) for named in references)}.values())
@@ -166,8 +170,8 @@ def _resumed(guard: Guard, record: Record) -> dict[str, Any]:
     import inspect
 
     from effectonce import ContractViolation
-    from effectonce.cli._effects import now_of, reference
-    from effectonce.cli._history import run_state
+    from effectonce._shown.effects import now_of, reference
+    from effectonce._shown.history import run_state
 
     why = None
     try:
@@ -274,10 +278,12 @@ def cancel(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> N
       effectonce workflow cancel 3fa9 --reason 'ticket 812' --by ada --yes
     """
     from effectonce import ContractViolation
+    from effectonce._shown.effects import now_of
+    from effectonce._shown.history import begun, run_state
+    from effectonce._shown.runs import as_data
     from effectonce.cli._audit import say_if_left_out
-    from effectonce.cli._effects import headline, now_of
-    from effectonce.cli._history import begun, run_state
-    from effectonce.cli._runs import as_data, find_run
+    from effectonce.cli._effects import headline
+    from effectonce.cli._runs import find_run
 
     by = who()
     with guard_here() as guard:

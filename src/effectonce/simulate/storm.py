@@ -8,7 +8,7 @@ tenth of its work. That is the trigger. What counts is not how that time is surv
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,9 +34,15 @@ CUT = 0.1  # what is left of `back` during the trigger
 TRIGGER_S = (20.0, 30.0)
 LENGTH_S = 150.0
 AFTER_S = (110.0, 140.0)  # requests of this time are judged: from 80 s after the trigger on
-DRAIN_S = RETRY.attempts * (TIME_OUTS_S[0] + RETRY.cap_s)  # nobody waits longer for an answer
 STRIP_S = 5.0
 
+
+def _drain_s(retry: Retry) -> float:
+    """Nobody waits longer for an answer."""
+    return retry.attempts * (TIME_OUTS_S[0] + retry.cap_s)
+
+
+DRAIN_S = _drain_s(RETRY)
 GONE = Verdict(Bucket.NO_ANSWER, Certainty.AMBIGUOUS)  # a refusal looks no different to those who wait further out
 Answer = Callable[[bool], None]
 
@@ -46,7 +52,7 @@ class Policy(Struct, frozen=True):
 
     name: str
     layers: int = 3  # so many retry, from the client on: 3 is everybody, 1 the client only
-    jitter: bool = True
+    retry: Retry = RETRY
     budget: bool = False
     breaker: bool = False
     keys: bool = False
@@ -54,8 +60,8 @@ class Policy(Struct, frozen=True):
 
 POLICIES = (
     Policy("no retries", layers=0),
-    Policy("naive", jitter=False),
-    Policy("naive + keys", jitter=False, keys=True),
+    Policy("naive", retry=AT_ONCE),
+    Policy("naive + keys", retry=AT_ONCE, keys=True),
     Policy("jitter"),
     Policy("one layer", layers=1),
     Policy("budget", budget=True),
@@ -111,8 +117,7 @@ class _Hop:
     def __init__(self, world: World, policy: Policy, layer: int, target: _Service) -> None:
         self.world, self.target = world, target
         self.time_out_s = TIME_OUTS_S[layer]
-        attempts = RETRY.attempts if layer < policy.layers else 1
-        retry = replace(RETRY, attempts=attempts) if policy.jitter else replace(AT_ONCE, attempts=attempts)
+        retry = policy.retry if layer < policy.layers else replace(policy.retry, attempts=1)
         self.tokens = RetryBudget("next") if policy.budget else None
         self.circuit = Machine(Breaker().limits, world.rng.random, 0.0) if policy.breaker else None
         self.how = retrying(retry, classify, None, self.tokens)
@@ -172,7 +177,7 @@ class _Town:
         self.world.after(0.0, self.arrive)
         self.world.after(TRIGGER_S[0], self.run_at, rate * CUT)
         self.world.after(TRIGGER_S[1], self.run_at, rate)
-        self.world.run(LENGTH_S + DRAIN_S)
+        self.world.run(LENGTH_S + max(DRAIN_S, _drain_s(policy.retry)))
 
     def arrive(self) -> None:
         request = len(self.started)
@@ -212,7 +217,7 @@ class _Town:
         )
 
 
-def simulate(*, seed: int = 7, rate: float = 20.0) -> StormResult:
+def simulate(*, seed: int = 7, rate: float = 20.0, policies: Sequence[Policy] = POLICIES) -> StormResult:
     """Live through the same outage with each policy, at *rate* requests a second."""
     at_least(1, rate=rate)
-    return StormResult(rate, seed, tuple(_Town(policy, rate, f"{seed}").told() for policy in POLICIES))
+    return StormResult(rate, seed, tuple(_Town(policy, rate, f"{seed}").told() for policy in policies))

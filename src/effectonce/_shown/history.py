@@ -12,11 +12,12 @@ from effectonce._core.attempts import UNREADABLE, Asked, FailedAttempt, read_ent
 from effectonce._core.codec import NotReadable, decode
 from effectonce._core.records import Evidence, Record, State
 from effectonce._core.steps import CANCEL, Cancellation
-from effectonce.cli._output import SAID_MAX, shortened
-from effectonce.cli._times import iso
+from effectonce._shown.times import iso
+from effectonce._shown.words import Screen
 
 _RUN = re.compile(r".+ (eff_[0-9a-f]{12})")  # the scope of a step: which workflow, which run of it
 _POSITION = re.compile(r"(undo )?\d+ .")  # and what it is called there
+_ANY = Screen()
 Said: TypeAlias = "FailedAttempt | Asked | Cancellation"
 
 
@@ -87,19 +88,19 @@ def cancelled_of(record: Record) -> Cancellation | None:
 # ---------------------------------------------------------------- in words
 
 
-def told(entry: Said) -> str:
+def told(entry: Said, screen: Screen = _ANY) -> str:
     """An entry in a sentence."""
     match entry:
         case FailedAttempt():
-            return attempt_told(entry)
+            return attempt_told(entry, screen)
         case Asked(by, reason):
             return f"{by or 'somebody'} asked for it again: {reason}"
         case Cancellation(by, reason):
             return f"{by or 'somebody'} wants it to end: {reason}"
 
 
-def attempt_told(attempt: FailedAttempt) -> str:
-    said = shortened(attempt.message, SAID_MAX)
+def attempt_told(attempt: FailedAttempt, screen: Screen) -> str:
+    said = screen.shorten(attempt.message)
     what = f"{attempt.error}: {said}" if attempt.error and said else attempt.error or said
     what += f" ({taken_for(attempt.bucket, attempt.certainty)})" if attempt.bucket else ""
     after = f"; not before {attempt.retry_after_s:g} s" if attempt.retry_after_s is not None else ""

@@ -1,0 +1,52 @@
+"""Moments and spans as people and as scripts read them. Everything is UTC."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from math import inf
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+def iso(at: float) -> str | None:
+    """For scripts, to the millisecond. None: never, or not yet."""
+    if at in (0.0, inf):
+        return None
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def moment(at: float) -> str:
+    """For people."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def span(seconds: float) -> str:
+    """As people say it: one unit, rounded down."""
+    if seconds == inf:
+        return "ever"
+    for unit, size_s in (("days", 86_400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size_s or (seconds >= size_s and unit != "days"):
+            return f"{int(seconds // size_s)} {unit}"
+    return f"{max(0, int(seconds))} s"
+
+
+def span_s(text: str) -> float:
+    """A `30m` or `2h` that somebody typed, in seconds."""
+    read = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
+    if read is None:
+        raise ValueError(f"{text!r} is no span such as 30m, 2h or 7d")
+    return float(read[1]) * _UNITS[read[2]]
+
+
+def since_when(text: str) -> float:
+    """A `2h` (ago) or a date that somebody typed: seconds ago if negative, otherwise seconds since 1970."""
+    try:
+        return -span_s(text)
+    except ValueError:
+        pass
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is neither a span such as 30m, 2h or 7d nor a date such as 2026-11-15T08:00") from None
+    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()

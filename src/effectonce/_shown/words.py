@@ -1,0 +1,84 @@
+"""What others wrote, so that it can be shown: as JSON without loss, and without what a screen would obey."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any, NamedTuple
+
+SAID_MAX = 300  # of what somebody said about one thing
+
+
+# Tabs and line ends are text. The others move the cursor, recolour or rename the terminal, or turn the text after them around, so that it
+# reads as something else: an error message of a downstream may hold them.
+_CONTROLS = dict.fromkeys(
+    [*(n for n in range(0x20) if chr(n) not in "\t\n"), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A)],
+    "\N{REPLACEMENT CHARACTER}",
+)
+
+
+def harmless(text: str) -> str:
+    """What others wrote, without what a terminal would obey."""
+    return text.translate(_CONTROLS)
+
+
+def shortened(text: str, longest: int, more: str = "") -> str:
+    """Enough of a long text: a screen holds one story. *more* says where all of it is."""
+    left = len(text) - longest
+    return text if left <= longest // 4 else f"{text[:longest]}… ({left:,} more characters{more})"
+
+
+class Screen(NamedTuple):
+    """Where something is shown: how much of it, and what is said about the rest."""
+
+    reveal: bool = False
+    more: str = ""  # where all of a long text is
+    reveal_with: str = ""  # how to see what is hidden
+    keys: str = "This process does not have the keys to read what is stored."
+
+    def shorten(self, text: str) -> str:
+        return shortened(text, SAID_MAX, self.more)
+
+    def hidden(self, text: str, what: str) -> str:
+        """*what* is "it" or "them"."""
+        return f"{text} (hidden: {self.reveal_with} {what})" if self.reveal_with else f"{text} (hidden)"
+
+
+def dumps(document: Any, indent: int | None = None) -> str:
+    """As JSON, whatever it holds: a result is somebody else's."""
+    try:
+        return json.dumps(document, default=_exact, ensure_ascii=False, allow_nan=False, indent=indent)
+    except (TypeError, ValueError):  # a key that is no text, an infinity
+        return json.dumps(_plain(document), ensure_ascii=False, allow_nan=False, indent=indent)
+
+
+def _plain(value: Any) -> Any:
+    """The same with texts for what JSON cannot hold."""
+    match value:
+        case Mapping():
+            return {key if isinstance(key, str) else dumps(key): _plain(each) for key, each in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_plain(each) for each in value]
+        case float() if not isfinite(value):
+            return str(value)
+        case str() | int() | float() | None:
+            return value
+        case _:
+            return _exact(value)
+
+
+def _exact(value: Any) -> Any:
+    """What JSON has no word for, without loss."""
+    match value:
+        case bytes():
+            return base64.b64encode(value).decode()
+        case set() | frozenset() | tuple():
+            return list(value)
+        case Mapping():
+            return dict(value)
+        case _ if hasattr(value, "isoformat"):
+            return value.isoformat()
+        case _:
+            return str(value)

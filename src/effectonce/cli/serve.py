@@ -1,0 +1,151 @@
+"""`effectonce serve`: the dashboard."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+from effectonce.cli._app import guard_here, made_here
+from effectonce.cli._ask import who
+from effectonce.cli._console import say
+from effectonce.cli._exits import FAILED, Stop
+from effectonce.cli._options import takes
+from effectonce.cli._settings import here, setting
+from effectonce.cli.gateway import address, is_loopback
+
+_File = click.Path(exists=True, dir_okay=False)
+HERE = ("127.0.0.1", "localhost", "::1", "[::1]")
+
+
+@click.command()
+@click.option("--listen", default="127.0.0.1:8642", show_default=True, metavar="HOST:PORT", help="Where to listen.")
+@click.option("--allow-actions", is_flag=True, help="Settle, redrive, discard and cancel; otherwise it is read-only.")
+@click.option("--reveal", is_flag=True, help="Show arguments, results and keys as well.")
+@click.option(
+    "--access", "access_by", metavar="MODULE:FUNCTION", help="Who may do what: a function of yours, instead of a link."
+)
+@click.option("--allow-host", "hosts", multiple=True, metavar="HOST", help="A name that it answers to. May be repeated.")
+@click.option("--certfile", type=_File, help="Our certificate, with its chain: listen with TLS.")
+@click.option("--keyfile", type=_File, help="Its key.")
+@takes("by", "tenant", "store", "app", "config", "color")
+def serve(
+    *,
+    listen: str,
+    allow_actions: bool,
+    reveal: bool,
+    access_by: str | None,
+    hosts: tuple[str, ...],
+    certfile: str | None,
+    keyfile: str | None,
+) -> None:
+    r"""Look at effects in a browser, and settle what is in doubt.
+
+    It listens on this machine alone and prints a link that lets one browser in. It is read-only unless you say --allow-actions. With --app it
+    knows your tools: then letters can be redriven, and probes asked. Other machines are let in by --access alone.
+
+    \b
+    Examples:
+      effectonce serve
+      effectonce serve --app shop.agents:guard --allow-actions --by ada
+      effectonce serve --listen 0.0.0.0:8642 --allow-host ops.example.com --access shop.staff:access
+    """
+    if keyfile is not None and certfile is None:
+        raise click.UsageError("--keyfile needs --certfile.")
+    host, port = address(listen)
+    _check(host, hosts, access_by, limited=allow_actions or reveal)
+    from effectonce._shown.entries import is_there
+    from effectonce.server import Access
+    from effectonce.server._serving import served, served_here
+
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise click.UsageError(f"{error}. Install what the dashboard needs: pip install 'effectonce[server]'") from None
+    let_in = None if access_by is None else _function(access_by)
+    by = who() if allow_actions else "you"
+    names = {*(HERE if is_loopback(host) else (host,)), *hosts}
+    with guard_here() as guard, _listening(host, port) as listener:
+        port = listener.getsockname()[1]
+        where = f"{'https' if certfile else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/"
+        if allow_actions and made_here(guard) and is_there(guard):
+            say("What is decided here is on the record, and not in the audit. With --app, your guard writes it there as well.")
+        if certfile is None and not is_loopback(host):
+            say("Without --certfile, what passes here can be read on the way.")
+        if let_in is not None:
+            made = served(guard, let_in, names)
+            say(f"Listening on {where}")
+        else:
+            access = Access(by, acts=allow_actions, reveals=reveal, tenant=setting("tenant") or None)
+            say(f"The dashboard, {f'with actions, by {by}' if allow_actions else 'read-only'}. Open it; each link works once:")
+            made = served_here(guard, access, names, f"effectonce_{port}", lambda token: _show(f"{where}?token={token}"))
+        _run(uvicorn, made, listener, certfile, keyfile)
+
+
+def _show(link: str) -> None:
+    """Data, on stdout. Whoever read the first one may have closed it: then there are no more, and whoever is in stays in."""
+    with contextlib.suppress(OSError):
+        click.echo(link)
+
+
+def _check(host: str, hosts: tuple[str, ...], access_by: str | None, *, limited: bool) -> None:
+    if access_by is None and not is_loopback(host):
+        raise click.UsageError(
+            f"Listening on {host} lets other machines in: say who may do what with --access MODULE:FUNCTION, or listen on 127.0.0.1."
+        )
+    if access_by is not None and limited:
+        raise click.UsageError("--access decides who may do what: leave out --allow-actions and --reveal.")
+    if access_by is not None and setting("tenant"):
+        raise click.UsageError("--access decides whose effects are shown, by Access(tenant=...): leave out the setting tenant.")
+    if access_by is not None and not hosts and host in ("0.0.0.0", "::", ""):  # noqa: S104  # it is refused
+        raise click.UsageError("Say which names it answers to: --allow-host ops.example.com.")
+
+
+@contextlib.contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise Stop(
+            f"{host}:{port} cannot be listened on: {error.strerror}.",
+            FAILED,
+            "Name another port: --listen 127.0.0.1:0 takes a free one.",
+        ) from None
+    with listener:
+        yield listener
+
+
+def _function(named: str) -> Callable[..., Any]:
+    """From the folder where the command was given."""
+    module, _, name = named.partition(":")
+    sys.path.insert(0, str(here()))
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # what it prints is talk
+            function = getattr(importlib.import_module(module), name or "access")
+    except Exception as error:  # noqa: BLE001  # somebody else's module
+        plain = isinstance(error, ImportError | AttributeError | ValueError)
+        raise click.UsageError(f"--access {named}: {error if plain else repr(error)}.") from None
+    if not callable(function):
+        raise click.UsageError(f"--access {named} is a {type(function).__name__}, not a function.")
+    return function  # type: ignore[no-any-return]
+
+
+def _run(uvicorn: Any, made: Any, listener: socket.socket, certfile: str | None, keyfile: str | None) -> None:
+    config = uvicorn.Config(
+        made,
+        ssl_certfile=certfile,
+        ssl_keyfile=keyfile,
+        ws="none",
+        lifespan="off",
+        proxy_headers=False,
+        server_header=False,
+        access_log=False,  # the address of a link is a way in
+        log_level="warning",
+    )
+    uvicorn.Server(config).run(sockets=[listener])

@@ -1,0 +1,39 @@
+"""Who looks at the dashboard, and what they may do."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from msgspec import Struct
+from starlette.requests import Request
+
+from effectonce.errors import ContractViolation
+
+
+class Access(Struct, frozen=True):
+    """What somebody may do here. *who* is written on every record that they settle.
+
+    Without more they may look: lists, and the story of each effect. *acts*: they may settle, redrive, discard and cancel as well.
+    *reveals*: they may see arguments, results and keys. *tenant*: all of this for the effects of one tenant only.
+    """
+
+    who: str
+    acts: bool = False
+    reveals: bool = False
+    tenant: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.who, str) or not self.who.strip():  # type: ignore[redundant-expr]  # callers without a type checker
+            raise ContractViolation("Access needs a name: who= is written on the record of whatever they settle")
+
+
+# None: they may not even look. It is asked for every page, and for every decision.
+AccessOf: TypeAlias = Callable[[Request], Access | Awaitable[Access | None] | None]
+
+
+async def access_of(of: AccessOf, request: Request) -> Access | None:
+    """What *request* may do, in either colour."""
+    given = of(request)
+    return await given if inspect.isawaitable(given) else given
