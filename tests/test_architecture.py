@@ -14,6 +14,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 # Rooms from the ground up: a room may import rooms that stand before it, and its own.
 LAYERS = (
     ("_core", "_forks"),
+    ("lint",),
     ("effect", "errors"),
     ("_declared",),
     ("stores", "policy"),
