@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ CODES: tuple[str, ...] = (UNREADABLE, UNEXPLAINED, UNUSED, *RULES)
 _PASSED_BY = ("node_modules", "__pycache__", "site-packages")
 _TESTS = ("tests", "test")
 _ADAPTERS = "effectonce.integrations."
+_VERSION = ".".join(map(str, sys.version_info[:2]))  # what this runs on, and can read
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,9 @@ def _report(source: bytes, path: str, codes: frozenset[str]) -> Report:
         found = [_finding(path, code, hit) for code, rule in RULES.items() if code in codes for hit in rule.look(reading)]
         allowed = tuple(allowances(source))
     except SyntaxError as error:
-        return _unreadable(path, error.lineno or 1, error.offset or 1, f"is not Python that can be read here: {error.msg}")
+        return _unreadable(path, error.lineno or 1, error.offset or 1, f"is no Python {_VERSION}: {error.msg}")
     except ValueError as error:  # a null byte
-        return _unreadable(path, 1, 1, f"is not Python that can be read here: {error}")
+        return _unreadable(path, 1, 1, f"is no Python {_VERSION}: {error}")
     except (RecursionError, MemoryError):
         return _unreadable(path, 1, 1, "is nested too deeply")
     adapters = frozenset(

@@ -26,7 +26,7 @@ def _unprotected(reading: Reading) -> Iterator[Hit]:
             if not effect.keyed and not effect.repeatable and not _in_guarded_call(reading, effect.call):
                 yield Hit(
                     effect.call,
-                    f"{tool.function.name} is a {tool.name} that {effect.what}, and nothing keeps a retry from doing it again. "
+                    f"{reading.name_of(tool.function)} is a {tool.name} that {effect.what}, and nothing keeps a retry from doing it again. "
                     f"{_advice(tool)}",
                     unless=tool.adapter,
                 )
@@ -34,10 +34,8 @@ def _unprotected(reading: Reading) -> Iterator[Hit]:
 
 
 def _advice(tool: Tool) -> str:
-    if tool.sort == "engine":
-        return "Put @guard.tool(kind=...) under its decorator."
-    where = f", or protect its agent with effectonce.integrations.{tool.adapter}" if tool.adapter else ""
-    return f"Put @guard.tool(kind=...) under its decorator{where}."
+    elsewhere = f", or protect its agent with effectonce.integrations.{tool.adapter}" if tool.adapter else ""
+    return f"Guard it with @guard.tool(kind=...){elsewhere}."
 
 
 def _uses(module: Module, tool: Tool) -> bool:

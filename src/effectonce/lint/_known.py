@@ -75,16 +75,22 @@ VERBS = words(
 VERB_LIKE = re.compile(rf"(?:{_STRIPE}|transfer)(?:_async)?|chat_\w+|files_upload\w*|send_\w+")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
 REPEATABLE_METHODS = ("PUT", "DELETE")  # a second one changes nothing more
-# A POST that only asks, by where it goes and by what its function is called.
+# A POST that only asks, by where it goes and by what its function, or the class of its tool, is called.
 ASKING_URL = re.compile(
-    r"search|query|queries|graphql|oauth|token|login|authenticate|embed|complet|lookup|find|validat|verify|preview|quote|estimat|translat|summari"
-    r"|generat|predict|infer|chat|classif|analy|count|rpc|webhook_test|retriev|rerank|moderation|transcri|ocr|scrape|crawl|extract",
+    r"search|query|queries|graphql|oauth|token|login|authenticate|embed|complet|lookup|find|validat|verify|preview|quote|estimat"
+    r"|translat|summari|generat|predict|infer|chat|classif|analy|count|rpc|retriev|rerank|moderation|transcri|ocr|scrap|crawl|extract"
+    r"|pars|eval|detect|serp",
     re.IGNORECASE,
 )
-ASKING_NAME = re.compile(
-    r"_*(?:search|find|list|get|query|lookup|look_up|check|fetch|ask|embed|count|preview|quote|estimate|validate|verify|retrieve|read|scrape"
-    r"|crawl|extract|summari[sz]e|translate|classify|analy[sz]e|generate|predict|complete|chat|calculate|compute|login|authenticate)(?:_|$|[A-Z])"
+ASKING_FIRST = words(
+    "find list get check fetch ask count preview quote estimate validate verify read complete chat calculate compute login "
+    "authenticate generate"
 )
+ASKING = words(
+    "search query lookup serp scrape crawl parse eval evaluate evaluation extract embed embedding translate summarize summarise "
+    "classify analyze analyse ocr transcribe retrieve retriever rerank predict detect inference"
+)
+NAME_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 KEYED = re.compile(
     r"idempot|dedup|downstream_key|current_effect|request_key|client_?token|client_?request_?token", re.IGNORECASE
 )

@@ -150,8 +150,15 @@ class Reading:
             return False
         url = args[0] if args else keyword(call, "url")
         function = self.module.function_around(call)
-        named = function is not None and known.ASKING_NAME.match(function.name) is not None
-        return named or known.ASKING_URL.search(self.text(url)) is not None
+        named = [] if function is None else [part.lower() for part in known.NAME_PARTS.findall(self.name_of(function))]
+        if named and (named[0] in known.ASKING_FIRST or not known.ASKING.isdisjoint(named)):
+            return True
+        return known.ASKING_URL.search(self.text(url)) is not None
+
+    def name_of(self, function: Function) -> str:
+        """As people call it: a tool that is a class has the name of the class."""
+        cls = self.module.parents.get(function)
+        return cls.name if isinstance(cls, ast.ClassDef) and function.name in known.TOOL_METHODS else function.name
 
     def text(self, node: ast.AST | None) -> str:
         """What is written in an expression, and in what its names are assigned: for a look at its words."""
@@ -159,18 +166,13 @@ class Reading:
             return ""
         words = []
         for part in ast.walk(node):
-            match part:
-                case ast.Constant(value=str(value)):
-                    words.append(value)
-                case ast.Name(id=name):
-                    words.append(name)
-                    meant = self.module.value(part)
-                    if isinstance(meant, ast.Constant | ast.JoinedStr | ast.BinOp):
-                        words.extend(str(each.value) for each in ast.walk(meant) if isinstance(each, ast.Constant))
-                case ast.Attribute(attr=attr):
-                    words.append(attr)
-                case _:
-                    pass
+            if isinstance(part, ast.Name | ast.Attribute):
+                words.append(part.id if isinstance(part, ast.Name) else part.attr)
+                meant = self.module.value(part)
+                if isinstance(meant, ast.Constant | ast.JoinedStr | ast.BinOp):
+                    words.extend(str(each.value) for each in ast.walk(meant) if isinstance(each, ast.Constant))
+            elif isinstance(part, ast.Constant):
+                words.append(str(part.value))
         return " ".join(words)
 
     def _keyed(self, call: ast.Call) -> bool:

@@ -155,6 +155,8 @@ def _without_jitter(reading: Reading) -> Iterator[Hit]:
         if how := waits_alike(module, found):
             yield Hit(found.node, f"{found.library} waits by {how}: {_TOGETHER}")
     for loop in loops(module):
+        if not any(_is_of_others(module, handler) for handler in loop.handlers):
+            continue
         for call in slept(module, loop):
             if (
                 call.args
@@ -162,6 +164,12 @@ def _without_jitter(reading: Reading) -> Iterator[Hit]:
                 and not re.search("random|jitter|uniform", _text_around(module, loop))
             ):
                 yield Hit(call, f"this wait grows and is the same for everybody: {_TOGETHER}")
+
+
+def _is_of_others(module: Module, handler: ast.ExceptHandler) -> bool:
+    """May the error come from a service? A file that is not there yet keeps nobody else waiting."""
+    names = [module.origin(each) for each in getattr(handler.type, "elts", [handler.type])]
+    return bool(_caught(module, handler)) or any(not name.startswith("builtins.") for name in names)
 
 
 _TOGETHER = (
@@ -193,9 +201,9 @@ def _text_around(module: Module, loop: Loop) -> str:
 
 def _clients(reading: Reading) -> Iterator[Hit]:
     module = reading.module
-    yield from (Hit(call, _RESENDS) for call in module.every(ast.Call) if _sends_posts_again(module, call))
     if not reading.guarded:
         return
+    yield from (Hit(call, _RESENDS) for call in module.every(ast.Call) if _sends_posts_again(module, call))
     yield from (
         Hit(node, _SDK.format("Stripe"))
         for node in (*module.every(ast.Assign), *module.every(ast.Call))
