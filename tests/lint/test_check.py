@@ -166,6 +166,14 @@ def test_an_adapter_in_one_file_protects_the_tools_of_all(tmp_path):
     assert check([tmp_path]) == []
 
 
+def test_what_an_adapter_records_is_looked_at_where_it_is_used(tmp_path):
+    (tmp_path / "tools.py").write_text(TOOL.replace("    requests.post(u)", "    requests.post(u)\n    requests.post(v)"))
+    assert [finding.code for finding in check([tmp_path])] == ["EO201"]
+
+    (tmp_path / "agent.py").write_text("from effectonce.integrations.langchain import OnceMiddleware\n")
+    assert [finding.code for finding in check([tmp_path])] == ["EO205"]
+
+
 # ---------------------------------------------------------------- allowances
 
 

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from effectonce.lint import CODES, check_source, page
+from effectonce.lint import _known as known
 from tests.lint.snippets import FOUND, NOT_FOUND
 
 
@@ -43,3 +44,16 @@ def test_what_is_said_is_a_sentence_that_ends(code):
 
 def test_every_rule_has_a_case_of_its_own():
     assert {title.partition(":")[0] for title in FOUND} >= {code for code in CODES if code >= "EO1"}
+
+
+def test_no_file_about_us_is_passed_by_for_its_words():
+    """A file is only looked at if it has one of them, so each pattern has one too."""
+    frameworks = [row[0] for table in (known.TOOLS, known.AGENTS, known.ENGINES) for row in table]
+    sends = [known.HTTP, *(pattern for pattern, _ in known.EFFECTS)]
+
+    def without(patterns, words):
+        return [p.pattern for p in patterns if not any(word in p.pattern.replace("\\", "").lower() for word in words)]
+
+    assert without(frameworks, known.WORDS) == []
+    assert without(sends, known.SENDS) == []
+    assert [library for library in known.RETRY_DECORATORS.values() if not any(word in library for word in known.WORDS)] == []

@@ -140,6 +140,7 @@ def _finding(path: str, code: str, hit: Hit) -> Finding:
         message=hit.message,
         end_line=max(line, last),
         unless=hit.unless,
+        given=hit.given,
     )
 
 
@@ -149,9 +150,10 @@ def _finding(path: str, code: str, hit: Hit) -> Finding:
 def judged(reports: Sequence[tuple[str, Report]], codes: frozenset[str]) -> list[Finding]:
     """What is left when allowances, and what other files protect, are taken off."""
     adapters = frozenset[str]().union(*(report.adapters for _, report in reports))
+    adapters |= {"mcp", "fastmcp"} if adapters & {"mcp", "fastmcp"} else set()  # one server may be made with either
     found: list[Finding] = []
     for path, each in reports:
-        open_ = [replace(finding, unless="") for finding in each.findings if not _is_protected(finding, adapters)]
+        open_ = [replace(finding, unless="", given="") for finding in each.findings if _holds(finding, adapters)]
         allowed = {(a, f) for a in each.allowances for f in open_ if f.code in a.codes and f.line <= a.covers <= f.end_line}
         excused = {finding for _, finding in allowed}
         found += [finding for finding in open_ if finding not in excused]
@@ -160,8 +162,8 @@ def judged(reports: Sequence[tuple[str, Report]], codes: frozenset[str]) -> list
     return sorted((finding for finding in found if finding.code in codes), key=lambda f: (f.path, f.line, f.column, f.code))
 
 
-def _is_protected(finding: Finding, adapters: frozenset[str]) -> bool:
-    return finding.unless in adapters or (finding.unless in ("mcp", "fastmcp") and not adapters.isdisjoint(("mcp", "fastmcp")))
+def _holds(finding: Finding, adapters: frozenset[str]) -> bool:
+    return finding.unless not in adapters and (not finding.given or finding.given in adapters)
 
 
 def _about(path: str, allowance: Allowance, used: set[tuple[Allowance, str]], codes: frozenset[str]) -> Iterator[Finding]:

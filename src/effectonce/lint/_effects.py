@@ -57,25 +57,24 @@ def _in_guarded_call(reading: Reading, node: ast.AST) -> bool:
 
 
 def _swallowed(reading: Reading) -> Iterator[Hit]:
-    for tool in reading.guarded:
+    for tool in reading.recorded:
         if tool.kind == "read":
             continue
         for node in own(tool.function.body):
             if isinstance(node, ast.Try | ast.TryStar):
                 yield from _handlers(reading, node, tool)
             elif isinstance(node, ast.With) and (what := _suppresses(reading, node)):
-                yield Hit(node.items[0].context_expr, _doubt(what, tool.function.name))
+                yield Hit(node.items[0].context_expr, _doubt(what, reading.name_of(tool.function)), given=tool.adapter)
 
 
 def _handlers(reading: Reading, node: ast.Try | ast.TryStar, tool: Tool) -> Iterator[Hit]:
-    if not _does_something(reading, node.body):
-        return
-    for handler in node.handlers:
+    acts = _does_something(reading, node.body) if tool.sort == "guarded" else any(reading.effects(node.body))
+    for handler in node.handlers if acts else []:
         what = doubtful(reading.module, handler.type)
         parts = list(own(handler.body))
         ends = any(isinstance(part, ast.Return) for part in parts) or _goes_on_to_return(reading.module, node)
         if what and ends and not any(isinstance(part, ast.Raise) for part in parts) and not _leaves(reading, parts):
-            yield Hit(handler, _doubt(what, tool.function.name))
+            yield Hit(handler, _doubt(what, reading.name_of(tool.function)), given=tool.adapter)
 
 
 def _doubt(what: str, name: str) -> str:
@@ -208,7 +207,7 @@ class _Path(NamedTuple):
 
 
 def _several(reading: Reading) -> Iterator[Hit]:
-    for tool in reading.guarded:
+    for tool in reading.recorded:
         if tool.kind in ("read", "idempotent_write"):
             continue
         path = _through(reading, tool.function.body)
@@ -216,8 +215,9 @@ def _several(reading: Reading) -> Iterator[Hit]:
         if len(most) > 1 and not all(effect.keyed for effect in most):
             yield Hit(
                 most[1].call,
-                f"this is the second effect of {tool.function.name}, which is recorded as one: after a crash between them "
+                f"this is the second effect of {reading.name_of(tool.function)}, which is recorded as one: after a crash between them "
                 "nobody knows which was done. Make them two tools, or two steps of a workflow.",
+                given=tool.adapter,
             )
 
 

@@ -21,7 +21,8 @@ class Finding:
     code: str
     message: str
     end_line: int
-    unless: str = ""  # a room of effectonce.integrations: if another file of the tree uses it, this is no finding
+    unless: str = ""  # a room of effectonce.integrations: if any file of the tree uses it, this is no finding
+    given: str = ""  # and the other way round
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Hit:
     node: ast.AST
     message: str
     unless: str = ""
+    given: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+Frameworks = tuple[tuple[re.Pattern[str], str, str], ...]
+
 
 def words(text: str) -> frozenset[str]:
     """A set of names."""
@@ -16,8 +18,8 @@ def words(text: str) -> frozenset[str]:
 # A file with none of these words, in small letters, has nothing that a rule is about. What sends counts together with a loop.
 WORDS = words(
     "effectonce guard idempot deduplicationid clienttoken clientrequesttoken retry tenacity backoff stamina sleep( redis "
-    "core.cache langchain function_tool pydantic_ai mcp crewai google.adk autogen_core strands agent_framework beta_tool "
-    "beta_async_tool smolagents llama_index temporalio celery dbos dramatiq breaker"
+    "core.cache langchain langgraph function_tool pydantic_ai mcp crewai google.adk autogen strands agent_framework beta_ "
+    "smolagents llama_index temporalio celery dbos dramatiq breaker"
 )
 SENDS = words(
     "requests niquests httpx aiohttp urllib3 stripe braintree razorpay smtp mail sendgrid resend postmark boto3 kafka "
@@ -106,7 +108,7 @@ IN_A_THREAD = frozenset(
 # ---------------------------------------------------------------- tools
 
 # The decorator, what it makes, and the rooms of `effectonce.integrations` that protect it from where the agent is made.
-TOOLS: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
+TOOLS: Frameworks = tuple(
     (re.compile(pattern), name, adapter)
     for pattern, name, adapter in (
         (r"langchain(?:_core|_classic)?\.(?:tools|agents)(?:\.\w+)?\.tool", "tool of LangChain", "langchain"),
@@ -125,6 +127,21 @@ TOOLS: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
         (r"llama_index\.core\.tools\.(?:\w+\.)*FunctionTool\.from_defaults", "tool of LlamaIndex", ""),
     )
 )  # fmt: skip
+# What takes plain functions as tools, in a list.
+AGENTS: Frameworks = tuple(
+    (re.compile(pattern), name, adapter)
+    for pattern, name, adapter in (
+        (r"google\.adk(?:\.agents(?:\.\w+)?)?\.(?:Llm)?Agent", "tool of Google ADK", "google_adk"),
+        (r"autogen_agentchat\.agents\.AssistantAgent", "tool of AutoGen", "autogen"),
+        (r"pydantic_ai(?:\.agent)?\.Agent", "tool of Pydantic AI", "pydantic_ai"),
+        (
+            r"langchain\.agents\.create_agent|langgraph\.prebuilt\.(?:create_react_agent|ToolNode)",
+            "tool of LangChain",
+            "langchain",
+        ),
+        (r"agent_framework\.(?:Chat)?Agent", "tool of the Agent Framework", "agent_framework"),
+    )
+)
 # The same for what engines run again by themselves. Their rooms give a place, not protection: it takes `@guard.tool` as well.
 ENGINES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), name)

@@ -55,6 +55,11 @@ class Reading:
     def guarded(self) -> list[Tool]:
         return [tool for tool in self.tools.values() if tool.sort == "guarded"]
 
+    @property
+    def recorded(self) -> list[Tool]:
+        """Those that are recorded as one effect each: guarded, or protected by an adapter if any file uses it."""
+        return [tool for tool in self.tools.values() if tool.sort == "guarded" or tool.adapter]
+
     def is_guard(self, node: ast.AST) -> bool:
         origin = self.module.origin(node)
         if origin:
@@ -94,14 +99,20 @@ class Reading:
         return None
 
     def _handed_over(self) -> Iterator[tuple[Function, Tool]]:
-        """Functions that are made tools by a call: `FunctionTool(refund)`."""
-        for node in self.module.every(ast.Call):
-            if not (found := _framework(self.module.origin(node.func))):
+        """Functions that are made tools by a call: `FunctionTool(refund)`, `AssistantAgent(..., tools=[refund])`."""
+        for call in self.module.every(ast.Call):
+            origin = self.module.origin(call.func)
+            if made := _framework(origin):
+                given = [*call.args[:1], *(value for name in ("func", "fn") if (value := keyword(call, name)) is not None)]
+            elif made := _framework(origin, known.AGENTS):
+                lists = [*call.args, keyword(call, "tools")]
+                given = [each for one in lists if isinstance(one, ast.List | ast.Tuple) for each in one.elts]
+            else:
                 continue
-            given = node.args[0] if node.args else keyword(node, "func") or keyword(node, "fn")
-            function = None if given is None else self.module.definition(given)
-            if function is not None:
-                yield function, Tool(function, "agent", *found)
+            for each in given:
+                function = self.module.definition(each)
+                if function is not None:
+                    yield function, Tool(function, "agent", *made)
 
     # ---------------------------------------------------------------- effects
 
@@ -192,10 +203,8 @@ class Reading:
         )  # headers["Idempotency-Key"] = ...
 
 
-def _framework(origin: str) -> tuple[str, str] | None:
-    return (
-        next(((name, adapter) for pattern, name, adapter in known.TOOLS if pattern.fullmatch(origin)), None) if origin else None
-    )
+def _framework(origin: str, table: known.Frameworks = known.TOOLS) -> tuple[str, str] | None:
+    return next(((name, adapter) for pattern, name, adapter in table if pattern.fullmatch(origin)), None) if origin else None
 
 
 def _constant(node: ast.AST | None) -> object:
