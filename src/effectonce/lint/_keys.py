@@ -77,8 +77,8 @@ def _of_guard(reading: Reading, call: ast.Call) -> Iterator[Key]:
 # ---------------------------------------------------------------- what a key is made of
 
 
-def parts(module: Module, node: ast.AST, depth: int = 0) -> Iterator[ast.AST]:
-    """The ends of what a key is made of, through all that hands it on."""
+def parts(module: Module, node: ast.AST, *, made_now: bool = False, depth: int = 0) -> Iterator[ast.AST]:
+    """The ends of what a key is made of, through all that hands it on; only what is *made_now*, if that is the question."""
     if depth > 8:
         return
     match node:
@@ -93,17 +93,17 @@ def parts(module: Module, node: ast.AST, depth: int = 0) -> Iterator[ast.AST]:
             inner = [*receiver, *node.args]
         case ast.Attribute(attr="hex" | "int" | "bytes", value=ast.Call() as value):
             inner = [value]
-        case ast.Name() if (
-            (meant := module.value(node)) is not None and meant is not node and not _is_kept(module, node, meant)
-        ):
-            inner = [meant]
+        case ast.Name() if (meant := module.value(node)) is not None and meant is not node:
+            if not isinstance(meant, ast.Constant):
+                yield node
+            inner = [] if made_now and _is_kept(module, node, meant) else [meant]
         case _:
             yield node
             return
     if isinstance(node, ast.Call):
         yield node
     for each in inner:
-        yield from parts(module, each, depth + 1)
+        yield from parts(module, each, made_now=made_now, depth=depth + 1)
 
 
 def _hands_on(module: Module, call: ast.Call) -> bool:
@@ -142,7 +142,7 @@ def _fresh(reading: Reading) -> Iterator[Hit]:
     for key in keys(reading):
         if _is_written_down(module, key.node):
             continue
-        for part in parts(module, key.node):
+        for part in parts(module, key.node, made_now=True):
             if isinstance(part, ast.Call) and known.FRESH.fullmatch(origin := module.origin(part.func)):
                 if known.CLOCK.match(origin) and _is_coarse(module, part):
                     continue
@@ -237,41 +237,55 @@ def _differs(module: Module, call: ast.Call) -> str:
             return "hash() of a text is another number in each process"
         case "builtins.id":
             return "id() is an address in memory"
-        case "builtins.str" | "builtins.repr" if _is_a(module, given, ast.Dict, "dict"):
+        case "builtins.str" | "builtins.repr" if _type_of(module, given) == "dict":
             return "the text of a dict depends on the order in which it was filled"
-        case "builtins.str" | "builtins.repr" if _is_a(module, given, ast.Set, "set"):
+        case "builtins.str" | "builtins.repr" if _type_of(module, given) == "set":
             return "a set has another order in each process"
         case "json.dumps" if keyword(call, "sort_keys") is None and all(each.arg for each in call.keywords):
-            value = module.value(given)
-            unordered = isinstance(value, ast.Name | ast.Attribute | ast.Call | ast.Subscript) and not _is_a(
-                module, given, ast.List, "list"
-            )
-            return "json.dumps() without sort_keys=True writes a dict in the order in which it was filled" if unordered else ""
+            said = "json.dumps() without sort_keys=True writes a dict in the order in which it was filled"
+            return said if _type_of(module, given) in ("dict", "") and not _is_in_order(module.value(given)) else ""
         case _:
             return ""
 
 
-def _is_a(module: Module, node: ast.AST | None, literal: type[ast.expr], name: str) -> bool:
-    if node is None:
-        return False
-    value = module.value(node)
-    if isinstance(value, literal):
-        return True
-    if isinstance(value, ast.Call) and module.origin(value.func) == f"builtins.{name}":
-        return True
-    if not isinstance(node, ast.Name):
-        return False
-    scope = module.scope_of(node).node
-    given = (
-        [arg for arg in parameters(scope) if arg.arg == node.id]
-        if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef)
-        else []
-    )
-    if given and isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef) and scope.args.kwarg is given[0]:
-        return name == "dict"
-    typed = given[0].annotation if given else None
-    typed = typed.value if isinstance(typed, ast.Subscript) else typed
-    return typed is not None and module.origin(typed) in (f"builtins.{name}", f"typing.{name.capitalize()}")
+_OF_FIELDS = known.words("model_dump asdict _asdict dict to_dict list sorted tuple")
+
+
+def _is_in_order(value: ast.AST | None) -> bool:
+    """Is it written out here, or made of the fields of a model, which have one order?"""
+    match value:
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
+            return name in _OF_FIELDS
+        case ast.Name() | ast.Attribute() | ast.Subscript():
+            return False
+        case _:
+            return True
+
+
+def _type_of(module: Module, node: ast.AST | None) -> str:
+    """`dict`, `set`, `list` and the like, where the file says so; a dict that is written out is none: its order is written too."""
+    match value := module.value(node):
+        case ast.Set() | ast.SetComp():
+            return "set"
+        case ast.Call():
+            origin = module.origin(value.func)
+            return origin.removeprefix("builtins.") if origin.startswith("builtins.") else ""
+        case ast.Name():
+            return _declared(module, value)
+        case _:
+            return ""
+
+
+def _declared(module: Module, name: ast.Name) -> str:
+    """The type of a parameter."""
+    function = module.scope_of(name).node
+    if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+        return ""
+    arg = next((arg for arg in parameters(function) if arg.arg == name.id), None)
+    if arg is None or arg is function.args.kwarg:
+        return "" if arg is None else "dict"
+    typed = arg.annotation.value if isinstance(arg.annotation, ast.Subscript) else arg.annotation
+    return module.origin(typed).rpartition(".")[2].lower()
 
 
 def _constant(reading: Reading) -> Iterator[Hit]:
