@@ -42,6 +42,12 @@ def test_what_is_said_is_a_sentence_that_ends(code):
         assert len(finding.message) < 320
 
 
+def test_one_for_each_item_is_said_as_that():
+    (finding,) = check_source(FOUND["EO205: one for each"])
+
+    assert finding.message.startswith("pay does this for each item")
+
+
 def test_every_rule_has_a_case_of_its_own():
     assert {title.partition(":")[0] for title in FOUND} >= {code for code in CODES if code >= "EO1"}
 

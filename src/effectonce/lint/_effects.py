@@ -213,12 +213,20 @@ def _several(reading: Reading) -> Iterator[Hit]:
         path = _through(reading, tool.function.body)
         most = max(path.ended, path.on or (), key=len)
         if len(most) > 1 and not all(effect.keyed for effect in most):
-            yield Hit(
-                most[1].call,
-                f"this is the second effect of {reading.name_of(tool.function)}, which is recorded as one: after a crash between them "
-                "nobody knows which was done. Make them two tools, or two steps of a workflow.",
-                given=tool.adapter,
-            )
+            first, second = most[:2]
+            yield Hit(second.call, _one_record(reading.name_of(tool.function), looped=first is second), given=tool.adapter)
+
+
+def _one_record(name: str, *, looped: bool) -> str:
+    if looped:
+        return (
+            f"{name} does this for each item and is recorded as one effect: after a crash in between nobody knows which were done. "
+            "Call a tool for each item."
+        )
+    return (
+        f"this is the second effect of {name}, which is recorded as one: after a crash between them nobody knows which was done. "
+        "Make them two tools, or two steps of a workflow."
+    )
 
 
 def _through(reading: Reading, statements: list[ast.stmt]) -> _Path:

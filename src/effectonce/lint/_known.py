@@ -218,7 +218,7 @@ FINAL = re.compile(
     r"(?:openai|anthropic)\.(?:BadRequestError|AuthenticationError|PermissionDeniedError|NotFoundError|UnprocessableEntityError)"
     r"|stripe\.(?:error\.)?(?:CardError|InvalidRequestError|AuthenticationError|PermissionError|IdempotencyError)"
     r"|effectonce(?:\.errors)?\.(?:ContractViolation|Conflict|Expired|InDoubt)"
-    r"|botocore\.exceptions\.(?:ParamValidationError|NoCredentialsError)|smtplib\.(?:SMTPAuthenticationError|SMTPRecipientsRefused)"
+    r"|botocore\.exceptions\.ParamValidationError|smtplib\.(?:SMTPAuthenticationError|SMTPRecipientsRefused)"
 )
 SLEEP = frozenset({"time.sleep", "asyncio.sleep", "anyio.sleep", "trio.sleep", "gevent.sleep", "eventlet.sleep"})
 SDKS = re.compile(
