@@ -68,9 +68,9 @@ def _swallowed(reading: Reading) -> Iterator[Hit]:
 
 
 def _handlers(reading: Reading, node: ast.Try | ast.TryStar, tool: Tool) -> Iterator[Hit]:
-    acts = _does_something(reading, node.body) if tool.sort == "guarded" else any(reading.effects(node.body))
+    acts = does_something(reading, node.body) if tool.sort == "guarded" else any(reading.effects(node.body))
     for handler in node.handlers if acts else []:
-        what = doubtful(reading.module, handler.type)
+        what = _doubtful(reading.module, handler.type)
         parts = list(own(handler.body))
         ends = any(isinstance(part, ast.Return) for part in parts) or _goes_on_to_return(reading.module, node)
         if what and ends and not any(isinstance(part, ast.Raise) for part in parts) and not _leaves(reading, parts):
@@ -111,11 +111,11 @@ def _suppresses(reading: Reading, node: ast.With) -> str:
             and reading.module.origin(call.func) == "contextlib.suppress"
             and any(reading.effects(node.body))
         ):
-            return next((what for each in call.args if (what := doubtful(reading.module, each))), "")
+            return next((what for each in call.args if (what := _doubtful(reading.module, each))), "")
     return ""
 
 
-def doubtful(module: Module, caught: ast.expr | None) -> str:
+def _doubtful(module: Module, caught: ast.expr | None) -> str:
     """What a handler catches, if nobody knows after it whether it happened; "" if it catches less."""
     if caught is None:
         return "every error"
@@ -128,19 +128,24 @@ def doubtful(module: Module, caught: ast.expr | None) -> str:
     return ""
 
 
-def _does_something(reading: Reading, body: list[ast.stmt]) -> bool:
+def does_something(reading: Reading, body: list[ast.stmt]) -> bool:
     """Does it have an effect, as far as the calls in it are known or named so? Reading an answer that came is none."""
     for call in calls(body):
         if reading.effect(call) is not None:
             return True
         package = reading.module.origin(call.func).partition(".")[0]
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        if name.partition("_")[0] in _DOES and package not in known.SENDS and package not in sys.stdlib_module_names:
+        if is_verb(name) and package not in known.SENDS and package not in sys.stdlib_module_names:
             return True
         helper = reading.module.definition(call.func)
         if helper is not None and any(reading.effects(helper.body)):
             return True
     return False
+
+
+def is_verb(name: str) -> bool:
+    """Is a function called by what it does out there?"""
+    return name.strip("_").partition("_")[0] in _DOES
 
 
 _DOES = known.words(

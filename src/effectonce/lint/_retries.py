@@ -19,7 +19,7 @@ from effectonce.lint._attempts import (
     slept,
     waits_alike,
 )
-from effectonce.lint._effects import doubtful
+from effectonce.lint._effects import does_something, is_verb
 from effectonce.lint._finding import Hit, Rule
 from effectonce.lint._reading import Effect, Reading
 from effectonce.lint._source import Function, Module, calls, keyword, own
@@ -36,7 +36,7 @@ def _two_layers(reading: Reading) -> Iterator[Hit]:
             if found is not None and not is_safe(module, found):
                 yield Hit(decorator, _layers(found.library, tool.function.name))
         for call in calls(tool.function.body):
-            found = retries(module, call) or _retried_helper(module, call)
+            found = _retries_inside(reading, call)
             if found is not None and not is_safe(module, found):
                 yield Hit(call, _layers(found.library, tool.function.name))
         for loop in by_hand:
@@ -49,11 +49,17 @@ def _layers(who: str, name: str) -> str:
     return f"{who} tries again inside {name}, which effectonce tries again too: {layers}. {_ONE_LAYER}"
 
 
-def _retried_helper(module: Module, call: ast.Call) -> Retries | None:
-    """Is it a function of this file that a library tries again?"""
+def _retries_inside(reading: Reading, call: ast.Call) -> Retries | None:
+    """Is it a library that tries an effect again, or a function of this file that one does so with? Reading twice is nobody's effect."""
+    module = reading.module
+    found = retries(module, call)
+    if found is not None:
+        body = _body_of_loop(module, found)
+        return found if body is None or does_something(reading, body) else None
     helper = module.definition(call.func)
-    decorators = [] if helper is None else helper.decorator_list
-    return next((found for each in decorators if (found := retries(module, each)) is not None), None)
+    if helper is None or not (is_verb(helper.name) or does_something(reading, helper.body)):
+        return None
+    return next((found for each in helper.decorator_list if (found := retries(module, each)) is not None), None)
 
 
 def _risked(reading: Reading, nodes: list[ast.stmt]) -> Effect | None:
@@ -94,10 +100,9 @@ def _broad(names: list[str]) -> str:
 
 
 def _caught(module: Module, handler: ast.ExceptHandler) -> str:
-    if not doubtful(module, handler.type):
-        return ""
-    names = [] if handler.type is None else [module.origin(each) for each in getattr(handler.type, "elts", [handler.type])]
-    return "any error" if handler.type is None else _broad(names)
+    if handler.type is None:
+        return "any error"
+    return _broad([module.origin(each) for each in getattr(handler.type, "elts", [handler.type])])
 
 
 def _again(who: str, effect: Effect, error: str) -> str:
