@@ -24,7 +24,7 @@ def _unprotected(reading: Reading) -> Iterator[Hit]:
         if tool.sort not in ("agent", "engine") or _uses(reading.module, tool):
             continue
         for effect in reading.effects(tool.function.body):
-            if not effect.keyed and not effect.repeatable and not _in_guarded_call(reading, effect.call):
+            if not effect.keyed and not effect.repeatable:
                 yield Hit(
                     effect.call,
                     f"{reading.name_of(tool.function)} is a {tool.name} that {effect.what}, and nothing keeps a retry from doing it again. "
@@ -41,16 +41,6 @@ def _advice(tool: Tool) -> str:
 
 def _uses(module: Module, tool: Tool) -> bool:
     return bool(tool.adapter) and any(name.startswith("effectonce.integrations") for name in module.modules)
-
-
-def _in_guarded_call(reading: Reading, node: ast.AST) -> bool:
-    """Is it an argument of something that is guarded, such as `run.step("pay", requests.post, ...)`?"""
-    at = reading.module.parents.get(node)
-    while at is not None and not isinstance(at, ast.stmt):
-        if isinstance(at, ast.Call) and isinstance(at.func, ast.Attribute) and at.func.attr in ("step", "call"):
-            return True
-        at = reading.module.parents.get(at)
-    return False
 
 
 # ---------------------------------------------------------------- a doubt that is told as a success
@@ -297,12 +287,11 @@ def _beside_the_steps(reading: Reading) -> Iterator[Hit]:
         if tool.sort != "workflow":
             continue
         for effect in reading.effects(tool.function.body):
-            if not _in_guarded_call(reading, effect.call):
-                yield Hit(
-                    effect.call,
-                    f"{tool.function.name} does this beside its steps, and each time that the run is resumed it is done again. "
-                    "Make it a step: run.step(name, function, ...).",
-                )
+            yield Hit(
+                effect.call,
+                f"{tool.function.name} does this beside its steps, and each time that the run is resumed it is done again. "
+                "Make it a step: run.step(name, function, ...).",
+            )
 
 
 _LOOKS, _WRITES = ("get", "exists", "sismember", "hget"), ("set", "setex", "sadd", "hset", "psetex")

@@ -32,10 +32,6 @@ class Rule:
     code: str
     look: Callable[[Reading], Iterator[Hit]]
 
-    @property
-    def page(self) -> Page:
-        return page(self.code)
-
 
 @dataclass(frozen=True, slots=True)
 class Hit:
