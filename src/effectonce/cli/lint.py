@@ -157,4 +157,4 @@ def _rule(one: Page) -> dict[str, str]:
 
 def markdown() -> str:
     """All rules, for the page of the reference."""
-    return "\n\n".join(f"#{page(code).markdown}" for code in CODES)
+    return "\n\n".join(f"##{page(code).markdown}" for code in CODES)
