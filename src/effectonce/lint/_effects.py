@@ -23,15 +23,24 @@ def _unprotected(reading: Reading) -> Iterator[Hit]:
     for tool in reading.tools.values():
         if tool.sort not in ("agent", "engine") or _uses(reading.module, tool):
             continue
-        for effect in reading.effects(tool.function.body):
-            if not effect.keyed and not effect.repeatable:
+        for call in calls(tool.function.body):
+            effect = reading.effect(call) or _by_helper(reading, call)
+            if effect is not None and not effect.keyed and not effect.repeatable:
                 yield Hit(
-                    effect.call,
+                    call,
                     f"{reading.name_of(tool.function)} is a {tool.name} that {effect.what}, and nothing keeps a retry from doing it again. "
                     f"{_advice(tool)}",
                     unless=tool.adapter,
                 )
                 break
+
+
+def _by_helper(reading: Reading, call: ast.Call) -> Effect | None:
+    """What a function of this file does that is called so. What a request of a helper is for, its caller knows: those do not count."""
+    helper = reading.module.definition(call.func)
+    if helper is None or helper in reading.tools:
+        return None
+    return next((effect for effect in reading.effects(helper.body) if not effect.http), None)
 
 
 def _advice(tool: Tool) -> str:

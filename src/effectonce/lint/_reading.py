@@ -20,7 +20,7 @@ class Effect:
     what: str
     keyed: bool  # it is sent with a key
     repeatable: bool  # a second one changes nothing more
-    post: bool  # a POST: it may be one that only asks
+    http: bool  # a request of which only the method is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Reading:
         if known.HTTP.fullmatch(origin):
             return self._request(call, last, args)
         what = next((what for pattern, what in known.EFFECTS if pattern.fullmatch(origin)), "")
-        return Effect(call, what, self._keyed(call), repeatable=False, post=False) if what else None
+        return Effect(call, what, self._keyed(call), repeatable=False, http=False) if what else None
 
     def _request(self, call: ast.Call, verb: str, args: list[ast.expr]) -> Effect | None:
         method = verb.upper()
@@ -152,7 +152,7 @@ class Reading:
             f"sends a {method}",
             self._keyed(call),
             repeatable=method in known.REPEATABLE_METHODS,
-            post=method == "POST",
+            http=True,
         )
 
     def _asks(self, call: ast.Call, args: list[ast.expr], method: str) -> bool:

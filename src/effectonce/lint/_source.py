@@ -248,12 +248,17 @@ class Module:
         return node
 
     def definition(self, node: ast.AST) -> Function | None:
-        """The function of this file that a name calls."""
+        """The function of this file that a name calls, or the method of the class around that `self.name` does."""
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            cls = self._class_of(node.value.id, self.scope_of(node))
+            methods = [] if cls is None else [each for each in cls.body if getattr(each, "name", "") == node.attr]
+            only = methods[0] if len(methods) == 1 else None
+            return only if isinstance(only, ast.FunctionDef | ast.AsyncFunctionDef) else None
         if not isinstance(node, ast.Name):
             return None
         meanings = self.meanings(node) or []
-        only = meanings[0] if len(meanings) == 1 else None
-        return only if isinstance(only, ast.FunctionDef | ast.AsyncFunctionDef) else None
+        meant = meanings[0] if len(meanings) == 1 else None
+        return meant if isinstance(meant, ast.FunctionDef | ast.AsyncFunctionDef) else None
 
     def _attribute(self, node: ast.Attribute) -> ast.AST | None:
         """What `self.name` is assigned, if that happens once in its class."""
