@@ -31,6 +31,7 @@ COMMANDS = {
     "audit": ("effectonce.cli.audit:audit", "Read and verify the audit; find calls that should have been one."),
     "metrics": ("effectonce.cli.metrics:metrics", "What the store holds as Prometheus text; dashboard and alerts."),
     "store": ("effectonce.cli.store:store", "Look after a store: fitness, schema, tidying, counts."),
+    "lint": ("effectonce.cli.lint:lint", "The checklist before a merge: what would a retry do twice?"),
     "classify": ("effectonce.cli.classify:classify", "What does this error mean, and may it be tried again?"),
     "simulate": ("effectonce.cli.simulate:simulate", "What retries do to a crowd, a storm, a day: in virtual time."),
     "serve": ("effectonce.cli.serve:serve", "Look at effects in a browser, and settle what is in doubt."),
@@ -40,7 +41,7 @@ COMMANDS = {
     "completion": ("effectonce.cli.completion:completion", "Print the completion script of a shell."),
 }
 EPILOG = (
-    "Exit codes: 0 done, 1 failed or declined, 2 wrong usage, 3 a person is needed (--check), 4 not allowed, 5 not found, "
+    "Exit codes: 0 done, 1 failed or declined, 2 wrong usage, 3 a person is needed, 4 not allowed, 5 not found, "
     "6 changed meanwhile, 7 store unreachable, 130 interrupted."
 )
 EXTRA = "pip install 'effectonce["  # in what we say where an optional package is missing

@@ -13,7 +13,7 @@ EXITS = {
     DONE: "done",
     FAILED: "failed, or declined",
     USAGE: "wrong usage, or a bad settings file",
-    NEEDS_YOU: "`--check` found something that needs a person",
+    NEEDS_YOU: "`--check`, or `lint`, found something that needs a person",
     NOT_ALLOWED: "not allowed: the contract, or the store, does not permit it",
     NOT_FOUND: "there is no such effect, tool or breaker",
     CHANGED: "the effect is in another state, or changed meanwhile",

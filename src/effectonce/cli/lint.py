@@ -1,0 +1,160 @@
+"""`effectonce lint`: what would a retry do twice, as far as the source shows it?"""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from effectonce.cli._console import busy, console, harmless, say
+from effectonce.cli._exits import NEEDS_YOU
+from effectonce.cli._options import takes
+from effectonce.cli._output import for_machines, print_json, print_line, print_one, shape
+from effectonce.lint import CODES, Finding, Page, check, files, page
+
+
+class Codes(click.ParamType[frozenset[str]]):
+    """Codes of rules, with commas between them; the beginning of one stands for all that begin so."""
+
+    name = "codes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[str]:
+        chosen: set[str] = set()
+        for given in re.split(r"[,\s]+", value.strip().upper()):
+            meant = {code for code in CODES if given and code.startswith(given)}
+            if not meant:
+                self.fail(f"there is no rule {given!r}. `effectonce lint --explain all` has them all.", param, ctx)
+            chosen |= meant
+        return frozenset(chosen)
+
+
+@click.command()
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--select", multiple=True, type=Codes(), metavar="CODES", help="Only these rules: EO101,EO303, or EO1 for all of keys."
+)
+@click.option("--ignore", multiple=True, type=Codes(), metavar="CODES", help="Not these rules.")
+@click.option(
+    "--explain",
+    metavar="CODE",
+    help="Say why a rule is there, with an example both ways, and check nothing. `all` explains all.",
+)
+@takes("output", "color")
+def lint(
+    *, paths: tuple[Path, ...], select: tuple[frozenset[str], ...], ignore: tuple[frozenset[str], ...], explain: str | None
+) -> None:
+    r"""Look for keys, effects and retries that would go wrong: the checklist before a merge.
+
+    Reads the Python files of each PATH, by default of the current folder, and imports nothing of them. Tests, hidden folders, environments
+    and node_modules are passed by unless they are named. What one file protects (an adapter for an agent) is protected in all that are
+    checked together, so give it the whole tree. A comment `# effectonce: allow EO101 because ...` lets one finding pass. The exit code is 0
+    if nothing is found, 3 if something is.
+
+    \b
+    Examples:
+      effectonce lint
+      effectonce lint src --ignore EO304 --json
+      effectonce lint --explain EO101
+    """
+    if explain is not None:
+        _explain(explain)
+        return
+    codes = frozenset(CODES).intersection(*_united(select)) - frozenset().union(*ignore)
+    given = paths or (Path(),)
+    checked = list(files(given))
+    if not checked:
+        raise click.UsageError(f"there is no Python file in {', '.join(map(str, given))}.")
+    gc.disable()  # nothing here is a cycle, and collecting would look at every tree again
+    with busy("Checking"):
+        found = check(checked, codes=codes)
+    _print(found, len(checked))
+    if found:
+        raise SystemExit(NEEDS_YOU)
+
+
+def _united(select: tuple[frozenset[str], ...]) -> list[frozenset[str]]:
+    return [frozenset[str]().union(*select)] if select else []
+
+
+# ---------------------------------------------------------------- findings
+
+
+def _print(found: list[Finding], checked: int) -> None:
+    match shape():
+        case "json":
+            print_json({"schema": "effectonce.lint/1", "files": checked, "findings": [_as_data(finding) for finding in found]})
+        case "jsonl":
+            for finding in found:
+                print_line(_as_data(finding), "lint-finding")
+        case "plain":
+            for finding in found:
+                click.echo(harmless(f"{_place(finding)}: {finding.code} {finding.message}"))
+        case _:
+            _tell(found)
+    if not for_machines():
+        say(_summary(found, checked))
+
+
+def _as_data(finding: Finding) -> dict[str, Any]:
+    return {
+        "path": finding.path,
+        "line": finding.line,
+        "column": finding.column,
+        "code": finding.code,
+        "name": page(finding.code).name,
+        "message": finding.message,
+    }
+
+
+def _place(finding: Finding) -> str:
+    return f"{finding.path}:{finding.line}:{finding.column}"
+
+
+def _tell(found: Iterable[Finding]) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    screen = console()
+    for finding in found:
+        title = Text.assemble((f"{_place(finding)}:", "bold"), " ", (finding.code, "bold red"), f" {page(finding.code).name}")
+        screen.print(title, soft_wrap=True)
+        screen.print(Padding(Text(finding.message), (0, 0, 0, 2)))
+
+
+def _summary(found: list[Finding], checked: int) -> str:
+    among = f"{checked:,} file{'s' if checked != 1 else ''}"
+    if not found:
+        return f"Nothing found in {among}."
+    spoken = (
+        f"{len(found):,} finding{'s' if len(found) != 1 else ''} in {len({finding.path for finding in found}):,} of {among}."
+    )
+    return f"{spoken} More about one: effectonce lint --explain {found[0].code}"
+
+
+# ---------------------------------------------------------------- rules
+
+
+def _explain(given: str) -> None:
+    if given == "all":
+        rules = [page(code) for code in CODES]
+        print_one({"rules": [_rule(each) for each in rules]}, lambda: click.echo(markdown()), schema="rules")
+        return
+    if given.upper() not in CODES:
+        raise click.BadParameter(
+            f"there is no rule {given!r}. `effectonce lint --explain all` has them all.", param_hint="--explain"
+        )
+    one = page(given.upper())
+    print_one(_rule(one), lambda: click.echo(one.markdown), schema="rule")
+
+
+def _rule(one: Page) -> dict[str, str]:
+    return {"code": one.code, "name": one.name, "why": one.why, "bad": one.bad, "good": one.good}
+
+
+def markdown() -> str:
+    """All rules, for the page of the reference."""
+    return "\n\n".join(f"##{page(code).markdown}" for code in CODES)

@@ -1,0 +1,186 @@
+"""Files in, findings out."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from effectonce.lint import _effects, _keys, _retries
+from effectonce.lint import _known as known
+from effectonce.lint._allow import Allowance, allowances
+from effectonce.lint._finding import Finding, Hit, Rule
+from effectonce.lint._reading import Reading
+from effectonce.lint._source import Module
+
+UNREADABLE, UNEXPLAINED, UNUSED = "EO001", "EO002", "EO003"
+RULES: dict[str, Rule] = {rule.code: rule for rule in (*_keys.RULES, *_effects.RULES, *_retries.RULES)}
+CODES: tuple[str, ...] = (UNREADABLE, UNEXPLAINED, UNUSED, *RULES)
+_PASSED_BY = ("node_modules", "__pycache__", "site-packages")
+_TESTS = ("tests", "test")
+_ADAPTERS = "effectonce.integrations."
+_VERSION = ".".join(map(str, sys.version_info[:2]))  # what this runs on, and can read
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one file has, before it is known what others have."""
+
+    findings: tuple[Finding, ...] = ()
+    allowances: tuple[Allowance, ...] = ()
+    adapters: frozenset[str] = frozenset()  # of effectonce.integrations, that it imports
+
+
+def check(paths: Iterable[str | os.PathLike[str]], *, codes: Iterable[str] = CODES) -> list[Finding]:
+    """Check files, and the files of folders. What one file of them protects is protected for all."""
+    chosen = frozenset(codes)
+    return judged([(str(path), report(path, chosen)) for path in files(paths)], chosen)
+
+
+def check_source(source: str | bytes, *, path: str = "<source>", codes: Iterable[str] = CODES) -> list[Finding]:
+    """Check one text."""
+    chosen = frozenset(codes)
+    return judged([(path, _report(source.encode() if isinstance(source, str) else source, path, chosen))], chosen)
+
+
+# ---------------------------------------------------------------- which files
+
+
+def files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
+    """The Python files among these, each once. Tests, hidden folders, environments and the like are passed by, unless they are named."""
+    seen: set[Path] = set()
+    for path in map(Path, paths):
+        for file in _below(path) if path.is_dir() else [path]:
+            if (real := file.resolve()) not in seen:
+                seen.add(real)
+                yield file
+
+
+def _below(root: Path) -> Iterator[Path]:
+    tests_too = not set(_TESTS).isdisjoint(root.parts)
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if not _is_passed_by(Path(folder, name), tests_too=tests_too))
+        yield from (Path(folder, name) for name in sorted(names) if name.endswith(".py") and (tests_too or not _is_test(name)))
+
+
+def _is_passed_by(folder: Path, *, tests_too: bool) -> bool:
+    name = folder.name
+    if name.startswith(".") or name in _PASSED_BY or (folder / "pyvenv.cfg").exists():
+        return True
+    return name in _TESTS and not tests_too
+
+
+def _is_test(name: str) -> bool:
+    return name.startswith("test_") or name.endswith("_test.py") or name == "conftest.py"
+
+
+# ---------------------------------------------------------------- one file
+
+
+def report(path: Path, codes: frozenset[str]) -> Report:
+    """What is in a file. One that cannot be read is a finding."""
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        return _unreadable(str(path), 1, 1, f"cannot be read: {error.strerror}")
+    return _report(source, str(path), codes)
+
+
+def _report(source: bytes, path: str, codes: frozenset[str]) -> Report:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what else is odd about a file others tell
+            tree = ast.parse(source, path)
+        if not _is_about_us(source):
+            return Report()
+        reading = Reading(Module(tree))
+        found = [_finding(path, code, hit) for code, rule in RULES.items() if code in codes for hit in rule.look(reading)]
+        allowed = tuple(allowances(source))
+    except SyntaxError as error:
+        return _unreadable(path, error.lineno or 1, error.offset or 1, f"is no Python {_VERSION}: {error.msg}")
+    except ValueError as error:  # a null byte
+        return _unreadable(path, 1, 1, f"is no Python {_VERSION}: {error}")
+    except (RecursionError, MemoryError):
+        return _unreadable(path, 1, 1, "is nested too deeply")
+    adapters = frozenset(
+        name.removeprefix(_ADAPTERS).partition(".")[0] for name in reading.module.modules if name.startswith(_ADAPTERS)
+    )
+    return Report(tuple(dict.fromkeys(found)), allowed, adapters)
+
+
+def _is_about_us(source: bytes) -> bool:
+    """Most files are not: a look at their words is much faster than one at their names."""
+    text = source.lower().decode("latin-1")  # the words are ASCII
+
+    def has(words: frozenset[str]) -> bool:
+        return any(word in text for word in words)
+
+    return has(known.WORDS) or (has(known.SENDS) and has(known.LOOPS))
+
+
+def _unreadable(path: str, line: int, column: int, why: str) -> Report:
+    message = f"this file {why}. Nothing in it was checked."
+    return Report((Finding(path=path, line=line, column=max(column, 1), code=UNREADABLE, message=message, end_line=line),))
+
+
+def _finding(path: str, code: str, hit: Hit) -> Finding:
+    node = hit.node
+    line: int = getattr(node, "lineno", 1)
+    body = getattr(node, "body", None)
+    last = body[0].lineno - 1 if isinstance(body, list) and body else getattr(node, "end_lineno", line)
+    return Finding(
+        path=path,
+        line=line,
+        column=getattr(node, "col_offset", 0) + 1,
+        code=code,
+        message=hit.message,
+        end_line=max(line, last),
+        unless=hit.unless,
+        given=hit.given,
+    )
+
+
+# ---------------------------------------------------------------- all of them
+
+
+def judged(reports: Sequence[tuple[str, Report]], codes: frozenset[str]) -> list[Finding]:
+    """What is left when allowances, and what other files protect, are taken off."""
+    adapters = frozenset[str]().union(*(report.adapters for _, report in reports))
+    adapters |= {"mcp", "fastmcp"} if adapters & {"mcp", "fastmcp"} else set()  # one server may be made with either
+    found: list[Finding] = []
+    for path, each in reports:
+        open_ = [replace(finding, unless="", given="") for finding in each.findings if _holds(finding, adapters)]
+        allowed = {(a, f) for a in each.allowances for f in open_ if f.code in a.codes and f.line <= a.covers <= f.end_line}
+        excused = {finding for _, finding in allowed}
+        found += [finding for finding in open_ if finding not in excused]
+        used = {(allowance, finding.code) for allowance, finding in allowed}
+        found += [finding for allowance in each.allowances for finding in _about(path, allowance, used, codes)]
+    return sorted((finding for finding in found if finding.code in codes), key=lambda f: (f.path, f.line, f.column, f.code))
+
+
+def _holds(finding: Finding, adapters: frozenset[str]) -> bool:
+    return finding.unless not in adapters and (not finding.given or finding.given in adapters)
+
+
+def _about(path: str, allowance: Allowance, used: set[tuple[Allowance, str]], codes: frozenset[str]) -> Iterator[Finding]:
+    def finding(code: str, message: str) -> Finding:
+        return Finding(
+            path=path, line=allowance.line, column=allowance.column, code=code, message=message, end_line=allowance.line
+        )
+
+    if not allowance.codes:
+        yield finding(UNEXPLAINED, "this comment cannot be read. Write `# effectonce: allow EO101 because ...`.")
+    elif not allowance.reason:
+        yield finding(
+            UNEXPLAINED,
+            "this allowance gives no reason, and whoever reads it next has to guess. Write `because ...` after its code.",
+        )
+    for code in allowance.codes:
+        if code not in CODES:
+            yield finding(UNUSED, f"there is no rule {code}. `effectonce lint --explain all` lists them.")
+        elif code in codes and (allowance, code) not in used:
+            yield finding(UNUSED, f"nothing here is {code}: this allows what comes later. Remove it.")

@@ -1,0 +1,69 @@
+"""What a rule is, and what it finds."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from effectonce.lint._reading import Reading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Finding:
+    """Something that will go wrong, where it stands."""
+
+    path: str
+    line: int
+    column: int
+    code: str
+    message: str
+    end_line: int
+    unless: str = ""  # a room of effectonce.integrations: if any file of the tree uses it, this is no finding
+    given: str = ""  # and the other way round
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One question of the checklist. What it is about, and an example both ways, is in `rules/<code>.md`."""
+
+    code: str
+    look: Callable[[Reading], Iterator[Hit]]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """Where a rule found something, and what to say about it."""
+
+    node: ast.AST
+    message: str
+    unless: str = ""
+    given: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What is told about a rule."""
+
+    code: str
+    name: str
+    why: str
+    bad: str
+    good: str
+    markdown: str
+
+
+@cache
+def page(code: str) -> Page:
+    """The page of a rule: a title, a paragraph, and two examples, which are also its tests."""
+    text = resources.files("effectonce.lint").joinpath("rules", f"{code}.md").read_text(encoding="utf-8")
+    title, _, rest = text.partition("\n")
+    why, _, examples = rest.partition("Found:")
+    bad, _, good = examples.partition("Not found:")
+    return Page(code, title.removeprefix(f"# {code} "), why.strip(), _block(bad), _block(good), text.strip())
+
+
+def _block(text: str) -> str:
+    return text.partition("```py\n")[2].partition("```")[0]
