@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from effectonce.cli._console import busy, console, harmless, say
+from effectonce._shown.words import harmless
+from effectonce.cli._console import busy, console, say
 from effectonce.cli._exits import NEEDS_YOU
 from effectonce.cli._options import takes
 from effectonce.cli._output import for_machines, print_json, print_line, print_one, shape
