@@ -67,9 +67,8 @@ class Setup(Struct, frozen=True):
         if isinstance(op, Ask):
             return Effect(call.ref, 0, op.epoch, inf, self.secret)
         terms = call.request.terms
-        sent_before = isinstance(op, Invoke) and op.sent_before
-        told = (op.attempt, op.epoch, op.give_up_at, self.secret, connection, terms, self.one_request)
-        return Effect(call.ref, *told, sent_before=sent_before)
+        before = isinstance(op, Invoke) and op.sent_before
+        return Effect(call.ref, op.attempt, op.epoch, op.give_up_at, self.secret, connection, terms, self.one_request, before)
 
     def completion(self, op: Transact, value: Any) -> Complete:
         return Complete(op.key, op.token, op.epoch, self.encode(value))

@@ -57,8 +57,8 @@ class Effect(Struct, frozen=True):
     connection: Any = None  # the open transaction, for downstream="transaction"
     terms: Terms | None = None  # what its tool declares; None: a probe asks
     one_request: bool = False  # the tool says that it makes one request and no more
-    taken: dict[tuple[str, str], set[int]] = {}  # requests that were made, by method and path: their numbers
     sent_before: bool = False  # an earlier send had no answer, and may have landed: that this one is refused is no proof
+    taken: dict[tuple[str, str], set[int]] = {}  # requests that were made, by method and path: their numbers
 
     def __repr__(self) -> str:
         """As `EffectRef`: neither the key nor the guard's secret, nor the connection, whose URL may have a password."""

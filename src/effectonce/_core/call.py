@@ -218,7 +218,7 @@ class GuardedCall:
                 return (yield from self._kept_back(closed))
             patience.attempt += 1
             call = (self.key, self.token, self.epoch, patience.attempt, patience.give_up_at)
-            op = Transact(*call) if self.in_transaction else Invoke(*call, sent_before=self.sends > 1)
+            op = Transact(*call) if self.in_transaction else Invoke(*call, self.sends > 1)
             answer: Answer | Refused | Unavailable | Unconfirmed = yield op
             ending: Ending | _Again | None = None
             if not isinstance(answer, Ok | Raised):

@@ -9,7 +9,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -91,17 +91,22 @@ def load_app(app: str) -> Guard:
     """The guard that a module of the user's has, from the folder where the command was given."""
     from effectonce import Guard
 
-    module, _, name = app.partition(":")
-    sys.path.insert(0, str(here()))
-    try:
-        with contextlib.redirect_stdout(sys.stderr):  # what it prints is talk
-            guard = getattr(importlib.import_module(module), name or "guard")
-    except Exception as error:  # noqa: BLE001  # somebody else's module
-        plain = isinstance(error, ImportError | AttributeError | ValueError)
-        raise click.UsageError(f"--app {app}: {error if plain else repr(error)}.") from None
+    guard = imported("--app", app, "guard")
     if not isinstance(guard, Guard):
         raise click.UsageError(f"--app {app} is a {type(guard).__name__}, not a Guard.")
     return guard
+
+
+def imported(option: str, named: str, usual: str) -> Any:
+    """What a MODULE:NAME of an option is, from the folder where the command was given. *usual* is the name if there is none."""
+    module, _, name = named.partition(":")
+    sys.path.insert(0, str(here()))
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # what it prints is talk
+            return getattr(importlib.import_module(module), name or usual)
+    except Exception as error:  # noqa: BLE001  # somebody else's module
+        plain = isinstance(error, ImportError | AttributeError | ValueError)
+        raise click.UsageError(f"{option} {named}: {error if plain else repr(error)}.") from None
 
 
 def health_of(guard: Guard) -> Health:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from effectonce._shown.redriven import WHAT
 from effectonce._shown.tools import tools_of
 from effectonce.cli._console import busy
 from effectonce.cli._find import find_all
@@ -26,20 +27,10 @@ if TYPE_CHECKING:
 SHOWN = 10
 SLICE_S = 0.1  # how long a Ctrl-C may have to wait
 DUE, DONE = "would_run", ("done", "replayed")
-WORDS = {
-    "would_run": "would be redriven",
-    "done": "done",
-    "replayed": "done already",
-    "in_doubt": "in doubt",
-    "failed": "failed for good",
-    "gave_up": "gave up again",
-    "skipped": "skipped",
-    "not_tried": "not tried",
-}
 ROWS = [
     Column("EFFECT", lambda item: item["reference"], whole=True),
     Column("TOOL", lambda item: item["tool"]),
-    Column("WHAT", lambda item: WORDS[item["what"]], plain=lambda item: item["what"], whole=True),
+    Column("WHAT", lambda item: WHAT[item["what"]], plain=lambda item: item["what"], whole=True),
     Column("WHY", lambda item: item["why"] or ""),
 ]
 
@@ -47,7 +38,7 @@ ROWS = [
 def summary(items: Sequence[dict[str, Any]]) -> str:
     """How many of each."""
     counts = Counter(item["what"] for item in items)
-    return ", ".join(f"{count:,} {WORDS[what]}" for what, count in counts.items()) + "."
+    return ", ".join(f"{count:,} {WHAT[what]}" for what, count in counts.items()) + "."
 
 
 def preview(items: Sequence[dict[str, Any]]) -> str:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
 
-from effectonce.cli._app import guard_here, made_here
+from effectonce.cli._app import guard_here, imported, made_here
 from effectonce.cli._ask import who
 from effectonce.cli._console import say
 from effectonce.cli._exits import FAILED, Stop
 from effectonce.cli._options import takes
-from effectonce.cli._settings import here, setting
+from effectonce.cli._settings import setting
 from effectonce.cli.gateway import address, is_loopback
 
 _File = click.Path(exists=True, dir_okay=False)
@@ -122,15 +120,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
 
 
 def _function(named: str) -> Callable[..., Any]:
-    """From the folder where the command was given."""
-    module, _, name = named.partition(":")
-    sys.path.insert(0, str(here()))
-    try:
-        with contextlib.redirect_stdout(sys.stderr):  # what it prints is talk
-            function = getattr(importlib.import_module(module), name or "access")
-    except Exception as error:  # noqa: BLE001  # somebody else's module
-        plain = isinstance(error, ImportError | AttributeError | ValueError)
-        raise click.UsageError(f"--access {named}: {error if plain else repr(error)}.") from None
+    function = imported("--access", named, "access")
     if not callable(function):
         raise click.UsageError(f"--access {named} is a {type(function).__name__}, not a function.")
     return function  # type: ignore[no-any-return]

@@ -14,6 +14,7 @@ from effectonce._core.exact_json import read_exactly
 from effectonce._core.records import Record, State
 from effectonce._desk import who
 from effectonce._shown.effects import is_sealed, reference, verdict
+from effectonce._shown.redriven import WHAT
 from effectonce._shown.tools import prober_of, tools_of
 from effectonce.dead_letters import Letter, Redriven
 from effectonce.dead_letters._redriving import Pace
@@ -22,20 +23,11 @@ from effectonce.server._pages import PAGE, effect_page, group_of, version_of, wa
 from effectonce.server._visit import Refusal, Visit
 
 AT_ONCE, PER_S, LOOKED_AT = 25, 10.0, 500  # letters of one redrive, how fast, and how many are foreseen
-WORDS = {
-    "would_run": "would be redriven",
-    "done": "done",
-    "replayed": "done already",
-    "in_doubt": "in doubt",
-    "failed": "failed for good",
-    "gave_up": "gave up again",
-    "skipped": "skipped",
-}
 
 
 async def decide(visit: Visit) -> Response:
     """Settle, discard or cancel one effect."""
-    form = {name: str(value) for name, value in (await visit.request.form()).items()}
+    form = await visit.form()
     return await run_in_threadpool(_decide, visit, visit.request.path_params["act"], form)
 
 
@@ -112,7 +104,7 @@ def _refuse_stale(visit: Visit, record: Record, form: dict[str, str]) -> None:
 
 async def reconcile(visit: Visit) -> Response:
     """Ask the downstream about one effect in doubt, by the tool's probe."""
-    form = {name: str(value) for name, value in (await visit.request.form()).items()}
+    form = await visit.form()
     record = await run_in_threadpool(_seen, visit, form)
     tool = prober_of(visit.guard, record)
     if tool is None or record.state is not State.IN_DOUBT:
@@ -139,7 +131,7 @@ def _seen(visit: Visit, form: dict[str, str]) -> Record:
 
 async def redrive(visit: Visit) -> Response:
     """Call the tool of one letter again, under the same key."""
-    form = {name: str(value) for name, value in (await visit.request.form()).items()}
+    form = await visit.form()
     record = await run_in_threadpool(_seen, visit, form)
     reason = _reason(form)
     came = await _redriven(visit, record.request.key, record.request.terms.tool, reason)
@@ -176,7 +168,7 @@ def foresee(visit: Visit) -> Response:
         due=due,
         at_once=min(due, AT_ONCE),
         group=group_of(visit),
-        words=WORDS,
+        words=WHAT,
         now=visit.now(),
     )
 
@@ -188,7 +180,7 @@ def _letters(visit: Visit) -> Iterator[Letter]:
 
 async def redrive_group(visit: Visit) -> Response:
     """Redrive some letters of a group, the oldest first, one after the other. The rest is a letter as before."""
-    form = {name: str(value) for name, value in (await visit.request.form()).items()}
+    form = await visit.form()
     reason, pace = _reason(form), Pace(PER_S)
     done: list[Redriven] = []
     left = 0
@@ -206,14 +198,14 @@ async def redrive_group(visit: Visit) -> Response:
 
 
 def _came_to(visit: Visit, done: list[Redriven], left: int) -> Response:
-    counts = {WORDS[what]: sum(each.what == what for each in done) for what in dict.fromkeys(each.what for each in done)}
+    counts = {WHAT[what]: sum(each.what == what for each in done) for what in dict.fromkeys(each.what for each in done)}
     return visit.page(
         "redriven.html",
         section="letters",
         done=done,
         counts=counts,
         left=left,
-        words=WORDS,
+        words=WHAT,
         now=visit.now(),
     )
 

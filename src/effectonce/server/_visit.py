@@ -67,6 +67,10 @@ class Visit:
         """A parameter of the URL."""
         return self.request.query_params.get(name, "").strip()
 
+    async def form(self) -> dict[str, str]:
+        """What was sent with it."""
+        return {name: str(value) for name, value in (await self.request.form()).items()}
+
     def href(self, name: str, /, **params: Any) -> str:
         """Where a page is, whatever this application is mounted under."""
         return str(self.request.scope.get("root_path", "")) + str(self._routes.url_path_for(name, **params))
