@@ -19,15 +19,22 @@ from itertools import pairwise
 from types import CodeType, GeneratorType
 from typing import Any, NamedTuple
 
-from effectonce._core.call import GuardedCall, Plan
+from effectonce._core.call import GuardedCall
 from effectonce._core.ops import Interrupted, Keep, NotStarted, Op, Raised, Request, Sleep
-from effectonce._core.patience import Env
+from effectonce._core.patience import Env, Plan
 
 IDLE = 0  # the pose of a worker without a call
 SOON, TOO_LATE = 0.0, 2.0
 DEADLINE_S = 1.0
 JUMPS = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
-NOT_OF_THE_POSE = {"request", "plan", "env", "patience", "retrying"}  # the same for every worker of one case, or looked into
+NOT_OF_THE_POSE = {
+    "request",
+    "plan",
+    "env",
+    "patience",
+    "admission",
+    "retrying",
+}  # the same for every worker of one case, or looked into
 
 
 class Answer(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from effectonce._core.ops import Attest, Complete, Fail
+from effectonce._core.ops import Attest, Complete, Fail, Together
 from effectonce._core.records import RULES, TERMINAL, Evidence, Record, Rule, Scene, State, index, resendable
 from effectonce._core.transitions import transition
 
@@ -70,10 +70,22 @@ class Ledger:
         return known
 
     def _apply(self, before: Record | None, op: Any) -> Written:
+        if isinstance(op, Together):
+            return self._apply_all(before, op.ops)
         step = transition(before, op, SCENE, self._table)
         if step.rule is not None:
             self.fired[step.rule] += 1
         return Written(self.number(step.after), step.reply, step.changed, _flaw(before, step.after, op))
+
+    def _apply_all(self, before: Record | None, ops: tuple[Any, ...]) -> Written:
+        """One after the other, at once."""
+        replies, changed, flaws = [], False, []
+        for op in ops:
+            written = self._apply(before, op)
+            before = self.records[written.record]
+            replies.append(written.reply)
+            changed, flaws = changed or written.changed, [*flaws, written.flaw]
+        return Written(self.number(before), tuple(replies), changed, next(filter(None, flaws), ""))
 
     # ------------------------------------------------------------ what time does
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from effectonce._core.backoff import Jitter
-from effectonce._core.call import Plan
 from effectonce._core.endings import Fresh, NothingSent, Rejection, Replay
 from effectonce._core.ops import (
     Ask,
@@ -34,7 +33,7 @@ from effectonce._core.ops import (
     Unavailable,
     Unconfirmed,
 )
-from effectonce._core.patience import Retrying
+from effectonce._core.patience import Plan, Retrying
 from effectonce._core.records import State, resendable
 from effectonce._core.terms import Capability
 from flows import DEADLINE_S, IDLE, Answer, Flows, Move

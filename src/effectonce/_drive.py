@@ -10,8 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from math import inf
-from types import CoroutineType
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -38,12 +37,15 @@ from effectonce._core.ops import (
     Unavailable,
     Unconfirmed,
 )
+from effectonce._given import done
 from effectonce._heart import Heart
 from effectonce.effect import THIS_CLOCK, Effect, EffectRef, running
 from effectonce.errors import ContractViolation, NotSent, PartialSuccess, StoreUnavailable
 from effectonce.stores.base import RolledBack, Store, TransactionalStore
 
 T = TypeVar("T")
+Arguments: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
+Copied: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Arguments]
 _OURS = frozenset({Invoke, Ask, Transact, Sleep, Keep})  # everything else is the store's
 
 
@@ -58,6 +60,7 @@ class Setup(Struct, frozen=True):
     probe: Callable[..., Any] | None
     encode: Callable[[Any], bytes]
     keep: Callable[[Complete | Fail], None]
+    check: Callable[[Effect, Answer], Answer]  # does an attempt use what its tool declares?
     one_request: bool = False
 
     def called(self, op: Invoke | Transact | Ask) -> Callable[..., Any]:
@@ -82,6 +85,14 @@ class Prepared(Struct, frozen=True):
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     again: bool = False  # this process has asked for it before, so its outcome may be known
+    copied: Copied | None = None  # how each attempt gets arguments of its own; None: they cannot change
+    leading: tuple[Any, ...] = ()  # what the function is given before them
+
+    @property
+    def arguments(self) -> Arguments:
+        """What one attempt is given. What it changes there is seen by no other attempt, and by no caller."""
+        args, kwargs = (self.args, self.kwargs) if self.copied is None else self.copied(self.args, self.kwargs)
+        return (*self.leading, *args), kwargs
 
 
 # ---------------------------------------------------------------- sync
@@ -128,8 +139,9 @@ class Performer:
 
     def _run(self, op: Invoke | Ask) -> Answer:
         setup, call = self.setup, self.call
+        effect = setup.effect(op, call)
         if not op.key:  # a read: nothing to keep alive
-            return _capture(setup.called(op), call, setup.effect(op, call))
+            return _capture(setup.called(op), call, effect)
         heart = setup.heart
         beat = heart.beat(op, setup.lease_s)
         try:
@@ -138,7 +150,8 @@ class Performer:
                 heart.wake(beat)
             except RuntimeError as error:  # no room for a thread, or the interpreter ends
                 return Raised(NotSent(f"nothing could keep the lease of this call alive: {error}"))
-            return _capture(setup.called(op), call, setup.effect(op, call))
+            answer = _capture(setup.called(op), call, effect)
+            return setup.check(effect, answer) if isinstance(op, Invoke) else answer
         finally:
             heart.beats.discard(beat)
 
@@ -146,7 +159,8 @@ class Performer:
         assert isinstance(self.setup.store, TransactionalStore)
         try:
             with self.setup.store.transaction() as transaction:
-                answer = _capture(self.setup.function, self.call, self.setup.effect(op, self.call, transaction.connection))
+                effect = self.setup.effect(op, self.call, transaction.connection)
+                answer = self.setup.check(effect, _capture(self.setup.function, self.call, effect))
                 if not isinstance(answer, Ok):
                     return _gone(answer) if transaction.broken and _is_failure(answer) else _rolled_back(answer)
                 try:
@@ -203,13 +217,8 @@ def _capture(function: Callable[..., Any], call: Prepared, effect: Effect) -> An
         try:
             running.set(effect)
             here.set(_place_inside(call))
-            value = function(*call.args, **call.kwargs)
-            if type(value) is CoroutineType:
-                value.close()
-                raise NotSent("a sync tool returned a coroutine; declare it with async def", retryable=False)
-            if hasattr(type(value), "__await__"):
-                raise TypeError("a sync tool returned something to await, which may be under way; declare it with async def")
-            return Ok(value)
+            args, kwargs = call.arguments
+            return Ok(done(function(*args, **kwargs)))
         except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, KeyboardInterrupt included
             return _raised(error, started)
         finally:
@@ -354,19 +363,16 @@ class AsyncPerformer:
         pulse = setup.heart.pulse()
         beat = pulse.start(op, setup.lease_s)
         try:
-            return await self._capture(setup.called(op), effect)
+            answer = await self._capture(setup.called(op), effect)
+            return setup.check(effect, answer) if isinstance(op, Invoke) else answer
         finally:
             pulse.stop(beat)
 
     async def _capture(self, function: Callable[..., Any], effect: Effect) -> Answer:
         token, outside, started = running.set(effect), here.set(_place_inside(self.call)), time.monotonic()
         try:
-            value = await function(*self.call.args, **self.call.kwargs)
-            if hasattr(type(value), "__await__"):
-                if type(value) is CoroutineType:
-                    value.close()
-                raise TypeError("an async tool returned something to await, which nobody awaits; await it in the tool")
-            return Ok(value)
+            args, kwargs = self.call.arguments
+            return Ok(done(await function(*args, **kwargs)))
         except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, cancellation included
             if isinstance(error, asyncio.CancelledError):
                 self.cancelled = error
@@ -381,7 +387,7 @@ class AsyncPerformer:
         try:
             async with self.setup.store.atransaction() as transaction:
                 effect = self.setup.effect(op, self.call, transaction.connection)
-                answer = await self._capture(self.setup.function, effect)
+                answer = self.setup.check(effect, await self._capture(self.setup.function, effect))
                 if not isinstance(answer, Ok):
                     return _gone(answer) if transaction.broken and _is_failure(answer) else _rolled_back(answer)
                 try:

@@ -19,10 +19,13 @@ from effectonce._core.canonical import NotCanonical, canonical
 from effectonce._core.codec import NOT_STORED, NotReadable, decode, encode_arguments
 from effectonce._core.hints import classes, default_factories, field_hints, hints_of
 from effectonce._core.keys import Stable, unstable_default, unstable_name
+from effectonce._given import UNCHANGING, own
 from effectonce.errors import ContractViolation
 
 _VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _EXACT = (Parameter.POSITIONAL_ONLY, *_VARIABLE)
+_IN_ORDER = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 def signature_of(function: Callable[..., Any], what: str) -> inspect.Signature:
@@ -53,6 +56,10 @@ class ToolSignature:
         self.names = tuple(parameters)
         self._defaults = {n: p.default for n, p in parameters.items() if p.default is not Parameter.empty}
         self._positional = tuple(n for n, p in parameters.items() if p.kind is Parameter.POSITIONAL_OR_KEYWORD)
+        self._in_order = tuple(n for n, p in parameters.items() if p.kind in _IN_ORDER)
+        # A default that a tool may change in place: what calls without it mean, and get.
+        self.changing = {n: own(d) for n, d in self._defaults.items() if own(d) is not d and parameters[n].kind in _NAMED}
+        self._defaults |= self.changing
         self._simple = not any(p.kind in _EXACT for p in parameters.values())
         hints = hints_of(function)
         # Of what is stored by that name.
@@ -141,6 +148,24 @@ class ToolSignature:
             raise ContractViolation(f"{self.tool}: {error}. Nothing was sent.") from None
         bound.apply_defaults()
         return dict(bound.arguments)
+
+    def unchanging(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Can nothing in this call be changed in place?"""
+        plain = UNCHANGING.issuperset(map(type, args)) and UNCHANGING.issuperset(map(type, kwargs.values()))
+        return plain and not self.changing
+
+    def copied(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same call with arguments of its own. Of a volatile one only plain data is copied: it may be a client, or hold one."""
+        named = {name: own(value, models=name not in self.volatile) for name, value in kwargs.items()}
+        ordered = [
+            own(value, models=not (at < len(self._in_order) and self._in_order[at] in self.volatile))
+            for at, value in enumerate(args)
+        ]
+        given = self._in_order[: len(args)]
+        for name, default in self.changing.items():
+            if name not in named and name not in given:
+                named[name] = own(default)
+        return tuple(ordered), named
 
     def is_intent(self, arguments: Mapping[str, Any], intent: bytes) -> bool:
         """Do these arguments, which the model gave before, identify this very call? An older version of the tool may have taken others."""

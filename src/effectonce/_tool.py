@@ -6,19 +6,19 @@ request and drive the same flow.
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from effectonce._boundary import Boundary, here, stable
 from effectonce._cache import ReplayCache
-from effectonce._core.call import GuardedCall, Plan
+from effectonce._check_use import DeclarationCheck
+from effectonce._core.call import GuardedCall
 from effectonce._core.canonical import NotCanonical, canonical, fingerprint
 from effectonce._core.classify import classifier
 from effectonce._core.codec import REDACTED, encode_partial
@@ -38,10 +38,11 @@ from effectonce._core.keys import (
     latch_key,
 )
 from effectonce._core.ops import Complete, Fail, Flow, Op, Recorded, Request
-from effectonce._core.patience import Env
+from effectonce._core.patience import Env, Plan
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind, Terms
 from effectonce._drive import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive, drive
+from effectonce._given import is_lazy
 from effectonce._heart import Heart
 from effectonce._signature import ToolSignature, is_async
 from effectonce._turns import step_of, turn_here
@@ -58,10 +59,10 @@ from effectonce.errors import (
     PartialSuccess,
     StoreUnavailable,
 )
-from effectonce.outcome import Outcome, conclude, encoder, value_of
+from effectonce.outcome import Outcome, conclude, encoder
 from effectonce.policy import Contract
 from effectonce.retry_budget import RetryBudget
-from effectonce.retrying import Retrier, retrying
+from effectonce.retrying import retrying
 from effectonce.stores.base import Finding, LocalStore, Store
 
 P = ParamSpec("P")
@@ -134,6 +135,11 @@ class GuardedTool:
         self.is_async = is_async(function)
         declared = None if identity is None else tuple(identity)
         self.signature = ToolSignature(function, contract.name, declared, contract.volatile, contract.redact, contract.added)
+        if contract.kind is not Kind.READ and is_lazy(self.signature.returns):
+            raise TypeError(
+                f"{contract.name} declares that it returns {self.signature.returns}, which happens after the tool has returned: its "
+                f"effect would be recorded before that. Finish it inside the tool and return the result"
+            )
         self.terms = contract.terms
         self.probe_function: Callable[..., Any] | None = None
         self.fallback_function: Callable[..., Any] | None = None
@@ -155,6 +161,7 @@ class GuardedTool:
 
     def _plan_calls(self) -> None:
         contract, house = self.contract, self.house
+        self._check = DeclarationCheck(contract, has_probe=self.probe_function is not None)
         self.plan = Plan(
             lease_s=contract.lease_s,
             wait_s=contract.wait_s,
@@ -173,6 +180,7 @@ class GuardedTool:
             self.probe_function,
             self.plan.encode,
             house.keep,
+            self._check,
             contract.one_request,
         )
 
@@ -211,8 +219,9 @@ class GuardedTool:
 
     def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: tuple[Part, ...] | None = None) -> Prepared:
         """Check everything that can be checked, then say which effect this is. Nothing is claimed yet."""
-        boundary = here.get()
-        asked = None if boundary is None or not boundary.lasting or key is not None else _asked(boundary, args, kwargs)
+        boundary, asked = here.get(), None
+        if boundary is not None and boundary.lasting and key is None and not self.signature.changing:
+            asked = _asked(boundary, args, kwargs)
         known = None if asked is None else self._asked.get(asked)
         if known is not None:
             self._refuse_inside_a_transaction()
@@ -224,7 +233,14 @@ class GuardedTool:
         ref = EffectRef(self.contract.name, request.key, request.tenant, request.scope, request.step)
         if asked is not None:
             self._remember(asked, (request, ref))
-        return Prepared(request, ref, args, kwargs)
+        return self._prepared(request, ref, args, kwargs)
+
+    def _prepared(self, request: Request, ref: EffectRef, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Prepared:
+        """With arguments as they are now: what the caller does with its own afterwards changes nothing of this call."""
+        if self.signature.unchanging(args, kwargs):
+            return Prepared(request, ref, args, kwargs)
+        copied = self.signature.copied
+        return Prepared(request, ref, *copied(args, kwargs), copied=copied)
 
     def prepare_step(self, place: EffectRef, terms: Terms, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Prepared:
         """The same for a step whose place is known: its key does not depend on the arguments, its fingerprint does."""
@@ -233,7 +249,8 @@ class GuardedTool:
         self._refuse_inside_a_transaction()
         matched = self._canonical(self.signature.matched, arguments)
         asked, stored = fingerprint(self._prefix + matched, self.house.secret), self.signature.encode(arguments)
-        return Prepared(Request(place.key, asked, terms, place.tenant, place.scope, place.step, stored), place, args, kwargs)
+        request = Request(place.key, asked, terms, place.tenant, place.scope, place.step, stored)
+        return self._prepared(request, place, args, kwargs)
 
     def _remember(self, asked: tuple[Boundary, bytes], known: tuple[Request, EffectRef]) -> None:
         if len(self._asked) >= ASKED_MAX:
@@ -260,7 +277,10 @@ class GuardedTool:
 
     def _refuse_inside_a_transaction(self) -> None:
         effect = running.get()
-        if effect is not None and effect.connection is not None:
+        if effect is None:
+            return
+        effect.used.add("key")  # this call's own key is made of it
+        if effect.lent is not None:
             raise ContractViolation(
                 f"{self.contract.name} was called inside the transaction of {effect.ref.tool}, where it could not be recorded on its own. "
                 f"Nothing was sent. Call it before or after."
@@ -286,7 +306,7 @@ class GuardedTool:
         return Request(
             effect_key(tenant, boundary.scope, tool, intent, place, secret),
             fingerprint(self._prefix + matched, secret),
-            self.terms,
+            self._check.terms(self.terms),
             tenant,
             scope,
             step,
@@ -442,53 +462,3 @@ def _partial(error: BaseException) -> bytes | None:
     if not isinstance(error, PartialSuccess):
         return None
     return encode_partial(str(error), error.done, error.corrective_action)
-
-
-# ---------------------------------------------------------------- wrappers
-
-
-def wrap(tool: GuardedTool) -> Tool[..., Any]:
-    """The function that the user gets back."""
-    recorded = tool.contract.kind is not Kind.READ or tool.contract.dedup is not None
-    wrapper = _reader(tool) if not recorded else _async_wrapper(tool) if tool.is_async else _sync_wrapper(tool)
-    functools.update_wrapper(wrapper, tool.function)
-    named = cast(Any, wrapper)
-    named.contract, named.probe, named.fallback, named.explain = tool.contract, tool.probe, tool.fallback, tool.explain
-    named.__effectonce_tool__ = tool
-    return cast("Tool[..., Any]", wrapper)
-
-
-def _sync_wrapper(tool: GuardedTool) -> Callable[..., Any]:
-    returns = tool.signature.returns
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            prepared = tool.prepare(args, kwargs)
-            return value_of(tool.run(prepared), prepared.ref, returns)
-        except FALLBACK_FOR as error:
-            return tool.rescue(error, args, kwargs)
-
-    return call
-
-
-def _async_wrapper(tool: GuardedTool) -> Callable[..., Awaitable[Any]]:
-    returns = tool.signature.returns
-
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            prepared = tool.prepare(args, kwargs)
-            return value_of(await tool.arun(prepared), prepared.ref, returns)
-        except FALLBACK_FOR as error:
-            return await tool.arescue(error, args, kwargs)
-
-    return call
-
-
-def _reader(tool: GuardedTool) -> Callable[..., Any]:
-    """A read has no record: it is the function itself, and the policy when it fails."""
-    read = Retrier(tool.retrying, repeatable=True, store=tool.house.store, name=tool.contract.name, env=tool.house.env)
-    if tool.house.watch.observers:
-        from effectonce.observe._watched import watched_aread, watched_read
-
-        return (watched_aread if tool.is_async else watched_read)(tool, read)
-    return read.around_async(tool.function, tool.arescue) if tool.is_async else read.around(tool.function, tool.rescue)

@@ -54,11 +54,12 @@ class Effect(Struct, frozen=True):
     epoch: int  # a fencing token: it grows with every owner, so a downstream can refuse an older one
     deadline: float  # on the monotonic clock
     secret: bytes = b""
-    connection: Any = None  # the open transaction, for downstream="transaction"
+    lent: Any = None  # the connection of the open transaction, for downstream="transaction"
     terms: Terms | None = None  # what its tool declares; None: a probe asks
     one_request: bool = False  # the tool says that it makes one request and no more
     sent_before: bool = False  # an earlier send had no answer, and may have landed: that this one is refused is no proof
     taken: dict[tuple[str, str], set[int]] = {}  # requests that were made, by method and path: their numbers
+    used: set[str] = set()  # of what its tool declares: "key", "connection"
 
     def __repr__(self) -> str:
         """As `EffectRef`: neither the key nor the guard's secret, nor the connection, whose URL may have a password."""
@@ -67,12 +68,23 @@ class Effect(Struct, frozen=True):
     @property
     def key(self) -> str:
         """The effect's identity. Keep it to yourself: hand out `downstream_key`."""
+        self.used.add("key")
         return self.ref.key
 
     @property
     def downstream_key(self) -> str:
-        """The idempotency key to send: the same on every attempt, at most 255 characters, and it gives nothing away."""
+        """The idempotency key to send: the same on every attempt, at most 255 characters, and it gives nothing away.
+
+        That it was read is noticed: an attempt that did not read it cannot have sent it, and is not sent again.
+        """
+        self.used.add("key")
         return downstream_key(self.ref.key, self.ref.tool, self.secret)
+
+    @property
+    def connection(self) -> Any:
+        """The open transaction, for downstream="transaction"; otherwise None. That it was read is noticed, too."""
+        self.used.add("connection")
+        return self.lent
 
     def request_key(self, method: str, path: str, ordinal: int | str = 0) -> str:
         """The key that a protected client sends with the request number *ordinal*, or with the one of that name: for a probe."""
@@ -102,4 +114,4 @@ def current_effect() -> Effect:
 def is_running(key: str) -> bool:
     """Is it inside the effect with this key that somebody asks? Who protects a tool twice would wait for itself."""
     effect = running.get()
-    return effect is not None and effect.key == key
+    return effect is not None and effect.ref.key == key

@@ -28,9 +28,10 @@ from effectonce._desk import Desk, Doubts, Reconciled
 from effectonce._heart import Heart
 from effectonce._registry import register, tool_of
 from effectonce._sweeper import Sweeper
-from effectonce._tool import GuardedTool, House, Tool, not_kept, wrap
+from effectonce._tool import GuardedTool, House, Tool, not_kept
 from effectonce._turns import TurnBudget
 from effectonce._watch import Observer, Watch, tidied
+from effectonce._wrap import wrap
 from effectonce.circuit import Circuit
 from effectonce.errors import ContractViolation, Rejected
 from effectonce.health import Health, examine
@@ -228,7 +229,7 @@ class Guard:
                     f"{contract.name} is {contract.kind} with downstream={str(capability)!r}, which this store cannot hold: {why}."
                 )
         for note in contract.notes:
-            LOG.info(note)
+            LOG.log(logging.WARNING if contract.kind is Kind.READ else logging.INFO, note)
 
     def _register(self, tool: GuardedTool, clients: Sequence[Any] = ()) -> GuardedTool:
         # A redacted argument still counts, and a plain digest of a card number tells as much as the number itself.
@@ -337,7 +338,7 @@ class Guard:
             raise ContractViolation(f"{guarded.contract.name} is a read: it has no record. Call it directly.")
         if guarded.is_async:
             return _acall(guarded, arguments, parts)
-        return guarded.call(guarded.prepare((), arguments, parts))
+        return guarded.call(guarded.prepare((), dict(arguments), parts))
 
     # ------------------------------------------------------------ settling
 
@@ -451,7 +452,7 @@ def _amplified(contract: Contract, clients: Sequence[Any]) -> Finding | None:
 
 async def _acall(guarded: GuardedTool, arguments: Mapping[str, Any], key: tuple[Part, ...] | None) -> Outcome[Any]:
     """Prepared when it is awaited: what is keyed is what is sent."""
-    return await guarded.acall(guarded.prepare((), arguments, key))
+    return await guarded.acall(guarded.prepare((), dict(arguments), key))
 
 
 def _spool(url: str, store: Store, folder: str | os.PathLike[str] | None, keyring: Keyring | None) -> Spool | None:

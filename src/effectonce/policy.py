@@ -319,6 +319,11 @@ class Contract(Struct, frozen=True, kw_only=True):
     @property
     def notes(self) -> tuple[str, ...]:
         """What somebody who declares this should know. Told when the tool is registered, and by `health()`."""
+        if self.kind is Kind.READ and self.downstream.capability is not Capability.NONE:
+            useless = f"{self.name} is a read, which has no record and needs no downstream={str(self.downstream.capability)!r}"
+            return (
+                f"{useless}. If it changes anything, declare what it is: kind='write', 'idempotent_write' or 'irreversible'.",
+            )
         if self.downstream.capability is not Capability.KEY or self.downstream.window_s >= self.window_s:
             return ()
         theirs, ours = span(self.downstream.window_s), span(self.window_s)

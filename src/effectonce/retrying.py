@@ -152,7 +152,7 @@ class Retrier:
         """What is left of a call, and where its budgets are kept: those of the turn that it happens in, if there is one."""
         scope, effect = turn_here.get(), running.get()
         store = self.store or (None if scope is None else scope.store)
-        if effect is not None and effect.connection is not None:
+        if effect is not None and effect.lent is not None:
             store = None  # inside a transaction of the store it would wait for that one to end
         turn, step = (None, "") if scope is None else (scope.turn, name if effect is None else step_of(effect.ref))
         patience = Patience(self.how, self.env, turn, step, started_at, attempt)

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 import pydantic
 
-from effectonce import Guard, Retry
+from effectonce import Guard, Retry, current_effect
 
 QUICK = Retry(base_s=0, cap_s=0)
 
@@ -34,6 +34,7 @@ class Ledger:
         self.effects, self.script = 0, list(script)
 
     def pay(self):
+        current_effect().downstream_key  # noqa: B018  # sent with the request
         step = self.script.pop(0) if self.script else ("ok", None)
         if step[0] == "before":
             raise step[1]

@@ -10,6 +10,7 @@ from effectonce import (
     InDoubt,
     Retry,
     State,
+    current_effect,
 )
 from effectonce._core import ops
 from effectonce.stores.memory import MemoryStore
@@ -182,6 +183,7 @@ def test_cancelled_between_attempts_under_a_key_the_claim_is_let_go():
         store, calls = MemoryStore(), []
 
         async def body():
+            current_effect().downstream_key  # noqa: B018  # sent with the request
             calls.append(1)
             if len(calls) == 1:
                 asyncio.current_task().cancel()
@@ -223,6 +225,7 @@ def test_a_loop_that_is_closed_in_the_middle_leaves_a_recoverable_record():
     store, entered = MemoryStore(clock=clock), asyncio.Event()
 
     async def body():
+        current_effect().downstream_key  # noqa: B018  # sent with the request
         entered.set()
         await asyncio.Event().wait()
 

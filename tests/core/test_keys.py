@@ -257,6 +257,7 @@ def test_a_tool_can_tell_whether_an_earlier_send_may_have_landed(guard, error, b
 
     @guard.tool(kind="write", downstream="key", retry=Retry(attempts=2, base_s=0.0))
     def pay(invoice: int):
+        current_effect().downstream_key  # noqa: B018  # sent with the request
         seen.append(current_effect().sent_before)
         if len(seen) < 3:
             raise error

@@ -256,7 +256,7 @@ def test_an_async_tool_that_returns_something_to_await_is_not_taken_for_done(gua
     outcome = asyncio.run(main())
 
     assert (outcome.status, sent) == ("in_doubt", [])
-    assert "something to await" in str(outcome.error)
+    assert "has yet to happen" in str(outcome.error)
 
 
 def test_a_result_that_nobody_may_look_at_is_still_one(guard):

@@ -13,6 +13,7 @@ from effectonce import (
     Retry,
     Rule,
     Verdict,
+    current_effect,
 )
 from effectonce._core.ops import Raised
 from effectonce._core.plain import plain_call
@@ -165,7 +166,7 @@ def test_a_transaction_that_lost_a_race_is_repeated(tmp_path):
 
     @guard.tool(kind="write", downstream="transaction", retry=QUICK)
     def pay():
-        runs.append(1)
+        runs.append(current_effect().connection)
         if len(runs) < 3:
             raise foreign("psycopg.errors.SerializationFailure", sqlstate="40001")
         return "paid"

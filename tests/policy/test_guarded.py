@@ -44,6 +44,8 @@ class Bank:
         self._tool = self.guard.tool(**settings)(self._coroutine if self._async else self._plain)
 
     def _plain(self):
+        if self._tool.contract.kind != "read":
+            current_effect().downstream_key  # noqa: B018  # sent with the request
         self.sent += 1
         if self.errors:
             raise self.errors.pop(0)

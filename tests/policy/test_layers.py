@@ -39,10 +39,12 @@ class Shop:
         self._tool = guard.tool(**settings)(self._coroutine if self._async else self._plain)
 
     def _plain(self):
+        current_effect().downstream_key  # noqa: B018  # sent with the request
         self.charged += 1
         return self._inner()
 
     async def _coroutine(self):
+        current_effect().downstream_key  # noqa: B018  # sent with the request
         self.charged += 1
         return await self._inner()
 

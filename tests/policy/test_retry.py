@@ -19,6 +19,7 @@ from effectonce import (
     RetryBudget,
     StoreUnavailable,
     Verdict,
+    current_effect,
     retry,
 )
 from effectonce._core.backoff import decorrelated_jitter, delay, equal_jitter
@@ -453,6 +454,7 @@ def test_an_error_that_cannot_be_printed_does_not_hide_how_it_ended():
 
     @guard.tool(kind="write", downstream="key", retry=Retry(attempts=1))
     def pay():
+        current_effect().downstream_key  # noqa: B018  # sent with the request
         raise Grumpy
 
     with guard.step("chat", "pay"), pytest.raises(GaveUp, match="a Grumpy that cannot be printed"):

@@ -18,16 +18,16 @@ left on the record as evidence, after the state and before the next attempt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from effectonce._core.attempts import failed_attempt, in_the_outcome, left
 from effectonce._core.backoff import full_jitter
 from effectonce._core.budget import Turn
 from effectonce._core.classify import UNKNOWN, Certainty, Verdict
-from effectonce._core.codec import encode_error, printable, told
+from effectonce._core.codec import encode_error, excuse, printable, told
 from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, OutOfPatience, Rejection, Replay
 from effectonce._core.foreign import get
 from effectonce._core.gate import Action
@@ -64,34 +64,26 @@ from effectonce._core.ops import (
     Request,
     Rerun,
     Sleep,
+    Together,
     Transact,
     Unavailable,
     Unconfirmed,
     Unsend,
     WriteReply,
 )
-from effectonce._core.patience import Circuit, Env, Next, Patience, Permit, Retrying
+from effectonce._core.patience import Admission, Env, Next, Patience, Plan, insist, repeated
 from effectonce._core.probes import what_the_probe_said
 from effectonce._core.records import TERMINAL, Record, State, in_the_air
 from effectonce._core.terms import Capability
-from effectonce._core.verdicts import SURE
+from effectonce._core.verdicts import SURE, Bucket
 
 W = TypeVar("W")
 NEVER = Next(Action.FAIL, "an error of another effect says nothing about this one")
+GONE = Refused(None)
+ANSWER_LOST = frozenset({Bucket.NO_ANSWER, Bucket.SERVER_ERROR})
+LARGE = 1 << 16  # bytes: an outcome that a store may take too long to write
+UNAIDED = "; it did not use what its contract declares, its key or its transaction, so nothing would recognise a repeat"
 POLL_FIRST_S, POLL_MAX_S, POLL_GROWTH = 0.004, 0.25, 1.6
-STORE_TRIES = 3  # a lost acknowledgement is repeated with the same token before anybody is told
-
-
-class Plan(Struct, frozen=True, kw_only=True):
-    """How this tool wants to be called: the flow's view of a contract."""
-
-    lease_s: float
-    wait_s: float  # how long to wait for somebody else's call of the same effect; 0 = not at all
-    retrying: Retrying
-    separate_dispatch: bool
-    has_probe: bool
-    encode: Callable[[Any], bytes]
-    encode_partial: Callable[[BaseException], bytes | None]
 
 
 class _Again(Struct, frozen=True):
@@ -107,19 +99,19 @@ class GuardedCall:
         self.request, self.plan, self.env, self.again = request, plan, env, again
         self.key = request.key
         self.in_transaction = request.terms.downstream is Capability.TRANSACTION
-        self.circuit = plan.retrying.circuit
+        self.admission = Admission(plan.retrying)
         self.patience = Patience(plan.retrying, env, turn, step)
-        self.permit: Permit | None = None
         self.token = ""
         self.epoch = self.sends = 0
         self.unanswered: BaseException | None = None  # the last send of this call that nobody answered for
+        self.unaided = False  # the last attempt did not use the help that its tool declares
 
     def flow(self) -> Flow[Ending]:
-        return self._flow() if self.circuit is None else self._flow_behind(self.circuit)
+        return self._flow() if self.admission.circuit is None else self._flow_behind()
 
-    def _flow_behind(self, circuit: Circuit) -> Flow[Ending]:
+    def _flow_behind(self) -> Flow[Ending]:
         """While the circuit is open, what is known can still be told: an outcome, or that an earlier call may have sent it."""
-        refusal = circuit.refusal()
+        refusal = self.admission.refusal()
         if refusal is not None:
             found: Record | Unavailable | None = yield from Find(self.key)
             if isinstance(found, Unavailable):
@@ -136,7 +128,7 @@ class GuardedCall:
                     ending = yield from self._own(dispatched=dispatched)
                 case Recorded():
                     return Replay(reply, waited)
-                case Doubtful() if self.plan.has_probe and self._closed() is None:
+                case Doubtful() if self.plan.has_probe and self.admission.refusal() is None:
                     ending = yield from self._reconcile(reply)
                 case _:
                     ending = reply
@@ -161,7 +153,7 @@ class GuardedCall:
         while True:
             reply = yield claim
             if isinstance(reply, Unavailable):
-                reply = yield from self._repeat(claim, reply)
+                reply = yield from repeated(claim, reply, self.env)
             match reply:
                 case Recorded():  # first, because nothing is asked for as often
                     return reply, waited
@@ -180,25 +172,11 @@ class GuardedCall:
                 case _:
                     return reply, waited
 
-    def _insist(self, op: Op[Any]) -> Flow[Any]:
-        """Perform a store write; repeat it with the same token while its fate is unknown."""
-        reply = yield op
-        return (yield from self._repeat(op, reply)) if isinstance(reply, Unavailable) else reply
-
-    def _repeat(self, op: Op[Any], reply: Any) -> Flow[Any]:
-        for attempt in range(1, STORE_TRIES):
-            if isinstance((yield from Sleep(full_jitter(attempt, 0.02, 0.2, self.env.rng))), Interrupted):
-                return reply
-            reply = yield op
-            if not isinstance(reply, Unavailable):
-                return reply
-        return reply
-
     # ------------------------------------------------------------ own
 
     def _own(self, *, dispatched: bool) -> Flow[Ending | _Again]:
         """Run the tool until its outcome is known, or known to be unknown."""
-        patience, closed = self.patience, self._closed()
+        patience, closed = self.patience, self.admission.refusal()
         refusal = ""
         if closed is None and patience.turn is not None:
             refusal = yield from patience.begin(again=patience.attempt > 0 or self.epoch > 1)
@@ -211,8 +189,8 @@ class GuardedCall:
                 if denial is not None:
                     return denial
                 dispatched = True
-            if closed is None and self.circuit is not None:
-                closed = self._admit(self.circuit)
+            if closed is None:
+                closed = self.admission.ask()
             if closed is not None:
                 yield from self._let_go(dispatched=dispatched)
                 return (yield from self._kept_back(closed))
@@ -222,10 +200,10 @@ class GuardedCall:
             answer: Answer | Refused | Unavailable | Unconfirmed = yield op
             ending: Ending | _Again | None = None
             if not isinstance(answer, Ok | Raised):
-                self._release()
+                self.admission.release()
             match answer:
                 case Ok(value):
-                    self._tell(None)
+                    self.admission.ended(None)
                     return (yield from self._complete(value))
                 case Refused():
                     yield from Renew(self.key, self.token, self.epoch, 0)  # latched, or somebody else's: the claim will tell
@@ -238,11 +216,12 @@ class GuardedCall:
                 case NotStarted(error):
                     yield from self._take_back(0)
                     return NothingSent(error, 0, exhausted=False)
-                case Raised(error):
+                case Raised(error, unaided):
+                    self.unaided = unaided
                     ending = yield from self._failed(error)
             if ending is not None:
                 return ending
-            dispatched, closed = False, self._closed()
+            dispatched, closed = False, self.admission.refusal()
 
     def _let_go(self, *, dispatched: bool) -> Flow[None]:
         """Nothing leaves after all: whoever calls next need not wait for our lease."""
@@ -250,10 +229,6 @@ class GuardedCall:
             yield from self._take_back(0)
         else:
             yield from Renew(self.key, self.token, self.epoch, 0)
-
-    def _closed(self) -> Exception | None:
-        """Why the dependency's circuit would let nothing through now."""
-        return None if self.circuit is None else self.circuit.refusal()
 
     def _kept_back(self, refusal: Exception) -> Flow[Ending]:
         """The circuit let nothing of ours through. What was sent before, and never answered, it did not keep back."""
@@ -264,47 +239,35 @@ class GuardedCall:
             return GaveUp(error, attempts, get(refusal, "retry_after_s"))
         return NothingSent(refusal, self.patience.attempt, exhausted=False)
 
-    def _admit(self, circuit: Circuit) -> Exception | None:
-        """Ask the dependency's circuit for a permit, as late as can be: it measures the call. None: we have one."""
-        asked = circuit.try_admit()
-        if isinstance(asked, Exception):
-            return asked
-        self.permit = asked
-        return None
-
-    def _tell(self, verdict: Verdict | None) -> None:
-        """How the attempt ended, for the circuit and the retry budget of the dependency."""
-        permit, self.permit = self.permit, None
-        if permit is not None:
-            permit.succeeded() if verdict is None else permit.failed(verdict)
-        if verdict is None and self.plan.retrying.tokens is not None:
-            self.plan.retrying.tokens.succeeded()
-
-    def _release(self) -> None:
-        permit, self.permit = self.permit, None
-        if permit is not None:
-            permit.released()
-
     def _dispatch(self) -> Flow[Ending | _Again | None]:
         """Write down that the next request may leave. None: it may."""
         op = Dispatch(self.key, self.token, self.epoch, self.sends + 1, self.plan.lease_s)
-        reply: WriteReply = yield from self._insist(op)
+        reply: WriteReply = yield from insist(op, self.env)
         match reply:
             case Applied():
                 self.sends += 1
                 return None
             case Refused():
+                if reply == GONE and self.sends > 0 and (yield from self._sent_before(self.plan.lease_s)):
+                    return (yield from self._dispatch())
                 # Somebody else's by now, or sent before and the downstream no longer honours our key. The claim will tell.
                 yield from Renew(self.key, self.token, self.epoch, 0)
                 return _Again()
             case Unavailable():
                 return reply
 
+    def _sent_before(self, lease_s: float) -> Flow[bool]:
+        """The record is gone, and it was sent: write that down anew. False: another caller has it by now."""
+        reply = yield from insist(Claim(self.request, self.token, lease_s, dispatch=True), self.env)
+        if isinstance(reply, Held):
+            self.epoch, self.sends = reply.epoch, reply.sends
+        return isinstance(reply, Held)
+
     def _complete(self, value: Any, by: str = "") -> Flow[Ending]:
         outcome = self.plan.encode(value)
         if self.in_transaction and not by:
             return Fresh(value, outcome=outcome)  # written by the same COMMIT
-        reply = yield from self._persist(Complete(self.key, self.token, self.epoch, outcome, by))
+        reply = yield from self._write_down(Complete(self.key, self.token, self.epoch, outcome, by))
         match reply:
             case Applied():
                 return Fresh(value, settled_by=by, outcome=outcome)
@@ -315,7 +278,7 @@ class GuardedCall:
 
     def _resolve(self, value: Any, error: Exception) -> Flow[Ending | _Again | None]:
         """The answer to COMMIT was lost, but the record was in that transaction. None: it did not happen, and may be tried again."""
-        reply = yield from self._insist(Claim(self.request, self.token, self.plan.lease_s, dispatch=False))
+        reply = yield from insist(Claim(self.request, self.token, self.plan.lease_s, dispatch=False), self.env)
         match reply:
             case Recorded(outcome=outcome):
                 return Fresh(value, outcome=outcome) if outcome == self.plan.encode(value) else Replay(reply, coalesced=False)
@@ -323,7 +286,7 @@ class GuardedCall:
                 self.epoch = epoch  # a lease that is over was taken again
                 last = self.patience.attempt >= self.plan.retrying.attempts
                 # This write waits for a COMMIT of ours that is still under way. If it is let through, that one will never land.
-                reply = yield from self._insist(Renew(self.key, self.token, epoch, 0 if last else self.plan.lease_s))
+                reply = yield from insist(Renew(self.key, self.token, epoch, 0 if last else self.plan.lease_s), self.env)
                 if isinstance(reply, Applied):
                     return Unavailable(error) if last else None
                 self.unanswered = error
@@ -344,9 +307,29 @@ class GuardedCall:
                 break
             if isinstance((yield from Sleep(min(left_s, full_jitter(failures, 0.05, 2.0, self.env.rng)))), Interrupted):
                 break
+        if isinstance(op, Complete) and len(op.outcome) > LARGE:  # perhaps that is why: that it is done fits in few bytes
+            why = excuse(f"the store could not take its {len(op.outcome):,} bytes")
+            if not isinstance(small := (yield structs.replace(op, outcome=why)), Unavailable):
+                return small  # type: ignore[no-any-return]
         if isinstance(op, Complete | Fail):
             yield from Keep(op)
         return reply  # type: ignore[return-value]  # as every op is replied to, if nobody answers
+
+    def _write_down(self, op: Complete | Fail | Doubt) -> Flow[WriteReply]:
+        """What came of it. A record that is gone is nobody else's: it is written anew, so that no later call takes it for the first."""
+        reply: WriteReply = yield from self._persist(op)
+        if reply != GONE:
+            return reply
+        token = self.env.new_token()
+        claim = Claim(self.request, token, self.plan.lease_s, dispatch=True)
+        replies = yield from self._persist(Together((claim, structs.replace(op, token=token, epoch=1))))
+        if isinstance(replies, Unavailable):
+            if not isinstance(op, Doubt):
+                yield from Keep(op)
+            return replies
+        if isinstance(replies[1], Applied):
+            yield from Attest(self.key, "its record was gone when it ended, and was written anew")
+        return replies[1]  # type: ignore[no-any-return]
 
     def _too_late(self, outcome: bytes, value: Any) -> Flow[Ending]:
         """We lost the record while the tool ran. Leave what we know, and take the recorded outcome if there is one."""
@@ -361,27 +344,40 @@ class GuardedCall:
         """The tool raised. None: wait is over, try again."""
         if get(error, "effectonce_of") not in (None, self.key) and not self.in_transaction:
             # A guarded call inside this tool failed. What that says about its own effect says nothing about ours.
-            self._release()
+            self.admission.release()
             return (yield from self._ambiguous(error, UNKNOWN, NEVER))
         partial = self.plan.encode_partial(error)
         if partial is not None and not self.in_transaction:
-            self._release()
-            reply = yield from self._persist(Complete(self.key, self.token, self.epoch, partial))
+            self.admission.release()
+            reply = yield from self._write_down(Complete(self.key, self.token, self.epoch, partial))
             if isinstance(reply, Refused):
                 yield from Attest(self.key, "an owner that had lost its lease reports a partial success", partial)
             return Rejection(error)
         verdict = self.plan.retrying.classify(error)
+        if self.in_transaction and self.unaided and verdict.bucket in ANSWER_LOST:
+            return (yield from self._outside(error, verdict))
         if self.in_transaction and verdict.certainty is not Certainty.REJECTED:
             # The transaction was rolled back, whatever the error: nothing happened.
             verdict = verdict.but(certainty=Certainty.NOT_SENT, retry=verdict.retryable)
-        self._tell(verdict)
+        self.admission.ended(verdict)
         if verdict.final:
             return (yield from self._rejected(error, verdict))
-        repeatable = self.request.terms.resend_s > 0
+        repeatable = self._repeatable
         then = yield from self.patience.after(error, verdict, repeatable=repeatable, probe=self.plan.has_probe)
         if verdict.certainty in SURE:
             return (yield from self._had_no_effect(error, verdict, then))
         return (yield from self._ambiguous(error, verdict, then))
+
+    @property
+    def _repeatable(self) -> bool:
+        """May the last attempt be sent again, although it may have happened?"""
+        return self.request.terms.resend_s > 0 and not self.unaided
+
+    def _outside(self, error: BaseException, verdict: Verdict) -> Flow[Ending | None]:
+        """A tool that never used its transaction lost the answer of something else: a rollback says nothing about that."""
+        self.admission.release()
+        denial = yield from self._dispatch()
+        return (yield from self._ambiguous(error, verdict, NEVER)) if denial is None else Lost(error, verdict.why)
 
     def _had_no_effect(self, error: BaseException, verdict: Verdict, then: Next) -> Flow[Ending | None]:
         reply = yield from self._take_back(0.0 if then.delay_s is None else self.plan.lease_s)
@@ -407,14 +403,14 @@ class GuardedCall:
         """Wait for the next attempt while holding the claim. False: the caller was cancelled, and the claim is let go."""
         slept = yield from Sleep(delay_s)
         if isinstance(slept, Interrupted):
-            yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
+            yield from insist(Renew(self.key, self.token, self.epoch, 0), self.env)
         return slept is None
 
     def _take_back(self, lease_s: float) -> Flow[WriteReply]:
         """This attempt certainly had no effect: write that down, and with `lease_s=0` let the claim go."""
         if self.in_transaction:
-            return (yield from self._insist(Renew(self.key, self.token, self.epoch, lease_s)))  # type: ignore[no-any-return]
-        reply: WriteReply = yield from self._insist(Unsend(self.key, self.token, self.epoch, self.sends, lease_s))
+            return (yield from insist(Renew(self.key, self.token, self.epoch, lease_s), self.env))  # type: ignore[no-any-return]
+        reply: WriteReply = yield from insist(Unsend(self.key, self.token, self.epoch, self.sends, lease_s), self.env)
         self.sends -= 1
         if isinstance(reply, Applied):
             self.epoch = reply.epoch
@@ -422,7 +418,9 @@ class GuardedCall:
 
     def _rejected(self, error: BaseException, verdict: Verdict) -> Flow[Ending]:
         facts = in_the_outcome(failed_attempt(self.patience.attempt, error, verdict))
-        reply = yield from self._persist(Fail(self.key, self.token, self.epoch, encode_error(error, facts)))
+        reply: WriteReply = Refused(State.DISPATCHED)
+        if self.request.terms.stores_rejections or (self.sends <= 1 and self.unanswered is None):
+            reply = yield from self._write_down(Fail(self.key, self.token, self.epoch, encode_error(error, facts)))
         match reply:
             case Applied():
                 return Rejection(error)
@@ -430,7 +428,7 @@ class GuardedCall:
                 return self._unrecorded(error)
             case Refused():
                 reason = f"refused ({printable(error)}), but an earlier send may have landed"
-                reply = yield from self._insist(Doubt(self.key, self.token, self.epoch, reason))
+                reply = yield from self._write_down(Doubt(self.key, self.token, self.epoch, reason))
                 yield from self._leave(reply, self.patience.attempt, error, verdict, "an earlier send may have landed")
                 return Lost(error, reason)
 
@@ -441,17 +439,19 @@ class GuardedCall:
         return Lost(error, f"refused ({printable(error)}), but the store could not write that down")
 
     def _ambiguous(self, error: BaseException, verdict: Verdict, then: Next) -> Flow[Ending | None]:
-        if self.request.terms.resend_s > 0:
+        if self._repeatable:
             self.unanswered = error
             reply = None
             if then.delay_s is None:
-                reply = yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
+                reply = yield from insist(Renew(self.key, self.token, self.epoch, 0), self.env)
+                if reply == GONE:
+                    yield from self._sent_before(0)
             yield from self._leave(reply, self.patience.attempt, error, verdict, then.why if then.delay_s is None else None)
             if then.delay_s is not None and (yield from self._pause(then.delay_s)):
                 return None
             return GaveUp(error, self.patience.attempt, verdict.retry_after_s, then.why)
-        reason = f"{verdict.why} ({told(type(error).__name__, printable(error))})"
-        reply = yield from self._persist(Doubt(self.key, self.token, self.epoch, reason))
+        reason = f"{verdict.why} ({told(type(error).__name__, printable(error))}){UNAIDED * self.unaided}"
+        reply = yield from self._write_down(Doubt(self.key, self.token, self.epoch, reason, self.unaided))
         yield from self._leave(reply, self.patience.attempt, error, verdict, then.why)
         if self.plan.has_probe and isinstance(error, Exception) and isinstance(reply, Applied):
             ending = yield from self._reconcile(Doubtful(0.0, reason))
@@ -469,7 +469,7 @@ class GuardedCall:
 
     def _reconcile(self, doubtful: Doubtful, *, may_rerun: bool = True) -> Generator[Op[Any], Any, Ending | _Again]:
         self.token = self.env.new_token()
-        reply = yield from self._insist(Inquire(self.key, self.token, self.plan.lease_s))
+        reply = yield from insist(Inquire(self.key, self.token, self.plan.lease_s), self.env)
         match reply:
             case Held(epoch):
                 self.epoch, self.sends = epoch, 0
@@ -485,10 +485,10 @@ class GuardedCall:
             case Ok(Found(result)):
                 return (yield from self._complete(result, by="probe"))
             case Ok(NotFound()) if may_rerun and self._may_try_again():
-                rerun = yield from self._insist(Rerun(self.key, self.token, self.epoch, self.plan.lease_s))
+                rerun = yield from insist(Rerun(self.key, self.token, self.epoch, self.plan.lease_s), self.env)
         if isinstance(rerun, Applied):
             return (yield from self._own(dispatched=False))
-        yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
+        yield from insist(Renew(self.key, self.token, self.epoch, 0), self.env)
         if isinstance(answer, Raised) and not isinstance(answer.error, Exception):
             return Lost(answer.error, "the probe was interrupted")
         return Doubtful(doubtful.since_s, f"{doubtful.reason}; {what_the_probe_said(answer)}")

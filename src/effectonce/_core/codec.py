@@ -37,6 +37,8 @@ REDACTED, NOT_STORED = "[redacted]", "[not stored: a "
 # In place of a declared type: models as their fields, Enums as their values, for who has no class of the tool's.
 AS_DATA = object()
 _TAG = "$"
+# Far below what a store can take (Redis 512 MB, SQLite and PostgreSQL 1 GB) and still written within the time that a store is given.
+STORED_BYTES_MAX = 16 << 20
 
 
 class NotStorable(ValueError):
@@ -48,7 +50,14 @@ class NotReadable(ValueError):
 
 
 def encode(value: Any, hint: Any = Any) -> bytes:
-    """Store *value* so that `decode` gives an equal one back; raise `NotStorable` if that cannot be."""
+    """Store *value* so that `decode` gives an equal one back; raise `NotStorable` if that cannot be, or if it is too large."""
+    stored = _encoded(value, hint)
+    if len(stored) > STORED_BYTES_MAX:
+        raise NotStorable(f"it takes {len(stored):,} bytes, and at most {STORED_BYTES_MAX:,} are stored")
+    return stored
+
+
+def _encoded(value: Any, hint: Any) -> bytes:
     try:
         plain = None if isinstance(value, Enum) and _is_declared_enum(hint) else _plain(value)
         if plain is not None:
@@ -155,7 +164,8 @@ def encode_partial(message: str, done: Any, corrective_action: str) -> bytes:
     except Exception:  # noqa: BLE001  # see `encode`
         told = printable(done)
     report = {"message": printable(message), "done": told, "corrective_action": printable(corrective_action)}
-    return PARTIAL + orjson.dumps(report)
+    stored = PARTIAL + orjson.dumps(report)
+    return stored if len(stored) <= STORED_BYTES_MAX else PARTIAL + orjson.dumps(report | {"done": printable(done)})
 
 
 class Stored(Struct, frozen=True):

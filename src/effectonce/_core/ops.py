@@ -172,10 +172,13 @@ class Fail(Op[WriteReply], frozen=True):
 
 
 class Doubt(Op[WriteReply], frozen=True):
+    """It may have happened. *unaided*: the downstream cannot recognise it, whatever the tool declares, so it is never sent again."""
+
     key: str
     token: str
     epoch: int
     reason: str
+    unaided: bool = False
 
 
 class Renew(Op[WriteReply], frozen=True):
@@ -388,6 +391,7 @@ class Ok(Struct, frozen=True):
 
 class Raised(Struct, frozen=True):
     error: BaseException
+    unaided: bool = False  # this attempt did not use the help that its tool declares: the key, the transaction
 
 
 class NotStarted(Struct, frozen=True):

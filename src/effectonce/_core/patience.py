@@ -7,15 +7,15 @@ outer loop of somebody else's adds is bounded by the turn, if there is one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from msgspec import Struct
 
-from effectonce._core.backoff import Jitter, delay
+from effectonce._core.backoff import Jitter, delay, full_jitter
 from effectonce._core.budget import Purchase, Turn
 from effectonce._core.classify import Classifier
 from effectonce._core.gate import GOES_ON, Action, gate
-from effectonce._core.ops import Flow
+from effectonce._core.ops import Flow, Interrupted, Op, Sleep, Unavailable
 from effectonce._core.verdicts import SURE, Bucket, Verdict
 
 THROTTLED = frozenset({Bucket.RATE_LIMIT, Bucket.OVERLOADED})
@@ -67,12 +67,62 @@ class Retrying(Struct, frozen=True, kw_only=True):
     circuit: Circuit | None = None
 
 
+class Plan(Struct, frozen=True, kw_only=True):
+    """How this tool wants to be called: the flow's view of a contract."""
+
+    lease_s: float
+    wait_s: float  # how long to wait for somebody else's call of the same effect; 0 = not at all
+    retrying: Retrying
+    separate_dispatch: bool
+    has_probe: bool
+    encode: Callable[[Any], bytes]
+    encode_partial: Callable[[BaseException], bytes | None]
+
+
 class Env(Struct, frozen=True, kw_only=True):
     """The world outside, as arguments: a monotonic clock, tokens, randomness."""
 
     now: Callable[[], float]
     new_token: Callable[[], str]
     rng: Callable[[], float]
+
+
+class Admission:
+    """The circuit and the retry budget of the dependency, as one call meets them."""
+
+    __slots__ = ("_permit", "_tokens", "circuit")
+
+    def __init__(self, how: Retrying) -> None:
+        self.circuit, self._tokens = how.circuit, how.tokens
+        self._permit: Permit | None = None
+
+    def refusal(self) -> Exception | None:
+        """Why the circuit would let nothing through now."""
+        return None if self.circuit is None else self.circuit.refusal()
+
+    def ask(self) -> Exception | None:
+        """Ask for a permit, as late as can be: it measures the call. None: there is nothing against it."""
+        if self.circuit is None:
+            return None
+        asked = self.circuit.try_admit()
+        if isinstance(asked, Exception):
+            return asked
+        self._permit = asked
+        return None
+
+    def ended(self, verdict: Verdict | None) -> None:
+        """How the attempt ended; None: well."""
+        permit, self._permit = self._permit, None
+        if permit is not None:
+            permit.succeeded() if verdict is None else permit.failed(verdict)
+        if verdict is None and self._tokens is not None:
+            self._tokens.succeeded()
+
+    def release(self) -> None:
+        """The attempt says nothing about the dependency."""
+        permit, self._permit = self._permit, None
+        if permit is not None:
+            permit.released()
 
 
 class Why(str):
@@ -160,3 +210,23 @@ class Patience:
 
 def _enough(word: str, why: str) -> Next:
     return Next(Action.HAND_BACK, Why(word, why), gave_up=True)
+
+
+STORE_TRIES = 3  # a lost acknowledgement is repeated with the same token before a caller hears of it
+
+
+def insist(op: Op[Any], env: Env) -> Flow[Any]:
+    """Perform a store write; repeat it with the same token while its fate is unknown."""
+    reply = yield op
+    return (yield from repeated(op, reply, env)) if isinstance(reply, Unavailable) else reply
+
+
+def repeated(op: Op[Any], reply: Any, env: Env) -> Flow[Any]:
+    """The same for one that was not answered, and *reply* says so."""
+    for attempt in range(1, STORE_TRIES):
+        if isinstance((yield from Sleep(full_jitter(attempt, 0.02, 0.2, env.rng))), Interrupted):
+            return reply
+        reply = yield op
+        if not isinstance(reply, Unavailable):
+            return reply
+    return reply

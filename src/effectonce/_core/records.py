@@ -47,7 +47,7 @@ from effectonce._core.ops import (
     Sweep,
     Unsend,
 )
-from effectonce._core.terms import Capability, Kind
+from effectonce._core.terms import Capability, Kind, Terms
 
 
 class State(StrEnum):
@@ -168,11 +168,24 @@ def to_hold(_r: Record | None, op: Claim, _: Scene) -> bool:
 
 
 def resendable(r: Record, op: Any, scene: Scene) -> bool:
-    # The pinned terms cannot be loosened by a later deploy; a caller's own terms may be stricter.
-    resend_s = r.request.terms.resend_s
-    if isinstance(op, Claim):
-        resend_s = min(resend_s, op.request.terms.resend_s)
+    # What was sent is judged by the terms under which it was sent. A caller's own terms may be stricter, never looser.
+    pinned = r.request.terms
+    resend_s = pinned.resend_s
+    if isinstance(op, Claim) and op.request.terms is not pinned:
+        resend_s = min(resend_s, op.request.terms.resend_s) if recognisable(pinned, op.request.terms) else 0.0
     return r.sends == 0 or scene.now < r.first_dispatch_at + resend_s
+
+
+def recognisable(sent: Terms, asked: Terms) -> bool:
+    """Does the downstream know a repeat under the terms of today for what was sent under those of then?
+
+    A key helps only if the first request carried it, too, which is not looked at where a repeat does no harm; a transaction does not undo
+    what was sent outside of it.
+    """
+    if sent.downstream is asked.downstream:
+        return sent.downstream is not Capability.KEY or sent.kind is not Kind.IDEMPOTENT_WRITE or asked.kind is sent.kind
+    harmless = sent.kind is asked.kind is Kind.IDEMPOTENT_WRITE
+    return harmless and asked.downstream is not Capability.TRANSACTION
 
 
 def not_resendable(r: Record, op: Any, scene: Scene) -> bool:
@@ -248,8 +261,19 @@ def _reborn(r: Record, op: Claim, scene: Scene) -> Record:
 
 
 def _stolen(r: Record, op: Claim, scene: Scene) -> Record:
-    record = replace(r, state=State.CLAIMED, epoch=r.epoch + 1, token=op.token, lease_until=scene.now + op.lease_s)
+    lease_until = scene.now + op.lease_s
+    record = replace(
+        r, request=_as_asked(r, op), state=State.CLAIMED, epoch=r.epoch + 1, token=op.token, lease_until=lease_until
+    )
     return _sent(record, op, scene) if op.dispatch else record
+
+
+def _as_asked(r: Record, op: Claim) -> Request:
+    """As long as nothing was sent, nothing rests on the terms of the first caller: those of today hold."""
+    pinned, terms = r.request.terms, op.request.terms
+    if r.sends > 0 or pinned.steps or pinned == terms:
+        return r.request
+    return replace(r.request, terms=terms)
 
 
 def _sent(r: Record, op: Claim | Dispatch, scene: Scene) -> Record:
@@ -302,7 +326,11 @@ def _failed(r: Record, op: Fail, scene: Scene) -> Record:
 
 
 def _doubted(r: Record, op: Doubt, scene: Scene) -> Record:
-    return _lost(r, scene, op.reason)
+    doubted = _lost(r, scene, op.reason)
+    if not op.unaided:
+        return doubted
+    terms = replace(r.request.terms, downstream=Capability.NONE, resend_s=0.0)
+    return replace(doubted, request=replace(r.request, terms=terms))
 
 
 def _abandoned(r: Record, _op: Claim | Sweep, scene: Scene) -> Record:

@@ -46,6 +46,7 @@ from effectonce._core.ops import (
     Unavailable,
     WriteReply,
 )
+from effectonce._core.patience import insist
 from effectonce._core.records import Record
 from effectonce._core.verdicts import Verdict
 
@@ -68,13 +69,13 @@ class WorkflowCall(GuardedCall):
         verdict = self.plan.retrying.classify(error)
         if isinstance(answer, Raised) and not isinstance(answer, Parked) and verdict.final:
             return (yield from self._over(error, verdict))
-        reply = yield from self._insist(Renew(self.key, self.token, self.epoch, 0))
+        reply = yield from insist(Renew(self.key, self.token, self.epoch, 0), self.env)
         yield from self._leave(reply, self.patience.attempt, error, verdict, "the run waits until it is resumed")
         return NothingSent(error, self.patience.attempt, exhausted=False)
 
     def _persist(self, op: Op[W]) -> Flow[W]:
         """Whoever resumes the run comes to the same end, so nobody waits for the store for ever."""
-        return (yield from self._insist(op))  # type: ignore[no-any-return]
+        return (yield from insist(op, self.env))  # type: ignore[no-any-return]
 
     def _over(self, error: BaseException, verdict: Verdict) -> Flow[Ending]:
         """It failed for good. If that cannot be written down, the next one to call comes to the same end."""
@@ -122,7 +123,7 @@ class LateCall(GuardedCall):
         if self.late:
             reply = yield from self._persist(self._claiming())
             if not isinstance(reply, Held):
-                self._release()
+                self.admission.release()
                 self.unanswered = error
                 return reply if isinstance(reply, Unavailable) else Fenced(None)
         return (yield from super()._failed(error))

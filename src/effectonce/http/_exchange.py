@@ -282,5 +282,5 @@ class Exchange:
 def _leave_transaction() -> None:
     """Here, where the app goes on: its transaction is over, and the connection may be somebody else's by now."""
     effect = running.get()
-    if effect is not None and effect.connection is not None:
-        running.set(structs.replace(effect, connection=None))
+    if effect is not None and effect.lent is not None:
+        running.set(structs.replace(effect, lent=None))

@@ -325,7 +325,7 @@ def _covers(head: Head | None, number: int) -> bool:
 def _in_transaction() -> bool:
     """Inside a tool's transaction of the store a write would wait for that one to end."""
     effect = running.get()
-    return effect is not None and effect.connection is not None
+    return effect is not None and effect.lent is not None
 
 
 def _said(entry: Entry) -> dict[str, Any]:

@@ -229,6 +229,24 @@ class _RepinsTerms(_Wrapped):
         return super().apply(op)
 
 
+class _NeverChangesTerms(_Wrapped):
+    """It writes the terms once, with the first claim: what a later write says of them is lost."""
+
+    def apply(self, op: Op[R], /) -> R:
+        key = getattr(op, "key", "")
+        before = self.inner._records.get(key)  # noqa: SLF001
+        reply = super().apply(op)
+        after = self.inner._records.get(key)  # noqa: SLF001
+        if before is not None and after is not None:
+            self.inner._records[key] = replace(after, request=before.request)  # noqa: SLF001
+        return reply
+
+
+def _resendable_by_the_shorter_window(r: Record, op: Any, scene: Scene) -> bool:
+    resend_s = min(r.request.terms.resend_s, op.request.terms.resend_s if isinstance(op, Claim) else inf)
+    return r.sends == 0 or scene.now < r.first_dispatch_at + resend_s
+
+
 # ---------------------------------------------------------------- several at once
 
 
@@ -458,6 +476,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("another request inherits the key", 0, _with_guard(records.same_request, _yes)),
     Mutant("a sequence has no order", 0, _with_guard(records.in_turn, _yes)),
     Mutant("terms follow the newest deploy", 0, _RepinsTerms),
+    Mutant("terms never change, though nothing was sent", 0, _NeverChangesTerms),
+    Mutant("a key helps what was sent without it", 4, _with_guard(records.resendable, _resendable_by_the_shorter_window)),
     Mutant(
         "a person overwrites an outcome",
         0,

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from effectonce._core.call import GuardedCall
 from effectonce._core.codec import encode_error, printable
@@ -249,7 +249,7 @@ class Run:
         prepared = tool.prepare_step(place, step.as_step.terms, step.args, step.kwargs)
         if step.function is None:
             return prepared
-        return Prepared(prepared.request, place, (step.function, *step.args), step.kwargs)
+        return structs.replace(prepared, leading=(step.function,))
 
     def _value(self, step: Planned, prepared: Prepared, ending: Ending, found: Record | None) -> Any:
         if isinstance(ending, Fresh):

@@ -20,8 +20,9 @@ from effectonce._core.steps import CANCEL, Cancellation, cancellation
 from effectonce._core.terms import DAY_S, Kind
 from effectonce._declared import errors, fields, seconds, several, whole
 from effectonce._desk import who
-from effectonce._tool import GuardedTool, House, Tool, wrap
+from effectonce._tool import GuardedTool, House, Tool
 from effectonce._watch import told_of
+from effectonce._wrap import wrap
 from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation, InFlight, LeaseLost, Rejected, StepFailed
 from effectonce.outcome import Outcome

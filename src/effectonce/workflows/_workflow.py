@@ -72,7 +72,7 @@ class Workflow:
 
     def _performing(self, setup: Setup, prepared: Prepared) -> Callable[[Op[Any]], Any]:
         run = Run(self, prepared)
-        perform = Performer(setup, msgspec.structs.replace(prepared, args=(run, *prepared.args)))
+        perform = Performer(setup, msgspec.structs.replace(prepared, leading=(run,)))
 
         def performing(op: Op[Any]) -> Any:
             if type(op) is not Invoke:
@@ -84,7 +84,7 @@ class Workflow:
 
     def _aperforming(self, setup: Setup, prepared: Prepared) -> AsyncPerforming:
         run = Run(self, prepared)
-        return _AsyncRun(run, AsyncPerformer(setup, msgspec.structs.replace(prepared, args=(run, *prepared.args))))
+        return _AsyncRun(run, AsyncPerformer(setup, msgspec.structs.replace(prepared, leading=(run,))))
 
     def _body(self, run: Run, *args: Any, **kwargs: Any) -> Any:
         self._refuse_endless(run)

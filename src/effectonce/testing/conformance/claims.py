@@ -11,6 +11,7 @@ from effectonce._core.ops import (
     Claim,
     Complete,
     Confirm,
+    Doubtful,
     Expired,
     Fail,
     Find,
@@ -22,6 +23,7 @@ from effectonce._core.ops import (
     Swept,
 )
 from effectonce._core.records import State
+from effectonce._core.terms import Capability, Kind
 from effectonce.testing.conformance.bench import KEYED, LEASE_S, PROBED, RACERS, RESEND_S, WINDOW_S, Bench, request, terms
 
 # ---------------------------------------------------------------- claiming
@@ -56,6 +58,33 @@ def a_live_lease_makes_others_wait(bench: Bench) -> None:
     bench.claim(request())
     bench.clock.advance(10)
     assert bench.claim(request())[1] == Busy(LEASE_S - 10)
+
+
+def a_claim_that_was_never_sent_takes_the_terms_of_today(bench: Bench) -> None:
+    bench.claim(request(on=KEYED), dispatch=False)
+    bench.lease_ends()
+    bench.held(request(), dispatch=False)
+    assert bench.record(request()).request.terms == terms()
+
+
+def what_was_sent_keeps_the_terms_it_was_sent_under(bench: Bench) -> None:
+    bench.claim(request(on=KEYED))
+    bench.lease_ends()
+    assert bench.claim(request(on=terms(Capability.KEY, resend_s=inf)))[1] == Held(epoch=2, sends=2, dispatched=True)
+    assert bench.record(request()).request.terms == KEYED
+
+
+def another_help_does_not_recognise_what_was_sent(bench: Bench) -> None:
+    harmless = terms(kind=Kind.IDEMPOTENT_WRITE, resend_s=inf)
+    for key, sent, asked in (
+        ("bare", harmless, KEYED),
+        ("keyed", KEYED, terms(Capability.TRANSACTION)),
+        ("loose", KEYED, harmless),
+    ):
+        bench.claim(request(key, on=sent))
+        bench.lease_ends()
+        assert isinstance(bench.claim(request(key, on=asked))[1], Doubtful)
+        assert bench.state(request(key)) is State.IN_DOUBT
 
 
 def of_many_racers_one_holds(bench: Bench) -> None:

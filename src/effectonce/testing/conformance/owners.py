@@ -144,6 +144,14 @@ def a_repeated_failure_or_doubt_is_a_success(bench: Bench) -> None:
     assert bench.apply(Doubt("doubtful", token, epoch, "?")) == bench.apply(Doubt("doubtful", token, epoch, "?")) == Applied(2)
 
 
+def a_doubt_about_what_had_no_help_is_never_sent_again(bench: Bench) -> None:
+    token, epoch = bench.held(request(on=KEYED))
+    doubt = Doubt("k", token, epoch, "?", unaided=True)
+    assert bench.apply(doubt) == bench.apply(doubt) == Applied(epoch + 1)
+    assert bench.apply(Rearm("k", "ada", "please")) == Refused(State.IN_DOUBT)
+    assert bench.record(request()).request.terms == terms()
+
+
 def a_heartbeat_keeps_the_lease(bench: Bench) -> None:
     token, epoch = bench.held(request())
     bench.clock.advance(LEASE_S - 1)

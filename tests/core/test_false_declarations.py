@@ -1,0 +1,262 @@
+"""A declaration is checked, not believed: a tool that says it sends its key, and does not read it, is not sent again."""
+
+import asyncio
+import logging
+import threading
+
+import pytest
+
+from effectonce import ContractViolation, Downstream, Found, GaveUp, Guard, InDoubt, NotSent, Rejected, State, current_effect
+from effectonce._core.terms import Capability
+from tests.core.helpers import QUICK, named, tool
+
+
+@pytest.fixture(params=["sync", "async"])
+def mode(request):
+    return request.param
+
+
+class Bank:
+    """A tool that pays, reads its key in those attempts that say so, and loses the answers of the first ones."""
+
+    def __init__(self, guard, mode, *, reads=(), lost=2, error=TimeoutError, **contract):
+        self.guard, self.mode, self.reads, self.lost, self.error, self.paid = guard, mode, set(reads), lost, error, 0
+
+        def pay():
+            self.paid += 1
+            if self.paid in self.reads:
+                current_effect().downstream_key  # noqa: B018
+            if self.paid <= self.lost:
+                raise self.error
+            return self.paid
+
+        async def apay():
+            return pay()
+
+        settings = {"kind": "irreversible", "downstream": "key", "accept_store_loss": True} | contract
+        self.tool = tool(guard, named("pay", apay if mode == "async" else pay), **settings)
+
+    def call(self, step="pay"):
+        with self.guard.step("chat", step):
+            return asyncio.run(self.tool()) if self.mode == "async" else self.tool()
+
+    def record(self, step="pay"):
+        with self.guard.step("chat", step):
+            return self.guard.find(self.tool.explain().key)
+
+
+def test_a_key_that_is_never_read_protects_nothing_so_a_lost_answer_is_in_doubt(guard, mode):
+    bank = Bank(guard, mode)
+
+    for _ in range(3):
+        with pytest.raises(InDoubt) as raised:
+            bank.call()
+
+    assert bank.paid == 1
+    assert "did not use what its contract declares" in str(raised.value)
+    assert bank.record().request.terms.downstream is Capability.NONE
+
+
+def test_and_nobody_can_have_it_sent_again_under_a_key_that_was_not_sent(guard, mode):
+    bank = Bank(guard, mode)
+    with pytest.raises(InDoubt):
+        bank.call()
+
+    with pytest.raises(ContractViolation, match="could do it twice"):
+        guard.retry(bank.record().request.key, by="ada", reason="try")
+
+    guard.confirm(bank.record().request.key, result=1, by="ada", reason="the bank has it")
+    assert bank.call() == 1
+
+
+def test_each_attempt_is_looked_at_for_itself(guard, mode):
+    bank = Bank(guard, mode, reads={1})
+
+    with pytest.raises(InDoubt):
+        bank.call()
+
+    assert bank.paid == 2  # the first was sent under the key, the second was not
+
+
+def test_a_key_that_is_read_is_sent_again(guard, mode):
+    bank = Bank(guard, mode, reads={1, 2, 3})
+
+    assert bank.call() == 3
+
+
+def test_an_error_that_proves_that_nothing_happened_needs_no_key(guard, mode):
+    assert Bank(guard, mode, error=NotSent).call() == 3
+    with pytest.raises(Rejected):
+        Bank(Guard("memory://"), mode, error=Rejected).call()
+
+
+def test_what_may_repeat_anyway_needs_no_key(guard, mode):
+    assert Bank(guard, mode, kind="idempotent_write").call() == 3
+
+
+def test_the_first_success_without_it_says_so_once(guard, mode, caplog):
+    bank = Bank(guard, mode, lost=0)
+
+    with caplog.at_level(logging.WARNING, "effectonce"):
+        bank.call("one")
+        bank.call("two")
+
+    assert [r.getMessage().count("pay declares downstream='key' and never read its key") for r in caplog.records] == [1]
+
+
+def test_from_then_on_new_calls_rely_on_no_key_until_one_is_read(guard, mode):
+    bank = Bank(guard, mode, reads={2}, lost=0)
+
+    bank.call("one")
+    bank.call("two")  # it was claimed without a key, and read it
+    bank.call("three")
+
+    downstreams = [bank.record(step).request.terms.downstream for step in ("one", "two", "three")]
+    assert downstreams == [Capability.KEY, Capability.NONE, Capability.KEY]
+
+
+def test_a_key_is_read_in_a_thread_that_was_given_the_context(guard):
+    import contextvars
+
+    calls = []
+
+    def pay():
+        context = contextvars.copy_context()
+        reader = threading.Thread(target=context.run, args=(lambda: calls.append(current_effect().downstream_key),))
+        reader.start()
+        reader.join()
+        if len(calls) < 3:
+            raise TimeoutError
+        return "paid"
+
+    with guard.step("chat", "pay"):
+        assert tool(guard, pay, downstream="key")() == "paid"
+
+    assert len(set(calls)) == 1
+
+
+def test_a_guarded_call_inside_has_a_key_that_is_made_of_the_outer_one(guard):
+    sent = []
+
+    @guard.tool(kind="write", downstream="key", retry=QUICK)
+    def mail():
+        sent.append(current_effect().downstream_key)
+        return "sent"
+
+    def pay():
+        mail()
+        if current_effect().attempt < 3:
+            raise TimeoutError
+        return "paid"
+
+    with guard.step("chat", "pay"):
+        assert tool(guard, pay, downstream="key")() == "paid"
+
+    assert len(sent) == 1
+
+
+# ---------------------------------------------------------------- transaction
+
+
+@pytest.fixture
+def sqlite(tmp_path):
+    guard = Guard(f"sqlite:///{tmp_path / 'effects.db'}", cache=0)
+    yield guard
+    guard.close()
+
+
+class Booking(Bank):
+    def __init__(self, guard, mode, **script):
+        super().__init__(guard, mode, kind="write", downstream="transaction", **script)
+
+
+def test_a_transaction_that_was_not_used_undoes_nothing_so_a_lost_answer_is_in_doubt(sqlite, mode):
+    booking = Booking(sqlite, mode)
+
+    for _ in range(3):
+        with pytest.raises(InDoubt):
+            booking.call()
+
+    assert booking.paid == 1
+
+
+def test_an_error_before_the_connection_is_used_is_only_an_error(sqlite, mode):
+    booking = Booking(sqlite, mode, error=ValueError)
+
+    with pytest.raises(ValueError):
+        booking.call()
+
+    assert sqlite.counts() == {State.CLAIMED: 1}
+
+
+def test_a_tool_that_was_seen_to_use_its_connection_is_believed(sqlite):
+    runs = []
+
+    def book(n: int):
+        runs.append(n)
+        if n == 2 and runs.count(2) < 3:
+            raise TimeoutError  # of a read, before it writes
+        current_effect().connection.execute("CREATE TABLE IF NOT EXISTS booked (n)")
+        return n
+
+    booked = tool(sqlite, book, downstream="transaction")
+    for n in (1, 2):
+        with sqlite.step("chat", f"book {n}"):
+            assert booked(n) == n
+
+
+def test_the_first_success_outside_of_its_transaction_says_so(sqlite, mode, caplog):
+    with caplog.at_level(logging.WARNING, "effectonce"):
+        Booking(sqlite, mode, lost=0).call()
+
+    assert "never used its connection" in caplog.text
+
+
+def test_a_store_that_takes_the_record_away_meanwhile_leaves_the_doubt_with_the_caller(sqlite, monkeypatch):
+    from effectonce._core.ops import Dispatch, Refused
+
+    booking, apply = Booking(sqlite, "sync"), sqlite.store.apply
+    monkeypatch.setattr(sqlite.store, "apply", lambda op: Refused(None) if isinstance(op, Dispatch) else apply(op))
+
+    with pytest.raises(InDoubt):
+        booking.call()
+
+
+# ---------------------------------------------------------------- probe, read
+
+
+def test_a_probe_that_was_never_registered_says_so_once(guard, mode, caplog):
+    bank = Bank(guard, mode, lost=0, kind="write", downstream=Downstream.probe())
+
+    with caplog.at_level(logging.WARNING, "effectonce"):
+        bank.call("one")
+        bank.call("two")
+
+    assert [r.getMessage().count("@pay.probe") for r in caplog.records] == [1]
+
+
+def test_a_probe_that_is_there_says_nothing(guard, caplog):
+    bank = Bank(guard, "sync", lost=0, kind="write", downstream="probe")
+    bank.tool.probe(lambda: Found(1))
+
+    with caplog.at_level(logging.WARNING, "effectonce"):
+        bank.call()
+
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("downstream", ["key", "probe"])
+def test_a_read_has_no_use_for_a_downstream(guard, caplog, downstream):
+    with caplog.at_level(logging.WARNING, "effectonce"):
+        guard.tool(kind="read", downstream=downstream)(named("look", lambda: 1))
+
+    assert "is a read" in caplog.text
+
+
+def test_an_exhausted_call_that_used_its_key_may_still_be_repeated(guard, mode):
+    bank = Bank(guard, mode, reads={1, 2, 3, 4}, lost=3)
+
+    with pytest.raises(GaveUp):
+        bank.call()
+
+    assert bank.call() == 4

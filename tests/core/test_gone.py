@@ -1,0 +1,152 @@
+"""A record that vanishes while its tool runs (a failover, an eviction, a hand) was not taken over: what is known is written down anew."""
+
+import asyncio
+
+import pytest
+
+from effectonce import Guard, InDoubt, PartialSuccess, Rejected, ReplayedFailure, Retry, State, current_effect
+from effectonce._core import ops
+from tests.core.helpers import Ledger, named, tool
+from tests.flaky import FlakyStore
+
+AT_ONCE = Retry(base_s=0, cap_s=0, deadline_s=0.01)
+
+
+@pytest.fixture(params=["sync", "async"])
+def mode(request):
+    return request.param
+
+
+class Vanishing:
+    """A tool during whose first run its record goes."""
+
+    def __init__(self, mode, *script, store=None, spool=None, then=None, **contract):
+        self.store, self.mode, self.then, self.vanishes = store or FlakyStore(), mode, then, 1
+        self.guard, self.ledger = Guard(self.store, cache=0, spool=spool), Ledger(*script)
+
+        def pay():
+            return self.pay()
+
+        async def apay():
+            return self.pay()
+
+        self.tool = tool(self.guard, named("pay", apay if mode == "async" else pay), **contract)
+
+    def pay(self):
+        if self.vanishes:
+            self.vanishes -= 1
+            self.store.inner._records.clear()
+            self.store.inner._open.clear()
+        try:
+            return self.ledger.pay()
+        finally:
+            if self.then:
+                self.then(self.store)
+
+    def call(self):
+        with self.guard.step("chat", "pay"):
+            return asyncio.run(self.tool()) if self.mode == "async" else self.tool()
+
+    @property
+    def record(self):
+        with self.guard.step("chat", "pay"):
+            return self.guard.find(self.tool.explain().key)
+
+
+def test_a_success_is_written_anew_and_replayed(mode):
+    pay = Vanishing(mode)
+
+    assert [pay.call() for _ in range(3)] == [{"receipt": 1}] * 3
+
+    assert pay.ledger.effects == 1
+    assert "gone" in pay.record.evidence[-1].note
+
+
+def test_a_doubt_is_written_anew(mode):
+    pay = Vanishing(mode, ("after", TimeoutError()))
+
+    for _ in range(3):
+        with pytest.raises(InDoubt):
+            pay.call()
+
+    assert pay.ledger.effects == 1
+
+
+def test_a_refusal_is_written_anew(mode):
+    pay = Vanishing(mode, ("before", Rejected("declined")))
+
+    with pytest.raises(Rejected):
+        pay.call()
+    with pytest.raises(ReplayedFailure):
+        pay.call()
+
+    assert pay.ledger.effects == 0
+
+
+def test_a_partial_success_is_written_anew(mode):
+    pay = Vanishing(mode, ("after", PartialSuccess("half", done=1, corrective_action="mail")))
+
+    for _ in range(2):
+        with pytest.raises(PartialSuccess):
+            pay.call()
+
+    assert pay.ledger.effects == 1
+
+
+def test_a_refusal_after_an_unanswered_send_is_no_failure_although_the_record_forgot_that_send(mode):
+    pay = Vanishing(mode, ("after", TimeoutError()), ("before", Rejected("?")), downstream="key")
+
+    with pytest.raises(InDoubt, match="an earlier send may have landed"):
+        pay.call()
+
+    assert pay.record.state is State.IN_DOUBT
+
+
+def test_a_send_under_a_key_goes_on_under_the_same_key():
+    keys = []
+
+    class Keyed(Vanishing):
+        def pay(self):
+            keys.append(current_effect().downstream_key)
+            return super().pay()
+
+    pay = Keyed("sync", ("after", TimeoutError()), downstream="key")
+
+    assert pay.call() == {"receipt": 2}
+    assert len(set(keys)) == 1
+
+
+def away(store):
+    store.fail(ops.Together, times=99)
+
+
+def test_a_store_that_is_away_then_keeps_the_outcome_for_later(mode, tmp_path):
+    pay = Vanishing(mode, spool=tmp_path, then=away, retry=AT_ONCE)
+
+    assert pay.call() == {"receipt": 1}
+
+    assert len(list(tmp_path.glob("*"))) == 1
+
+
+def test_a_doubt_that_cannot_be_written_anew_is_still_raised(mode):
+    pay = Vanishing(mode, ("after", TimeoutError()), then=away, retry=AT_ONCE)
+
+    with pytest.raises(InDoubt):
+        pay.call()
+
+
+def test_another_caller_who_has_it_meanwhile_keeps_it():
+    store = FlakyStore()
+
+    def taken(store):
+        first.then = None
+        second.call()
+
+    first = Vanishing("sync", store=store, then=taken)
+    second = Vanishing("sync", store=store)
+    second.vanishes, second.ledger = 0, Ledger()
+
+    assert first.call() == {"receipt": 1}  # the recorded one, of the second
+
+    assert second.ledger.effects == 1
+    assert any(entry.is_result for entry in first.record.evidence)
