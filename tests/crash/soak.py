@@ -3,8 +3,12 @@
     python -m tests.crash.soak --kills 2000 --stops 200 [--store postgres|redis] [--store-kills 50]
 
 Each round is one effect. Worker processes call it and die at a named point, once or twice, or are stopped past their lease and continued
-after somebody else has called; a last worker, which does not die, asks for the outcome. What was promised is judged at the end from the
-ledger of a bank that is a process of its own, and from what each worker was told before it died.
+after another one has called; a last worker, which does not die, asks for the outcome. What was promised is judged at the end from the
+ledger of a bank that is a process of its own, and from what each worker heard before it died.
+
+In most rounds something is wrong with the workers besides (`TWISTS`): they change their arguments, return what has yet to happen or is
+too large to be stored, have another contract than the last worker, have a clock that is a year ahead or behind, close the connection that
+they were lent, or see their record vanish while the tool runs.
 """
 
 from __future__ import annotations
@@ -18,13 +22,18 @@ import os
 import random
 import select
 import signal
+import sqlite3
 import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
+import psycopg
+import redis as redis_py
+
 from effectonce import Downstream, EffectOnceError, Found, Guard, NotFound, Outcome, StoreUnavailable, current_effect
+from effectonce._core.codec import STORED_BYTES_MAX
 from effectonce.stores import open_store
 from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.sqlite import SqliteStore
@@ -46,6 +55,13 @@ SETUPS = {  # downstream -> kind, points that a worker may be killed at, points 
     "transaction": ("write", ("before the claim", "claimed", "in flight", "before the commit", "completed")),
 }
 STOP_POINTS = ("claimed", "effect done")
+YEAR_S = 365 * 86_400.0
+TWISTS = ("changes", "lazy", "huge", "contract", "ahead", "behind", "closes", "vanishes")
+OTHER_CONTRACT = {"key": "none", "none": "probe", "probe": "none", "transaction": "none"}
+HUGE = STORED_BYTES_MAX + 1
+MAY_DOUBT = ("contract", "ahead", "behind")  # a key or a window that the two deploys, or the two clocks, do not agree about
+KNOWN = {"behind": ("succeeded", "Expired")}  # by a clock that is a year behind, it was done a year ago
+COUNTS = ("duplicates", "lost_outcomes", "false_failures", "phantom_successes", "wedged", "worker_errors")
 EXACTLY_ONCE = ("key", "transaction")
 
 
@@ -54,10 +70,11 @@ EXACTLY_ONCE = ("key", "transaction")
 
 def work(round_, point, how, patience_s=PATIENCE_S):
     """One process, one call; one that does not die asks until it is told something. Returns what it was told."""
-    store = opened(round_["store"], patience_s / 2)
+    twist = round_["twist"] if point is not None or round_["twist"] == "vanishes" else ""  # the last worker is as it should be
+    store = opened(round_["store"], patience_s / 2, {"ahead": YEAR_S, "behind": -YEAR_S}.get(twist, 0.0))
     guard = Guard(store if point is None else CrashingStore(store, at=point, how=how), cache=0, spool=round_["spool"])
     insist(guard.spool.settle, patience_s)  # what an earlier process could not tell the store
-    downstream = round_["downstream"]
+    downstream = OTHER_CONTRACT[round_["downstream"]] if twist == "contract" else round_["downstream"]
     decorate = guard.tool(
         kind=SETUPS[downstream][0],
         downstream={"key": Downstream.key(), "probe": Downstream.probe()}.get(downstream, downstream),
@@ -65,11 +82,20 @@ def work(round_, point, how, patience_s=PATIENCE_S):
         separate_dispatch=point == "dispatched",
     )
 
-    def pay(payment_id: str) -> str:
-        send = _insert if downstream == "transaction" else _pay
-        return send(payment_id, round_, point, how)
+    def pay(payment: dict) -> str:
+        payment_id = payment["id"]
+        if twist == "changes":
+            payment["tries"] = payment.get("tries", 0) + 1
+        if twist == "vanishes" and point not in TOOL_POINTS and downstream != "transaction":
+            vanish(round_["store"], current_effect().ref.key)
+        if downstream == "transaction":
+            paid = _insert(payment_id, round_, point, how, closes=twist == "closes")
+        else:
+            paid = _pay(payment_id, round_, point, how, keyed=downstream == "key")
+        return {"lazy": lambda: iter([paid]), "huge": lambda: paid.ljust(HUGE)}.get(twist, lambda: paid)()
 
-    def find(payment_id: str):
+    def find(payment: dict):
+        payment_id = payment["id"]
         with Teller(round_["port"]) as teller:
             found = teller.find(payment_id)
         return NotFound() if found is None else Found(found["receipt"])
@@ -77,14 +103,15 @@ def work(round_, point, how, patience_s=PATIENCE_S):
     def call():
         with guard.step("soak", round_["id"]):
             if round_["colour"] == "sync":
-                return told(lambda: guard.call(guarded(decorate(pay), find, downstream), {"payment_id": round_["id"]}))
-            return told(lambda: asyncio.run(_call_async(guard, decorate, pay, find, round_)))
+                return told(lambda: guard.call(guarded(decorate(pay), find, downstream), {"payment": {"id": round_["id"]}}))
+            return told(lambda: asyncio.run(_call_async(guard, decorate, pay, find, downstream, round_)))
 
     give_up_at = time.monotonic() + patience_s
+    began = time.monotonic()
     while True:
         report = call()
         if point is not None or report["status"] not in LATER or time.monotonic() > give_up_at:
-            return report
+            return report | {"after_s": time.monotonic() - began}
 
 
 def insist(call, patience_s=PATIENCE_S):
@@ -98,11 +125,25 @@ def insist(call, patience_s=PATIENCE_S):
                 raise
 
 
-def opened(where, wait_s=PATIENCE_S / 2):
-    """A store by its URL, or SQLite by the path of its file."""
+def opened(where, wait_s=PATIENCE_S / 2, ahead_s=0.0):
+    """A store by its URL, or SQLite by the path of its file, whose clock is that of its process."""
     if where.startswith("postgres"):
         return PostgresStore(where, timeout_s=wait_s)
-    return open_store(where) if "://" in where else SqliteStore(where, busy_s=wait_s)
+    return open_store(where) if "://" in where else SqliteStore(where, busy_s=wait_s, clock=lambda: time.time() + ahead_s)
+
+
+def vanish(where, key):
+    """As a failover, an eviction or a hand would have it: past the store's own ops."""
+    if where.startswith("postgres"):
+        with psycopg.connect(where) as connection:
+            connection.execute("DELETE FROM effectonce.effects WHERE key = %s", (key,))
+    elif where.startswith("redis"):
+        with contextlib.closing(redis_py.from_url(where)) as client:
+            for name in client.scan_iter(f"*{key}*"):
+                client.delete(name)
+    else:
+        with contextlib.closing(sqlite3.connect(where, timeout=PATIENCE_S)) as db, db:
+            db.execute("DELETE FROM effects WHERE key = ?", (key,))
 
 
 def guarded(tool, find, downstream):
@@ -111,68 +152,77 @@ def guarded(tool, find, downstream):
     return tool
 
 
-async def _call_async(guard, decorate, pay, find, round_):
-    async def apay(payment_id: str) -> str:
-        paid = pay(payment_id)
+async def _call_async(guard, decorate, pay, find, downstream, round_):
+    async def apay(payment: dict) -> str:
+        paid = pay(payment)
         return await paid if inspect.isawaitable(paid) else paid
 
-    async def afind(payment_id: str):
-        return find(payment_id)
+    async def afind(payment: dict):
+        return find(payment)
 
     apay.__name__ = "pay"
-    return await guard.call(guarded(decorate(apay), afind, round_["downstream"]), {"payment_id": round_["id"]})
+    return await guard.call(guarded(decorate(apay), afind, downstream), {"payment": {"id": round_["id"]}})
 
 
-def _pay(payment_id, round_, point, how):
+def _pay(payment_id, round_, point, how, *, keyed):
+    key = current_effect().downstream_key if keyed else None
     with Teller(round_["port"]) as teller:
         if point == "in flight":
             body = json.dumps({"payment_id": payment_id, "amount_minor": 1})
-            key = current_effect().downstream_key
-            teller._http.request("POST", "/payments", body, {"Idempotency-Key": key})
+            teller._http.request("POST", "/payments", body, {"Idempotency-Key": key} if keyed else {})
             die(how)
-        receipt = teller.pay(payment_id, 1, key=current_effect().downstream_key)["receipt"]
+        receipt = teller.pay(payment_id, 1, key=key)["receipt"]
     if point == "effect done":
         die(how)
     return receipt
 
 
-def _insert(payment_id, round_, point, how):
+def _insert(payment_id, round_, point, how, *, closes):
     connection = current_effect().connection
     if round_["store"].startswith("postgres"):
-        return (_insert_into_postgres if round_["colour"] == "sync" else _ainsert_into_postgres)(
-            connection, payment_id, point, how
-        )
+        insert = _insert_into_postgres if round_["colour"] == "sync" else _ainsert_into_postgres
+        return insert(connection, payment_id, point, how, closes=closes)
     connection.execute("CREATE TABLE IF NOT EXISTS payments (payment_id TEXT)")
     row = connection.execute("INSERT INTO payments VALUES (?)", (payment_id,))
     if point in TOOL_POINTS:
         die(how)
+    if closes:
+        connection.close()
     return f"row {row.lastrowid}"
 
 
 INSERT = "INSERT INTO payments (payment_id) VALUES (%s) RETURNING n"
 
 
-def _insert_into_postgres(connection, payment_id, point, how):
+def _insert_into_postgres(connection, payment_id, point, how, *, closes):
     row = connection.execute(INSERT, (payment_id,)).fetchone()
     if point in TOOL_POINTS:
         die(how)
+    if closes:
+        connection.close()
     return f"row {row[0]}"
 
 
-async def _ainsert_into_postgres(connection, payment_id, point, how):
+async def _ainsert_into_postgres(connection, payment_id, point, how, *, closes):
     row = await (await connection.execute(INSERT, (payment_id,))).fetchone()
     if point in TOOL_POINTS:
         die(how)
+    if closes:
+        await connection.close()
     return f"row {row[0]}"
 
 
 def told(call):
     try:
         outcome = call()
-    except EffectOnceError as error:
+    except (
+        EffectOnceError,
+        TypeError,
+    ) as error:  # the latter: a transaction whose tool returns what has yet to happen is rolled back
         return {"status": type(error).__name__}
     assert isinstance(outcome, Outcome)
-    return {"status": outcome.status, "value": outcome.value, "settled_by": outcome.settled_by}
+    value = outcome.value if outcome.value is None else outcome.value.rstrip()  # a huge one is a receipt and blanks
+    return {"status": outcome.status, "value": value, "settled_by": outcome.settled_by}
 
 
 # ---------------------------------------------------------------- a runner: forks workers, one round after the other
@@ -252,7 +302,10 @@ def plan(kills, stops, store, ports, seed):
     def add(downstream, points, *, stop):
         number = len(rounds)
         common = {"store": store, "port": ports[downstream == "key"], "colour": ("sync", "async")[number // 2 % 2]}
-        rounds.append(common | {"id": f"pay_{number}", "downstream": downstream, "points": points, "stop": stop})
+        twist = rng.choice(TWISTS) if not stop and number % 3 else ""
+        rounds.append(
+            common | {"id": f"pay_{number}", "downstream": downstream, "points": points, "stop": stop, "twist": twist}
+        )
 
     while planned < kills:
         for downstream, (_, points) in setups.items():
@@ -277,14 +330,21 @@ def judge(reports, effects):
         bad["duplicates"] += count > 1
         bad["false_failures"] += bool(told_failed) and count > 0
         bad["phantom_successes"] += bool(told_ok) and count == 0
-        lost = told_ok and (final["status"] != "succeeded" or any(told["value"] != final["value"] for told in told_ok))
-        unfinished = final["status"] != "succeeded" if report["downstream"] in EXACTLY_ONCE else final["status"] == "failed"
-        bad["lost_outcomes"] += bool(lost) or unfinished
+        lost = told_ok and (
+            final["status"] not in KNOWN.get(report["twist"], ("succeeded",)) or differ(told_ok, report["twist"])
+        )
+        once = report["downstream"] in EXACTLY_ONCE and report["twist"] not in MAY_DOUBT
+        bad["lost_outcomes"] += bool(lost) or (final["status"] != "succeeded" if once else final["status"] == "failed")
+        bad["wedged"] += final["after_s"] > LEASE_S + 1 or final["status"] in LATER
         bad["worker_errors"] += any(told["status"].startswith("exit") for told in report["told"] if told)
         if bad.total() > before:
             broken.append(report | {"effects": count})
-    counts = ("duplicates", "lost_outcomes", "false_failures", "phantom_successes", "worker_errors")
-    return {name: bad[name] for name in counts} | {"broken": broken}
+    return {name: bad[name] for name in COUNTS} | {"broken": broken}
+
+
+def differ(told_ok, twist):
+    """Did two callers get two results? One that was too large to be stored is known as done, and not shown again."""
+    return len({told["value"] for told in told_ok if twist != "huge" or told["value"] is not None}) > 1
 
 
 def table(reports, effects):
@@ -405,7 +465,8 @@ def show(result):
         f"{result['kills']} SIGKILL, {result['stops']} SIGSTOP and {result['store_kills']} kills of the store itself over "
         f"{result['effects_asked_for']} effects in "
         f"{result['seconds']} s: {result['duplicates']} duplicates, {result['lost_outcomes']} lost outcomes, "
-        f"{result['false_failures']} false failures, {result['phantom_successes']} phantom successes."
+        f"{result['false_failures']} false failures, {result['phantom_successes']} phantom successes, "
+        f"{result['wedged']} keys wedged for longer than a lease and a second."
     )
     for report in result["broken"]:
         console.print(report)
@@ -431,8 +492,8 @@ def main():
             tell = lambda n: (bar.advance(task, n), bar.refresh())
             result = soak(options.kills, options.stops, options.seed, tell, options.store, options.store_kills)
         show(result)
-    bad = sum(result[name] for name in ("duplicates", "lost_outcomes", "false_failures", "phantom_successes", "worker_errors"))
-    sys.exit(1 if bad else 0)
+    late = 0 if options.store_kills else result["wedged"]  # while the store itself is away, everybody waits
+    sys.exit(1 if late or any(result[name] for name in COUNTS if name != "wedged") else 0)
 
 
 if __name__ == "__main__":
