@@ -177,7 +177,9 @@ def test_who_goes_on_with_a_run_claims_every_step_before_it_is_done(ledger):
         one(1)
     store.asked.clear()
     assert one(1) == 1
-    assert [shape(op) for op in store.asked] == ["Claim", ("Renew", "Find"), "Claim", "Complete", "Find", "Complete"]
+    *asked, left, end = [shape(op) for op in store.asked]
+    assert asked == ["Claim", ("Renew", "Find"), "Claim", "Complete"]
+    assert (set(left), end) == ({"Find"}, "Complete")  # what it did before, and does not come to now
 
 
 def test_a_repeatable_step_that_fails_at_first_is_claimed_then(guard, ledger):

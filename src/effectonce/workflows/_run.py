@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from effectonce._core.call import GuardedCall
 from effectonce._core.codec import encode_error, printable
+from effectonce._core.codec import told as told_as
 from effectonce._core.endings import Ending, Fenced, Fresh
 from effectonce._core.keys import run_key
 from effectonce._core.ops import (
@@ -55,6 +56,7 @@ R = TypeVar("R")
 LOOKS_PER_LEASE = 3
 THREADS_MAX = 32
 UNDO = "undo "
+STEPS_AT_ONCE = 16  # records that are looked for at once, and how far behind the last step that was asked for
 
 
 class Planned(Struct, frozen=True):
@@ -78,6 +80,7 @@ class Run:
         self._scope = f"{prepared.ref.tool} {prepared.ref.reference}"
         self._lock = threading.Lock()
         self._count, self._undo = 0, list[Planned]()
+        self._reached = set[str]()  # the positions of steps that the function knows the end of
         self._epoch = 0
         self.ended = False  # for good, and compensated: only then is an error its end
         self._closed = False  # nothing more is asked for but compensations
@@ -252,6 +255,7 @@ class Run:
         return Prepared(prepared.request, place, (step.function, *step.args), step.kwargs)
 
     def _value(self, step: Planned, prepared: Prepared, ending: Ending, found: Record | None) -> Any:
+        self._reached.add(step.position)
         if isinstance(ending, Fresh):
             if not ending.recorded and step.tool.terms.resend_s == inf:
                 raise self._unwritten(step)
@@ -307,7 +311,9 @@ class Run:
             )
 
     def _stop(self, error: BaseException, step: Planned) -> BaseException:
-        if not isinstance(error, StepFailed) and self._stopped is None:
+        if isinstance(error, StepFailed):
+            self._reached.add(step.position)
+        elif self._stopped is None:
             self._stopped = error if isinstance(error, Exception) else self._interrupted(error, step)
         return error
 
@@ -367,22 +373,36 @@ class Run:
 
     # ------------------------------------------------------------ the end
 
-    def last(self) -> Find | None:
-        """A run that was here before may have done more than the code of today knows of: where to look."""
+    def last(self) -> Together | None:
+        """The function has returned: where to look for what it left out."""
         self.refuse_when_stopped()
         if self._asked_for:
             raise ContractViolation(
                 f"{self._ref} ends, but nobody awaited {', '.join(sorted(self._asked_for))}: it was not done. The run waits for a correction."
             )
-        after = str(self._count + 1)
-        return Find(run_key(self._ref.key, after, self._workflow.tool.house.secret)) if self._epoch > 1 else None
+        return self.behind([f"{UNDO}{number}" for number in range(1, len(self._undo) + STEPS_AT_ONCE + 1)])
 
-    def refuse_leftovers(self, found: Record | None) -> None:
-        if found is not None:
-            raise CodeChanged(
-                f"{self._ref} ends after {self._count} steps, but step {found.request.step!r} was begun when the run was here before.",
-                effect=self._ref,
-            )
+    def behind(self, also: Sequence[str] = ()) -> Together | None:
+        """A run that was here before may have done more than the code of today comes to: where to look. None: it was not here."""
+        if self._epoch == 1:
+            return None
+        steps = (str(number) for number in range(1, self._count + STEPS_AT_ONCE + 1))
+        positions = [*(position for position in steps if position not in self._reached), *also]
+        secret = self._workflow.tool.house.secret
+        return Together(tuple([Find(run_key(self._ref.key, position, secret)) for position in positions]))
+
+    def refuse_leftovers(self, found: Sequence[Record | None], failed: Exception | None = None) -> None:
+        """Steps that nobody knows the end of would be forgotten, and not be compensated."""
+        left = next((record.request.step for record in found if record is not None), None)
+        if left is None:
+            return
+        how = "returns" if failed is None else f"fails ({told_as(type(failed).__name__, printable(failed))})"
+        then = "It does not end." if failed is None else "Nothing was compensated, and it does not end."
+        raise CodeChanged(
+            f"{self._ref} {how}, but step {left!r} was begun when the run was here before, and the code of today does not "
+            f"come to it. {then}",
+            effect=self._ref,
+        ) from failed
 
     async def all_ended(self) -> None:
         """Wait for steps that are still under way, such as those beside one that failed: what lands later, nobody would compensate."""

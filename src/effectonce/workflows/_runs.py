@@ -27,12 +27,11 @@ from effectonce.errors import ContractViolation, InFlight, LeaseLost, Rejected, 
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry
 from effectonce.stores.base import Store
-from effectonce.workflows._run import UNDO
+from effectonce.workflows._run import STEPS_AT_ONCE, UNDO
 from effectonce.workflows._workflow import Workflow
 
 PAGE = 200
 KEEP_S, RUNS_MAX = 30 * DAY_S, 20
-STEPS_AT_ONCE = 16
 RunState: TypeAlias = Literal["open", "completed", "failed"]
 _STATES: dict[RunState, State] = {"open": State.CLAIMED, "completed": State.COMPLETED, "failed": State.FAILED}
 
@@ -174,7 +173,7 @@ class Workflows:
 
     def _steps(self, run: str, prefix: str) -> Iterator[StepSummary]:
         begin, found = 1, cast("tuple[Record | None, ...]", (None,))
-        while begin == 1 or found[-1] is not None:
+        while begin == 1 or any(record is not None for record in found):
             positions = [f"{prefix}{number}" for number in range(begin, begin + STEPS_AT_ONCE)]
             keys = [run_key(run, position, self._house.secret) for position in positions]
             found = self._store.apply(Together(tuple([Find(key) for key in keys])))

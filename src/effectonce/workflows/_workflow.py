@@ -93,7 +93,8 @@ class Workflow:
         except self._may_end as raised:
             error = self._end(raised)
             run.close()
-            failures = _Failures(run)
+            failures, behind = _Failures(run), run.behind()
+            run.refuse_leftovers(() if behind is None else self.tool.house.store.apply(behind), error)
             for step in run.undoing():
                 with failures:
                     run.do(step)
@@ -101,7 +102,7 @@ class Workflow:
             failures.tell(error)
             raise error  # noqa: B904  # with the cause that it has
         last = run.last()
-        run.refuse_leftovers(None if last is None else self.tool.house.store.apply(last))
+        run.refuse_leftovers(() if last is None else self.tool.house.store.apply(last))
         return value
 
     async def _abody(self, run: Run, *args: Any, **kwargs: Any) -> Any:
@@ -112,7 +113,8 @@ class Workflow:
             error = self._end(raised)
             await run.all_ended()
             run.close()
-            failures = _Failures(run)
+            failures, behind = _Failures(run), run.behind()
+            run.refuse_leftovers(() if behind is None else await self.tool.house.store.aapply(behind), error)
             for step in run.undoing():
                 with failures:
                     done = run.do(step)
@@ -123,7 +125,7 @@ class Workflow:
             raise error  # noqa: B904  # with the cause that it has
         await run.all_ended()
         last = run.last()
-        run.refuse_leftovers(None if last is None else await self.tool.house.store.aapply(last))
+        run.refuse_leftovers(() if last is None else await self.tool.house.store.aapply(last))
         return value
 
     def _end(self, raised: Exception) -> Exception:
