@@ -12,6 +12,7 @@ import pytest
 from effectonce import Guard
 from effectonce.workflows import Run
 from tests.core.workflows import Ledger, key_of
+from tests.servers.redis import cluster, durable_server, emptied
 
 RUNS = textwrap.dedent(
     """
@@ -66,13 +67,26 @@ RUNS = textwrap.dedent(
 )
 
 
-@pytest.fixture
-def running(tmp_path):
+def redis_url(server):
+    emptied(server)
+    return server.url
+
+
+STORES = {
+    "sqlite": lambda request: f"sqlite:///{request.getfixturevalue('tmp_path')}/effects.db",
+    "postgres": lambda request: request.getfixturevalue("database"),
+    "redis": lambda request: redis_url(durable_server()),
+    "redis cluster": lambda request: redis_url(cluster()),
+}
+
+
+@pytest.fixture(params=STORES)
+def running(request, tmp_path):
     """A process that has done one step and waits before the next."""
     begun = []
 
     def run(colour):
-        url, done = f"sqlite:///{tmp_path}/effects.db", tmp_path / "ledger"
+        url, done = STORES[request.param](request), tmp_path / "ledger"
         command = [sys.executable, "-c", RUNS, url, str(done), colour]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ)
         begun.append(process)

@@ -33,7 +33,7 @@ def to_read(run: str) -> ReadCell:
 
 
 def to_write(run: str) -> WriteCell:
-    # For a day: whoever has the run looks at its record every second, and whoever goes on with it before the first step.
+    # For a day: the process that has the run looks at its record every second, and one that goes on with it before the first step.
     return WriteCell(_name(run), 0, b"cancelled", DAY_S)
 
 

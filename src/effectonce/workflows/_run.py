@@ -377,7 +377,7 @@ class Run:
         return Cancelled(f"{self._ref} was cancelled by {cancelled.by}: {cancelled.reason}", effect=self._ref)
 
     def cancelled(self) -> Cancelled | None:
-        """The end of a run that was cancelled while it did its last step, or whose function caught what it was told."""
+        """The end of a run that was cancelled while it did its last step, or whose function caught its cancellation."""
         return None if self._cancelled is None else self._ended(self._cancelled)
 
     # ------------------------------------------------------------ owning it
@@ -434,7 +434,7 @@ class Run:
         return Together(tuple([Find(run_key(self._ref.key, position, secret)) for position in positions]))
 
     def refuse_leftovers(self, found: Sequence[Record | None], failed: Exception | None = None) -> None:
-        """Steps that nobody knows the end of would be forgotten, and not be compensated."""
+        """Steps that the function does not know the end of would be forgotten, and not be compensated."""
         left = next((record.request.step for record in found if record is not None), None)
         if left is None:
             return

@@ -240,7 +240,7 @@ class Workflows:
             return _stopped(error)
 
     def cancel(self, key: str, *, by: str, reason: str) -> None:
-        """Let this run end: whoever runs it, or resumes it, begins no new step and compensates what was done. Again changes nothing.
+        """Let this run end: the process that has it, or resumes it, begins no new step and compensates what was done. Again changes nothing.
 
         A step that may be repeated (`run.ask`, `kind="idempotent_write"`) may still begin within a second.
         """
