@@ -71,7 +71,8 @@ class Setup(Struct, frozen=True):
             return Effect(call.ref, 0, op.epoch, inf, self.secret)
         terms = call.request.terms
         before = isinstance(op, Invoke) and op.sent_before
-        return Effect(call.ref, op.attempt, op.epoch, op.give_up_at, self.secret, connection, terms, self.one_request, before)
+        mode = (terms, self.one_request, before, call.sent)
+        return Effect(call.ref, op.attempt, op.epoch, op.give_up_at, self.secret, connection, *mode)
 
     def completion(self, op: Transact, value: Any) -> Complete:
         return Complete(op.key, op.token, op.epoch, self.encode(value))
@@ -87,6 +88,7 @@ class Prepared(Struct, frozen=True):
     again: bool = False  # this process has asked for it before, so its outcome may be known
     copied: Copied | None = None  # how each attempt gets arguments of its own; None: they cannot change
     leading: tuple[Any, ...] = ()  # what the function is given before them
+    sent: dict[tuple[str, str], dict[int, set[str]]] = {}  # what its attempts sent over HTTP: `Effect.sent`
 
     @property
     def arguments(self) -> Arguments:

@@ -58,7 +58,10 @@ class Effect(Struct, frozen=True):
     terms: Terms | None = None  # what its tool declares; None: a probe asks
     one_request: bool = False  # the tool says that it makes one request and no more
     sent_before: bool = False  # an earlier send had no answer, and may have landed: that this one is refused is no proof
-    taken: dict[tuple[str, str], set[int]] = {}  # requests that were made, by method and path: their numbers
+    sent: dict[
+        tuple[str, str], dict[int, set[str]]
+    ] = {}  # requests of all attempts of this call, by method and path: whose a number is
+    taken: dict[tuple[str, str], dict[int, bool]] = {}  # those of this attempt: is the number in use, or was it given back
     used: set[str] = set()  # of what its tool declares: "key", "connection"
 
     def __repr__(self) -> str:

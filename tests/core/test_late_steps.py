@@ -57,14 +57,14 @@ def test_a_step_that_fails_gets_its_record_before_anything_is_said_about_it(ledg
     store = Refusing(None)
     guard = Guard(store, cache=0)
     assert one_step(guard, flaky(guard, ledger, error))(1) == "noted"
-    assert store.asked == ["Claim", "Claim", *said, "Dispatch", "Complete", "Complete"]
+    assert store.asked == ["Claim", "Claim", *said, "Dispatch", "Complete", "ReadCell", "Complete"]
 
 
 def test_a_step_that_lost_its_record_between_two_attempts_claims_it_like_any_other(ledger):
     store = Refusing(ops.Dispatch)
     guard = Guard(store, cache=0)
     assert one_step(guard, flaky(guard, ledger))(1) == "noted"
-    assert store.asked == ["Claim", "Claim", "Attest", "Dispatch", "Renew", "Claim", "Complete", "Complete"]
+    assert store.asked == ["Claim", "Claim", "Attest", "Dispatch", "Renew", "Claim", "Complete", "ReadCell", "Complete"]
     assert ledger.done == ["noted"]
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from effectonce import Guard
+from effectonce import Guard, current_effect
+from effectonce.effect import running
 from effectonce.http.asgi import IdempotencyMiddleware
 
 KEY = "8e03978e-40d5-43dd-bc93-6894a57f9324"
@@ -94,6 +95,8 @@ class Shop:
             body += message["body"]
         self.bodies.append(body + message["body"])
         self.effects += 1
+        if running.get() is not None:
+            current_effect().downstream_key  # noqa: B018  # sent with what it does
         self.started.set()
         step = self.script.pop(0) if self.script else 201
         if isinstance(step, BaseException):

@@ -10,7 +10,7 @@ import openai
 import pytest
 import stripe
 
-from effectonce import Certainty, Guard, Retry, classify
+from effectonce import Certainty, Guard, InDoubt, Retry, classify
 from effectonce.clients import inner_attempts
 from effectonce.http.clients import KeyHeader, protect
 from tests.http.callers import SOON
@@ -186,11 +186,12 @@ def test_stripe_sends_the_key_of_the_effect_instead_of_a_random_one(shop, asynch
 
 
 @each_colour
-def test_stripe_without_our_key_would_charge_twice_when_the_tool_runs_again(shop, asynchronous):
-    """What protect is for: the SDK makes up another key for the second run."""
+def test_stripe_without_our_key_is_not_run_again_and_with_it_charges_once(shop, asynchronous):
+    """What protect is for: the SDK makes up another key for the second run, so that is not begun."""
     shop.faults = ["lose"]
-    charging(bank(shop), asynchronous)()
-    assert shop.effects == 2
+    with pytest.raises(InDoubt):
+        charging(bank(shop), asynchronous)()
+    assert shop.effects == 1
 
     shop.forget()
     shop.faults = ["lose"]

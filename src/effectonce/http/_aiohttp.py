@@ -7,7 +7,7 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from effectonce.http._wire import HELD_MAX, Answered, Asked, Wire, aexchange, broken, held
+from effectonce.http._wire import HELD_MAX, Answered, Asked, Wire, aexchange, broken, held, whole
 
 READS = frozenset({"read", "readany", "readchunk", "readexactly", "readline", "readuntil", "wait_eof"})
 Handler = Callable[[Any], Awaitable[Any]]
@@ -42,8 +42,9 @@ def protected(session: Any) -> bool:
 
 def _asked(request: Any) -> Asked:
     body, url = request.body, request.url
-    rewinds = isinstance(body, bytes) or any(cls.__name__ == "BytesPayload" for cls in type(body).__mro__)
-    return Asked(request.method.upper(), str(url), (url.host or "").lower(), url.path, request.headers, rewinds)
+    if any(cls.__name__ == "BytesPayload" for cls in type(body).__mro__):
+        body = bytes(body._value)
+    return Asked(request.method.upper(), str(url), (url.host or "").lower(), url.path, request.headers, whole(body))
 
 
 async def _read(response: Any) -> bytes:

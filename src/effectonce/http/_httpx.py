@@ -96,8 +96,8 @@ def protected(client: Any) -> bool:
 
 def _asked(request: Any) -> Asked:
     url = request.url
-    rewinds = type(request.stream).__name__ == "ByteStream"
-    return Asked(request.method.upper(), str(url), url.host.lower(), url.path, request.headers, rewinds)
+    body = b"".join(request.stream) if type(request.stream).__name__ == "ByteStream" else None
+    return Asked(request.method.upper(), str(url), url.host.lower(), url.path, request.headers, body)
 
 
 def _answered(response: Any, body: bytes | None = None) -> Answered:

@@ -2,10 +2,16 @@
 
 An effect has one key, a tool may make several requests. Each that is not idempotent by its method needs a key of its own: the same when
 the tool runs again, another than that of its neighbours. So it is derived from the effect's key, the method, the path, and a number: how
-many requests to that place have been answered well in this run of the tool.
+many other requests went to that place before it in this run of the tool.
 
-Why answered, and not sent: whoever sends again after a time-out, inside the tool or below it, means the same request. Why the place, and
-not the order alone: a tool that runs again may skip what it finds done, and what comes after that must keep its key. A tool that declares
+Rule 1: A number belongs to a request. If it was not answered well, the same request again has its number, inside the tool or below it;
+another request has another one. What is the same is said in `_same.py`.
+Rule 2: The body is not in the key, only in the memory of this call: when the tool runs again in the same order, the keys are the same
+whatever became of the bodies.
+Rule 3: What an earlier attempt of this call sent keeps its number, whatever the tool skips because it finds it done. What no attempt has
+sent before goes by its order. Another process knows nothing of earlier attempts: there all goes by order, and names are for the rest.
+
+Why the place, and not the order alone: what comes after something that was skipped must keep its key. A tool that declares
 `one_request=True` has one place, and the effect's own key for it.
 
 A redirect to the same path of another host, which hands the request on unchanged, has not answered it: both hops have the same key.
@@ -13,12 +19,12 @@ A redirect to the same path of another host, which hands the request on unchange
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from itertools import count
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -28,6 +34,7 @@ from effectonce.errors import ContractViolation
 
 REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110: idempotent
 EVERYWHERE = "*"
+LOG = logging.getLogger("effectonce")
 _RANDOM = re.compile(r'"?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"?', re.IGNORECASE)  # Stripe's look like a UUID, and are none
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _lock = threading.Lock()
@@ -93,28 +100,45 @@ class Slot(Struct, frozen=True):
     effect: Effect
     place: tuple[str, str]
     ordinal: int | str
+    key: str
 
-    @property
-    def key(self) -> str:
-        alone = self.ordinal == 0 and next(iter(self.effect.taken)) == self.place
-        if self.effect.one_request and alone:
-            return self.effect.downstream_key
-        return self.effect.request_key(*self.place, self.ordinal)
-
-    def give_back(self) -> None:
-        """It was not answered well: whoever comes next is the same request."""
+    def give_back(self, *, also: frozenset[str] = frozenset()) -> None:
+        """It was not answered well: if the same request comes next, this is its number. *also*: how it looks where it was handed on."""
         if isinstance(self.ordinal, int):
             with _lock:
-                self.effect.taken[self.place].discard(self.ordinal)
+                self.effect.taken[self.place][self.ordinal] = False
+                self.effect.sent[self.place][self.ordinal] |= also
 
 
-def take(effect: Effect, method: str, path: str) -> Slot:
-    """The first number that is free, or the name of the block."""
+def take(effect: Effect, method: str, path: str, asks: frozenset[str]) -> Slot:
+    """The number of this request, or the name of the block."""
     place, name = (method, path), _name.get()
     if name:
-        return Slot(effect, place, name)
+        return Slot(effect, place, name, effect.request_key(method, path, name))
     with _lock:
-        taken = effect.taken.setdefault(place, set())
-        ordinal = next(number for number in count() if number not in taken)
-        taken.add(ordinal)
-    return Slot(effect, place, ordinal)
+        ordinal, mixed_up = _number(effect, place, asks)
+        alone = effect.one_request and ordinal == 0 and next(iter(effect.sent)) == place
+    if mixed_up:
+        LOG.warning(
+            "%s: %s %s goes out under the key of another request, which an earlier attempt of this call sent in its place. If they are "
+            "one request whose body changes, nothing is wrong. If they are two, this one may get the answer of the other and not be done: "
+            "give each a name, with named(...) of effectonce.http.clients.",
+            effect.ref,
+            method,
+            path,
+        )
+    return Slot(effect, place, ordinal, effect.downstream_key if alone else effect.request_key(method, path, ordinal))
+
+
+def _number(effect: Effect, place: tuple[str, str], asks: frozenset[str]) -> tuple[int, bool]:
+    """The number, and whether an earlier attempt gave it to another request."""
+    taken, sent = effect.taken.setdefault(place, {}), effect.sent.setdefault(place, {})
+    for number, known in sent.items():
+        if known & asks and not taken.get(number, False):
+            taken[number] = True
+            known.update(asks)
+            return number, False
+    number = max(taken, default=-1) + 1
+    before = sent.get(number, set())
+    taken[number], sent[number] = True, set(asks)
+    return number, bool(before and asks)

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from effectonce.http._urllib3 import watch
-from effectonce.http._wire import Answered, Asked, Wire, exchange
+from effectonce.http._wire import Answered, Asked, Wire, exchange, whole
 
 
 class Adapter:
@@ -42,8 +42,9 @@ def protected(session: Any) -> bool:
 
 def _asked(request: Any) -> Asked:
     url = urlsplit(request.url)
-    rewinds = request.body is None or isinstance(request.body, bytes | str)
-    return Asked(request.method.upper(), request.url, (url.hostname or "").lower(), url.path, request.headers, rewinds)
+    return Asked(
+        request.method.upper(), request.url, (url.hostname or "").lower(), url.path, request.headers, whole(request.body)
+    )
 
 
 def _within(timeout: Any, left_s: float) -> Any:

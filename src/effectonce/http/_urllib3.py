@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from effectonce.http._wire import Answered, Asked, Wire, broken, exchange
+from effectonce.http._wire import Answered, Asked, Wire, broken, exchange, whole
 
 
 def install(manager: Any, wire: Wire) -> Any:
@@ -45,10 +45,10 @@ def _urlopen(
         mark, unread = response.headers.__setitem__, None if how.get("preload_content", True) else watch(response)
         return Answered(response.status, response.headers, read, response, mark, response.drain_conn, unread)
 
-    rewinds, target = body is None or isinstance(body, bytes | str), urlsplit(url)
+    target = urlsplit(url)
     # A proxy of plain HTTP is told the whole URL, and then the pool is that of the proxy.
-    whole = url if target.hostname else f"{pool.scheme}://{pool.host}{url}"
-    asked = Asked(method.upper(), whole, (target.hostname or pool.host).lower(), target.path, mine, rewinds)
+    full = url if target.hostname else f"{pool.scheme}://{pool.host}{url}"
+    asked = Asked(method.upper(), full, (target.hostname or pool.host).lower(), target.path, mine, whole(body))
     return exchange(wire, asked, send)
 
 

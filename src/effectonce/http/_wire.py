@@ -32,6 +32,7 @@ from effectonce._core.verdicts import TRIED_HEADER, Bucket, Certainty, Tried, Ve
 from effectonce._drive import AsyncPlain, Plain, adrive, drive
 from effectonce.effect import Effect, running
 from effectonce.http._keys import EVERYWHERE, REPEATABLE_METHODS, KeyHeader, Keys, Slot, by_host, take
+from effectonce.http._same import fingerprints
 from effectonce.retrying import ENV, REPEATABLE, Retrier, retrying, tell
 from effectonce.stores.base import Store
 
@@ -49,7 +50,7 @@ class Asked(Struct, frozen=True):
     host: str
     path: str
     headers: MutableMapping[str, str]  # of the request itself: the key is put in here while it is sent
-    rewinds: bool  # its body can be sent again
+    body: bytes | None  # None: it can be read once, so it is sent once
 
 
 class Answered(Struct, frozen=True):
@@ -104,7 +105,7 @@ class Wire:
 
     def retrier(self, asked: Asked, *, repeatable: bool) -> Retrier:
         circuit = self.breaker[asked.host] if isinstance(self.breaker, Circuits) else self.breaker
-        how = retrying(self.policy if asked.rewinds else self.once, self.judge, circuit, self.budget)
+        how = retrying(self.once if asked.body is None else self.policy, self.judge, circuit, self.budget)
         return Retrier(how, repeatable=repeatable, store=self.store, name=asked.host, env=self.env)
 
 
@@ -118,6 +119,7 @@ class Exchange:
         self._header = None if asked.method in REPEATABLE_METHODS else wire.header(asked.host)
         self._given = None if self._header is None else asked.headers.get(self._header.name)
         self._well = False
+        self._moved: frozenset[str] = frozenset()  # what the same request looks like where it was handed on
         self._last: Answered | None = None
 
     def __enter__(self) -> Self:
@@ -137,7 +139,7 @@ class Exchange:
             else:
                 self._asked.headers.pop(self._header.name, None)
         if self._slot is not None and not self._well:
-            self._slot.give_back()
+            self._slot.give_back(also=self._moved)
 
     def _put_key(self) -> bool:
         """Is there a key in the headers now?"""
@@ -148,9 +150,12 @@ class Exchange:
             return True
         if effect is None:
             return False
-        self._slot = take(effect, self._asked.method, self._asked.path)
+        self._slot = take(effect, self._asked.method, self._asked.path, self._asks(urlsplit(self._asked.url).query))
         self._asked.headers[header.name] = header.written(self._slot.key)
         return True
+
+    def _asks(self, query: str) -> frozenset[str]:
+        return fingerprints(query, self._asked.headers, self._asked.body, time.time())
 
     def _may_repeat(self, *, keyed: bool) -> bool:
         if self._wire.harmless or self._asked.method in REPEATABLE_METHODS:
@@ -215,7 +220,10 @@ class Exchange:
             target = urlsplit(urljoin(self._asked.url, answered.headers.get("location", "")))
         except ValueError:  # nobody can follow it
             return False
-        return unquote(target.path) == unquote(self._asked.path)
+        if unquote(target.path) != unquote(self._asked.path):
+            return False
+        self._moved = self._asks(target.query)
+        return True
 
     def _tried(self, ended: Over) -> Tried:
         verdict = ended.gave_up or ended.but or self._wire.judge(ended.error)
@@ -243,6 +251,13 @@ async def aexchange(wire: Wire, asked: Asked, send: Callable[[float], Awaitable[
             return one.judged(await send(one.begin()))
 
         return one.conclude(await adrive(one.flow(), AsyncPlain(one.store, attempt)))
+
+
+def whole(body: object) -> bytes | None:
+    """All of a body that is in memory. None: it can be read once."""
+    if isinstance(body, str):
+        return body.encode()
+    return b"" if body is None else body if isinstance(body, bytes) else None
 
 
 def held(status: int, headers: Mapping[str, str]) -> bool:

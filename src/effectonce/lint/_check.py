@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from effectonce.lint import _effects, _keys, _retries
+from effectonce.lint import _declarations, _effects, _keys, _retries
 from effectonce.lint import _known as known
 from effectonce.lint._allow import Allowance, allowances
 from effectonce.lint._finding import Finding, Hit, Rule
@@ -18,7 +18,8 @@ from effectonce.lint._reading import Reading
 from effectonce.lint._source import Module
 
 UNREADABLE, UNEXPLAINED, UNUSED = "EO001", "EO002", "EO003"
-RULES: dict[str, Rule] = {rule.code: rule for rule in (*_keys.RULES, *_effects.RULES, *_retries.RULES)}
+_ALL = (*_keys.RULES, *_effects.RULES, *_retries.RULES, *_declarations.RULES)
+RULES: dict[str, Rule] = {rule.code: rule for rule in _ALL}
 CODES: tuple[str, ...] = (UNREADABLE, UNEXPLAINED, UNUSED, *RULES)
 _PASSED_BY = ("node_modules", "__pycache__", "site-packages")
 _TESTS = ("tests", "test")

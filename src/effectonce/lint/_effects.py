@@ -162,7 +162,7 @@ def _not_waited_for(reading: Reading) -> Iterator[Hit]:
         waited = {node.id for node in own(body) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
         joined = any(isinstance(c.func, ast.Attribute) and c.func.attr in ("join", "result", "wait") for c in calls(body))
         for call in calls(body):
-            how = _starts(module, call)
+            how = starts(module, call)
             if not how or _BESIDE.search(ast.unparse(call)) or (how == "a thread" and joined):
                 continue
             above = module.parents.get(call)
@@ -175,7 +175,8 @@ def _not_waited_for(reading: Reading) -> Iterator[Hit]:
                 )
 
 
-def _starts(module: Module, call: ast.Call) -> str:
+def starts(module: Module, call: ast.Call) -> str:
+    """What a call leaves its work to; "" if it does it."""
     origin = module.origin(call.func)
     if origin in _TASKS or (not origin and isinstance(call.func, ast.Attribute) and call.func.attr == "run_in_executor"):
         return "a task"

@@ -32,6 +32,7 @@ class Tool:
     name: str = ""  # as people call it: "tool of LangChain"
     adapter: str = ""  # the room of effectonce.integrations that protects it elsewhere
     kind: str = ""  # of a guarded one, if it is written there
+    declared: ast.Call | None = None  # and all that it declares
 
 
 class Reading:
@@ -72,7 +73,8 @@ class Reading:
                 case ast.Call(func=ast.Attribute(value=guard, attr="tool") as func) if (
                     kind := keyword(decorator, "kind")
                 ) is not None and not _framework(self.module.origin(func)):
-                    return Tool(function, "guarded", kind=str(_constant(kind) or getattr(kind, "attr", "")).lower())
+                    said = str(_constant(kind) or getattr(kind, "attr", "")).lower()
+                    return Tool(function, "guarded", kind=said, declared=decorator)
                 case ast.Call(func=ast.Attribute(value=guard, attr="workflow")) | ast.Attribute(value=guard, attr="workflow"):
                     if self.is_guard(guard):
                         return Tool(function, "workflow")

@@ -230,15 +230,11 @@ class _RepinsTerms(_Wrapped):
 
 
 class _NeverChangesTerms(_Wrapped):
-    """It writes the terms once, with the first claim: what a later write says of them is lost."""
-
     def apply(self, op: Op[R], /) -> R:
-        key = getattr(op, "key", "")
-        before = self.inner._records.get(key)  # noqa: SLF001
-        reply = super().apply(op)
-        after = self.inner._records.get(key)  # noqa: SLF001
-        if before is not None and after is not None:
-            self.inner._records[key] = replace(after, request=before.request)  # noqa: SLF001
+        key, records = getattr(op, "key", ""), self.inner._records  # noqa: SLF001
+        before, reply = records.get(key), super().apply(op)
+        if before is not None and key in records:
+            records[key] = replace(records[key], request=before.request)
         return reply
 
 

@@ -14,7 +14,8 @@ from msgspec import Struct, structs
 
 from effectonce._core.call import GuardedCall
 from effectonce._core.codec import encode_error, printable
-from effectonce._core.endings import Ending, Fenced, Fresh
+from effectonce._core.codec import told as told_as
+from effectonce._core.endings import Ending, Fenced, Fresh, NothingSent
 from effectonce._core.keys import run_key
 from effectonce._core.ops import (
     Applied,
@@ -24,6 +25,7 @@ from effectonce._core.ops import (
     Invoke,
     Mismatch,
     Raised,
+    ReadCell,
     Refute,
     Renew,
     Together,
@@ -45,6 +47,7 @@ from effectonce.errors import (
     StoreUnavailable,
 )
 from effectonce.outcome import conclude
+from effectonce.workflows._fence import AsyncFence, Fence, KeptBack, to_read
 
 if TYPE_CHECKING:
     from effectonce._tool import GuardedTool
@@ -52,9 +55,12 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 LOOKS_PER_LEASE = 3
+LOOKS_AFTER_S_MAX = 1.0  # so soon it hears of its cancellation, also between steps that are not claimed before they are done
 THREADS_MAX = 32
 UNDO = "undo "
+STEPS_AT_ONCE = 16  # records that are looked for at once, and how far behind the last step that was asked for
 
 
 class Planned(Struct, frozen=True):
@@ -78,6 +84,7 @@ class Run:
         self._scope = f"{prepared.ref.tool} {prepared.ref.reference}"
         self._lock = threading.Lock()
         self._count, self._undo = 0, list[Planned]()
+        self._reached = set[str]()  # the positions of steps that the function knows the end of
         self._epoch = 0
         self.ended = False  # for good, and compensated: only then is an error its end
         self._closed = False  # nothing more is asked for but compensations
@@ -88,6 +95,8 @@ class Run:
         self._cancelled: Cancellation | None = None
         self._renewal: Renew | None = None
         self._look_at = -inf
+        self._looks_after_s = min(workflow.tool.contract.lease_s / LOOKS_PER_LEASE, LOOKS_AFTER_S_MAX)
+        self._cell = to_read(prepared.ref.key)
 
     @property
     def id(self) -> str:
@@ -189,12 +198,16 @@ class Run:
     def _done(self, step: Planned) -> Any:
         self._refuse_when_over(step)
         tool, prepared = step.tool, self._prepare(step)
+        calling, perform = self._calling(step), tool.performing(tool.setup, prepared)
         try:
             if self._env.now() >= self._look_at:
-                self._seen(self._store.apply(self._look()))
-            if self._ends_at(step):
+                self.seen(self._store.apply(self.look()))
+            ending = None if self._ends_at(step) else drive(tool.flow(prepared, calling), self._fenced(step, Fence, perform))
+            if ending is None or self._kept_back(ending):
+                if ending is not None:
+                    self.seen(self._store.apply(self.look()))
                 told(self._end_here(prepared), tool.setup.store)
-            ending = drive(tool.flow(prepared, self._calling(step)), tool.performing(tool.setup, prepared))
+                ending = drive(tool.flow(prepared, calling), perform)
             found = tool.setup.store.apply(Find(prepared.request.key)) if isinstance(ending, Mismatch) else None
             return self._value(step, prepared, ending, found)
         except BaseException as error:  # noqa: BLE001  # whatever it is, this run is over unless it is a step's own end
@@ -210,12 +223,20 @@ class Run:
 
     async def _adone(self, step: Planned, prepared: Prepared) -> Any:
         tool = step.tool
+        calling, perform = self._calling(step), tool.aperforming(tool.setup, prepared)
         try:
             if self._env.now() >= self._look_at:
-                self._seen(await self._store.aapply(self._look()))
-            if self._ends_at(step):
+                self.seen(await self._store.aapply(self.look()))
+            ending = (
+                None
+                if self._ends_at(step)
+                else await adrive(tool.flow(prepared, calling), self._fenced(step, AsyncFence, perform))
+            )
+            if ending is None or self._kept_back(ending):
+                if ending is not None:
+                    self.seen(await self._store.aapply(self.look()))
                 await atold(self._end_here(prepared), tool.setup.store)
-            ending = await adrive(tool.flow(prepared, self._calling(step)), tool.aperforming(tool.setup, prepared))
+                ending = await adrive(tool.flow(prepared, calling), perform)
             found = await tool.setup.store.aapply(Find(prepared.request.key)) if isinstance(ending, Mismatch) else None
             return self._value(step, prepared, ending, found)
         except BaseException as error:  # noqa: BLE001  # as above; a step that was cancelled may have happened
@@ -252,6 +273,7 @@ class Run:
         return structs.replace(prepared, leading=(step.function,))
 
     def _value(self, step: Planned, prepared: Prepared, ending: Ending, found: Record | None) -> Any:
+        self._reached.add(step.position)
         if isinstance(ending, Fresh):
             if not ending.recorded and step.tool.terms.resend_s == inf:
                 raise self._unwritten(step)
@@ -307,7 +329,9 @@ class Run:
             )
 
     def _stop(self, error: BaseException, step: Planned) -> BaseException:
-        if not isinstance(error, StepFailed) and self._stopped is None:
+        if isinstance(error, StepFailed):
+            self._reached.add(step.position)
+        elif self._stopped is None:
             self._stopped = error if isinstance(error, Exception) else self._interrupted(error, step)
         return error
 
@@ -316,19 +340,30 @@ class Run:
         what = f"step {label(step.position, step.name)} of {self._ref} was interrupted ({type(error).__name__})"
         return GaveUp(f"{what} and may have happened. This run does nothing more until it is resumed.", effect=self._ref)
 
+    def _fenced(self, step: Planned, fence: Callable[..., T], perform: Any) -> T:
+        """What performs the step, unless the run was cancelled before it. A compensation is what a cancelled run does."""
+        if step.position.startswith(UNDO) or self._calling(step) is LateCall:
+            return cast("T", perform)
+        return fence(perform, self._cell, None if step.tool.setup.store is self._store else self._store)
+
+    def _kept_back(self, ending: Ending) -> bool:
+        return isinstance(ending, NothingSent) and isinstance(ending.error, KeptBack)
+
     def _ends_at(self, step: Planned) -> bool:
         return self._cancelled is not None and not step.position.startswith(UNDO)
 
     def _end_here(self, prepared: Prepared) -> Flow[None]:
         """A cancelled run replays what was done, to know what to compensate, and goes no further."""
-        key, cancelled = prepared.request.key, cast("Cancellation", self._cancelled)
+        key, cancelled = prepared.request.key, self._cancelled
+        if cancelled is None:
+            return  # who asked for it was gone before that was written down
         by, reason = cancelled.by, cancelled.reason
         found = yield from Find(key)
         if found is not None and found.state is State.CLAIMED and found.request.terms.steps:
             if cancellation(found) is None:  # a run, which has done some steps: it ends in the same way, and compensates those
                 yield from Attest(key, CANCEL, cancelled.written())
             return
-        ended = Cancelled(f"{self._ref} was cancelled by {by}: {reason}", effect=self._ref)
+        ended = self._ended(cancelled)
         if found is not None and found.state is State.CLAIMED and found.sends == 0:
             # Left open, it could be sent by who redrives it, or by an owner that wakes up: after it was counted as not done.
             reply = yield from Refute(key, encode_error(ended), by, reason)
@@ -338,51 +373,78 @@ class Run:
         if found is None or (found.state is State.FAILED and (found.settled_by, found.reason) == (by, reason)):
             raise ended
 
+    def _ended(self, cancelled: Cancellation) -> Cancelled:
+        return Cancelled(f"{self._ref} was cancelled by {cancelled.by}: {cancelled.reason}", effect=self._ref)
+
+    def cancelled(self) -> Cancelled | None:
+        """The end of a run that was cancelled while it did its last step, or whose function caught its cancellation."""
+        return None if self._cancelled is None else self._ended(self._cancelled)
+
     # ------------------------------------------------------------ owning it
 
     def begin(self, op: Invoke) -> None:
         """The run is ours: from now on it is asked now and then whether it still is, and at once if somebody had it before."""
         lease_s = self._workflow.tool.contract.lease_s
         self._epoch, self._renewal = op.epoch, Renew(op.key, op.token, op.epoch, lease_s)
-        self._look_at = self._env.now() + (lease_s / LOOKS_PER_LEASE if op.epoch == 1 else 0.0)
+        self._look_at = self._env.now() + (self._looks_after_s if op.epoch == 1 else 0.0)
 
     def judged(self, answer: Any) -> Any:
         """What became of the workflow's function: an error is an end only if everything was done that an end takes."""
         self.close()
         return Parked(answer.error) if isinstance(answer, Raised) and not self.ended else answer
 
-    def _look(self) -> Together:
+    def look(self) -> Together:
         assert self._renewal is not None
         return Together((self._renewal, Find(self._ref.key)))
 
-    def _seen(self, replies: tuple[Any, ...]) -> None:
+    def seen(self, replies: tuple[Any, ...]) -> None:
         renewed, record = replies
         if not isinstance(renewed, Applied):
             raise self._lost()
         self._cancelled = cancellation(record)
-        self._look_at = self._env.now() + self._workflow.tool.contract.lease_s / LOOKS_PER_LEASE
+        self._look_at = self._env.now() + self._looks_after_s
 
     def _lost(self) -> LeaseLost:
         return LeaseLost(f"{self._ref} is run by somebody else by now. This run does nothing more.", effect=self._ref)
 
     # ------------------------------------------------------------ the end
 
-    def last(self) -> Find | None:
-        """A run that was here before may have done more than the code of today knows of: where to look."""
+    def last(self) -> Together | ReadCell:
+        """The function has returned: was the run cancelled meanwhile, and where to look for what the function left out."""
         self.refuse_when_stopped()
         if self._asked_for:
             raise ContractViolation(
                 f"{self._ref} ends, but nobody awaited {', '.join(sorted(self._asked_for))}: it was not done. The run waits for a correction."
             )
-        after = str(self._count + 1)
-        return Find(run_key(self._ref.key, after, self._workflow.tool.house.secret)) if self._epoch > 1 else None
+        behind = self.behind([f"{UNDO}{number}" for number in range(1, len(self._undo) + STEPS_AT_ONCE + 1)])
+        return self._cell if behind is None else Together((self._cell, *behind.ops))
 
-    def refuse_leftovers(self, found: Record | None) -> None:
-        if found is not None:
-            raise CodeChanged(
-                f"{self._ref} ends after {self._count} steps, but step {found.request.step!r} was begun when the run was here before.",
-                effect=self._ref,
-            )
+    def leaves(self, replies: Any) -> tuple[bool, Sequence[Record | None]]:
+        """What came of looking at the end: was it cancelled, and what was found that the function left out."""
+        cell, *left = replies if isinstance(replies, tuple) else (replies,)
+        return cell.revision > 0, left
+
+    def behind(self, also: Sequence[str] = ()) -> Together | None:
+        """A run that was here before may have done more than the code of today comes to: where to look. None: it was not here."""
+        if self._epoch == 1:
+            return None
+        steps = (str(number) for number in range(1, self._count + STEPS_AT_ONCE + 1))
+        positions = [*(position for position in steps if position not in self._reached), *also]
+        secret = self._workflow.tool.house.secret
+        return Together(tuple([Find(run_key(self._ref.key, position, secret)) for position in positions]))
+
+    def refuse_leftovers(self, found: Sequence[Record | None], failed: Exception | None = None) -> None:
+        """Steps that the function does not know the end of would be forgotten, and not be compensated."""
+        left = next((record.request.step for record in found if record is not None), None)
+        if left is None:
+            return
+        how = "returns" if failed is None else f"fails ({told_as(type(failed).__name__, printable(failed))})"
+        then = "It does not end." if failed is None else "Nothing was compensated, and it does not end."
+        raise CodeChanged(
+            f"{self._ref} {how}, but step {left!r} was begun when the run was here before, and the code of today does not "
+            f"come to it. {then}",
+            effect=self._ref,
+        ) from failed
 
     async def all_ended(self) -> None:
         """Wait for steps that are still under way, such as those beside one that failed: what lands later, nobody would compensate."""

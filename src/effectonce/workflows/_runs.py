@@ -28,12 +28,12 @@ from effectonce.errors import ContractViolation, InFlight, LeaseLost, Rejected, 
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry
 from effectonce.stores.base import Store
-from effectonce.workflows._run import UNDO
+from effectonce.workflows._fence import to_write
+from effectonce.workflows._run import STEPS_AT_ONCE, UNDO
 from effectonce.workflows._workflow import Workflow
 
 PAGE = 200
 KEEP_S, RUNS_MAX = 30 * DAY_S, 20
-STEPS_AT_ONCE = 16
 RunState: TypeAlias = Literal["open", "completed", "failed"]
 _STATES: dict[RunState, State] = {"open": State.CLAIMED, "completed": State.COMPLETED, "failed": State.FAILED}
 
@@ -174,14 +174,17 @@ class Workflows:
         )
 
     def _steps(self, run: str, prefix: str) -> Iterator[StepSummary]:
-        begin, found = 1, cast("tuple[Record | None, ...]", (None,))
-        while begin == 1 or found[-1] is not None:
+        for position, record in self._records(run, prefix):
+            yield _step(position, record)
+
+    def _records(self, run: str, prefix: str) -> Iterator[tuple[str, Record]]:
+        """The steps of a run, in their order. Those side by side may have left gaps."""
+        begin, found = 1, cast("tuple[Record | None, ...]", ())
+        while begin == 1 or any(record is not None for record in found):
             positions = [f"{prefix}{number}" for number in range(begin, begin + STEPS_AT_ONCE)]
             keys = [run_key(run, position, self._house.secret) for position in positions]
             found = self._store.apply(Together(tuple([Find(key) for key in keys])))
-            for position, record in zip(positions, found, strict=True):
-                if record is not None:
-                    yield _step(position, record)
+            yield from [(at, record) for at, record in zip(positions, found, strict=True) if record is not None]
             begin += STEPS_AT_ONCE
 
     def _run(self, key: str) -> Record:
@@ -238,17 +241,34 @@ class Workflows:
             return _stopped(error)
 
     def cancel(self, key: str, *, by: str, reason: str) -> None:
-        """Let this run end: whoever runs it, or resumes it, does no new step and compensates what was done. Again changes nothing."""
+        """Let this run end: the process that has it, or resumes it, begins no new step and compensates what was done. Again changes nothing.
+
+        A step that may be repeated (`run.ask`, `kind="idempotent_write"`) may still begin within a second.
+        """
         by, reason = who(by, reason)
         record = self._run(key)
+        known = cancellation(record)  # the first one counts, and a record does not grow by the others
+        if record.state is State.CLAIMED:
+            record = self._tell(record, Cancellation(by, reason) if known is None else known)
         if record.state is not State.CLAIMED:
             raise ContractViolation(
                 f"{record.request.terms.tool} {EffectRef('', key).reference} has ended already: there is nothing to cancel."
             )
-        if cancellation(record) is not None:
-            return  # the first one counts, and a record does not grow by the others
-        self._store.apply(Attest(key, CANCEL, Cancellation(by, reason).written()))
-        told_of(self._house.watch, "cancelled", record, by=by, reason=reason)
+        if known is None:
+            told_of(self._house.watch, "cancelled", record, by=by, reason=reason)
+
+    def _tell(self, record: Record, how: Cancellation) -> Record:
+        """First the run, then the runs that are steps of it: none of those can begin any more."""
+        key = record.request.key
+        if cancellation(record) is None:
+            attested, _ = self._store.apply(Together((Attest(key, CANCEL, how.written()), to_write(key))))
+            record = attested if isinstance(attested, Record) else record
+        else:
+            self._store.apply(to_write(key))  # who asked before may have been gone before that was written
+        for _, step in self._records(key, ""):
+            if step.request.terms.steps and step.state is State.CLAIMED:
+                self._tell(step, how)
+        return record
 
 
 def _refuse_unknown(options: Mapping[str, Any]) -> None:

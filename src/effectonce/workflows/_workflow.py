@@ -88,43 +88,56 @@ class Workflow:
 
     def _body(self, run: Run, *args: Any, **kwargs: Any) -> Any:
         self._refuse_endless(run)
+        store, error, value = self.tool.house.store, None, None
         try:
             value = self._function(run, *args, **kwargs)
         except self._may_end as raised:
             error = self._end(raised)
-            run.close()
-            failures = _Failures(run)
-            for step in run.undoing():
-                with failures:
-                    run.do(step)
-            run.ended = True
-            failures.tell(error)
-            raise error  # noqa: B904  # with the cause that it has
-        last = run.last()
-        run.refuse_leftovers(None if last is None else self.tool.house.store.apply(last))
-        return value
+        if error is None:
+            cancelled, left = run.leaves(store.apply(run.last()))
+            if cancelled:
+                run.seen(store.apply(run.look()))
+            error = run.cancelled()
+            if error is None:
+                run.refuse_leftovers(left)
+                return value
+        run.close()
+        failures, behind = _Failures(run), run.behind()
+        run.refuse_leftovers(() if behind is None else store.apply(behind), error)
+        for step in run.undoing():
+            with failures:
+                run.do(step)
+        run.ended = True
+        failures.tell(error)
+        raise error
 
     async def _abody(self, run: Run, *args: Any, **kwargs: Any) -> Any:
         self._refuse_endless(run)
+        store, error, value = self.tool.house.store, None, None
         try:
             value = await self._function(run, *args, **kwargs)
         except self._may_end as raised:
             error = self._end(raised)
-            await run.all_ended()
-            run.close()
-            failures = _Failures(run)
-            for step in run.undoing():
-                with failures:
-                    done = run.do(step)
-                    if step.tool.is_async:
-                        await done
-            run.ended = True
-            failures.tell(error)
-            raise error  # noqa: B904  # with the cause that it has
         await run.all_ended()
-        last = run.last()
-        run.refuse_leftovers(None if last is None else await self.tool.house.store.aapply(last))
-        return value
+        if error is None:
+            cancelled, left = run.leaves(await store.aapply(run.last()))
+            if cancelled:
+                run.seen(await store.aapply(run.look()))
+            error = run.cancelled()
+            if error is None:
+                run.refuse_leftovers(left)
+                return value
+        run.close()
+        failures, behind = _Failures(run), run.behind()
+        run.refuse_leftovers(() if behind is None else await store.aapply(behind), error)
+        for step in run.undoing():
+            with failures:
+                done = run.do(step)
+                if step.tool.is_async:
+                    await done
+        run.ended = True
+        failures.tell(error)
+        raise error
 
     def _end(self, raised: Exception) -> Exception:
         """The error that ends the run. Of several in one, as a `TaskGroup` raises them, the first, if each of them is an end."""
