@@ -6,6 +6,7 @@ that inherit it, and it never passes through a tool's parameters, where a model 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar, Token
 from functools import lru_cache
@@ -15,12 +16,14 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import msgspec
 from msgspec import Struct
 
-from effectonce._core.keys import Part, UnstableKey, check_stable
+from effectonce._core.keys import Part, Stable, UnstableKey, check_stable
+from effectonce._core.stability import LASTING, unstable_text
 from effectonce._declared import several
 from effectonce.effect import INSIDE, EffectRef
 from effectonce.errors import ContractViolation
 
 T = TypeVar("T")
+LOG = logging.getLogger("effectonce")
 
 
 class Delivered(Struct, frozen=True):
@@ -61,9 +64,9 @@ class Boundary(Struct, frozen=True, kw_only=True, eq=False):
 
 @lru_cache(maxsize=1024)
 def place(tenant: str, scope: str, step: str | int | None, latch: bool, permissions: frozenset[str]) -> Boundary:  # noqa: FBT001
-    """A place in a conversation, remembered: every retry enters it again."""
+    """A place in a conversation, remembered: every retry enters it again. The *tenant* was looked at before."""
     return Boundary(
-        tenant=named(tenant, "tenant"),
+        tenant=tenant,
         scope=named(scope, "scope"),
         step=None if step is None else stable_part(step, "the step id"),
         latch=latch,
@@ -160,20 +163,47 @@ def stable(parts: Iterable[Part], where: str) -> tuple[str, ...]:
 
 
 def stable_part(part: Part, where: str) -> str:
-    try:
-        checked = check_stable(part, where)
-    except (UnstableKey, TypeError) as error:
-        raise ContractViolation(f"{error} Nothing was sent.") from None
+    checked = _checked(part, where)
     if checked == "":
         raise ContractViolation(f"{where} is empty. Nothing was sent.")
     return writable(checked, where)
 
 
-def named(value: str, what: str) -> str:
-    """A tenant or a scope: any text that says something."""
-    if not isinstance(value, str) or len(value) == 0:  # type: ignore[redundant-expr]  # callers without a type checker
-        raise ContractViolation(f"{what} must be a text that says something, not {value!r}. Nothing was sent.")
-    return writable(str.__str__(value), what)  # what a subclass holds, not what it says or thinks that it is equal to
+def _checked(part: Part, where: str, *, lasting: bool = False) -> str:
+    try:
+        return check_stable(part, where, lasting=lasting)
+    except (UnstableKey, TypeError) as error:
+        raise ContractViolation(f"{error} Nothing was sent.") from None
+
+
+def named(value: str | Stable, what: str) -> str:
+    """A tenant, a scope or a stream: a text that says something and stays. It may be random, as the ids of conversations are."""
+    given = str(value.value) if isinstance(value, Stable) else value
+    if not isinstance(given, str) or len(given) == 0:  # type: ignore[redundant-expr]  # callers without a type checker
+        raise ContractViolation(f"{what} must be a text that says something, not {given!r}. Nothing was sent.")
+    text = str.__str__(given)  # what a subclass holds, not what it says or thinks that it is equal to
+    if not isinstance(value, Stable):
+        _checked(text, what, lasting=True)
+    return writable(text, what)
+
+
+@lru_cache(maxsize=1024)  # one warning for each sort of value, and none for its repetition
+def _warn(what: str, found: str) -> None:
+    LOG.warning(
+        "%s contains %s. It is taken as it is, because a refusal would stop the call. If it is made anew on every attempt, a retry is "
+        "another effect; and it is stored and shown in the clear. Use an id that stays, such as that of the account.",
+        what,
+        found,
+    )
+
+
+def flagged(value: str | Stable, what: str) -> str:
+    """The same for what a framework or an authentication hands over when it is too late to choose: taken, with a warning."""
+    text = named(value if isinstance(value, Stable) or not isinstance(value, str) else Stable(value), what)
+    found = "" if isinstance(value, Stable) else unstable_text(text)
+    if found and found not in LASTING:
+        _warn(what, found)
+    return text
 
 
 def writable(text: str, what: str) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from hashlib import sha256
 
 from effectonce._boundary import Entered
 from effectonce._core.budget import Purchase, Turn
+from effectonce._core.keys import derive
 from effectonce._drive import AsyncPlain, Plain, adrive, drive
 from effectonce.effect import EffectRef
 from effectonce.errors import GaveUp
@@ -25,7 +25,7 @@ class TurnBudget(Entered["TurnBudget"]):
     def __init__(self, store: Store, tenant: str, scope: str, turn: str, budget: Budget) -> None:
         super().__init__(self)
         self.store = store
-        self.turn = Turn(f"turn/{_hashed(tenant, scope, turn)}", budget.limits, f"turn {turn}")
+        self.turn = Turn("turn/" + derive("turn", tenant, scope, turn), budget.limits, f"turn {turn}")
 
     @property
     def remaining_s(self) -> float:
@@ -48,8 +48,4 @@ class TurnBudget(Entered["TurnBudget"]):
 
 def step_of(effect: EffectRef) -> str:
     """What a turn calls a step: enough to count it, and nothing that somebody could read."""
-    return _hashed(effect.scope, effect.step)[:16] if effect.step else effect.key[-16:]
-
-
-def _hashed(*parts: str) -> str:
-    return sha256("\0".join(parts).encode()).hexdigest()[:32]
+    return derive("step", effect.tenant, effect.scope, effect.step)[:16] if effect.step else effect.key[-16:]

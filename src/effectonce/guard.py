@@ -70,7 +70,7 @@ class Guard:
         self,
         store: str | Store,
         *,
-        tenant: str = "main",
+        tenant: str | Stable = "main",
         secret: bytes = b"",
         keyring: Keyring | None = None,
         cache: int = 4096,
@@ -95,7 +95,7 @@ class Guard:
         self._tools: dict[str, GuardedTool] = {}
         shared = isinstance(store, str) and not store.startswith("memory:")
         # Guards that have all of it in common share keys.
-        self._keys = (store if shared else id(store), tenant, self._house.secret)
+        self._keys = (store if shared else id(store), self._house.tenant, self._house.secret)
         self._desk = Desk(self.store, self._tools, self._house.watch)
         for observer in observers:
             self.observe(observer)
@@ -253,10 +253,10 @@ class Guard:
 
     def step(
         self,
-        scope: str,
+        scope: str | Stable,
         step: Part | None = None,
         *,
-        tenant: str | None = None,
+        tenant: str | Stable | None = None,
         permissions: Iterable[str] = (),
         delivered: Iterable[Delivered] = (),
         latch: bool = True,
@@ -270,11 +270,11 @@ class Guard:
         allowed = frozenset(several("permissions", permissions)) if permissions else _NOTHING
         if latch is not True:
             flags(latch=latch)
-        exact = type(step) in _REMEMBERED and type(scope) is str and (tenant is None or type(tenant) is str)
-        if exact and not delivered:
-            return Within(place(self._house.tenant if tenant is None else tenant, scope, step, latch, allowed))
+        whose = self._house.tenant if tenant is None else named(tenant, "tenant")
+        if type(step) in _REMEMBERED and type(scope) is str and not delivered:
+            return Within(place(whose, scope, step, latch, allowed))
         boundary = Boundary(
-            tenant=self._house.tenant if tenant is None else named(tenant, "tenant"),
+            tenant=whose,
             scope=named(scope, "scope"),
             step=None if step is None else stable_part(step, "the step id"),
             latch=latch,
@@ -283,7 +283,9 @@ class Guard:
         )
         return Within(boundary)
 
-    def sequence(self, stream: str, number: int, *, tenant: str | None = None, permissions: Iterable[str] = ()) -> Within:
+    def sequence(
+        self, stream: str | Stable, number: int, *, tenant: str | Stable | None = None, permissions: Iterable[str] = ()
+    ) -> Within:
         """Number *number* of *stream*, counted from 1: runs only after its predecessor has an outcome; a repeat is replayed.
 
         For ordered changes by one writer, such as the events of one account. Do not use it for concurrent clients, which would only
@@ -299,7 +301,9 @@ class Guard:
         )
         return Within(boundary)
 
-    def turn(self, scope: str, turn: Part, *, tenant: str | None = None, budget: Budget | None = None) -> TurnBudget:
+    def turn(
+        self, scope: str | Stable, turn: Part, *, tenant: str | Stable | None = None, budget: Budget | None = None
+    ) -> TurnBudget:
         """One turn of an agent, from the user's words to the answer: all calls inside spend from one *budget*.
 
         It is kept in the store, so whoever resumes the turn goes on with what is left. An attempt costs one or two more round trips;

@@ -116,6 +116,16 @@ def test_a_step_that_changes_is_a_finding_in_its_own_line_and_the_others_are_loo
     ]
 
 
+def test_a_scope_and_a_tenant_that_change_are_findings_and_are_explained_all_the_same(desk, tmp_path):
+    odd = {**CALL, "scope": "toolu_01D7FLrfh4GYq7yT1ULFeyMV", "tenant": "ada@example.test"}
+    (tmp_path / "calls.jsonl").write_text(json.dumps(odd))
+
+    done = desk.run("key", "check", "calls.jsonl", "--check", *APP)
+
+    assert [line.split("\t")[1] for line in done.stdout.splitlines()] == ["tenant", "scope"]
+    assert desk.run("key", "explain", "-", *APP, text=json.dumps(odd)).returncode == 0
+
+
 def test_a_recorded_call_that_cannot_be_made_is_told_with_its_line(desk, tmp_path):
     (tmp_path / "calls.jsonl").write_text(f"{json.dumps(CALL)}\n{json.dumps({**CALL, 'arguments': {}})}")
 

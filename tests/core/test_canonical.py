@@ -1,7 +1,10 @@
 """Canonical form: RFC 8785 where JSON is exact, lossless beyond, refused where nothing is stable."""
 
+import collections
 import enum
+import http
 import struct
+import typing
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from uuid import UUID
@@ -273,3 +276,137 @@ def test_fields_that_a_dataclass_does_not_know_are_refused():
         pass
 
     assert canonical(Harmless("a", Decimal(1))).startswith(b"#object:Harmless:")
+
+
+# ---------------------------------------------------------------- classes of your own
+
+
+class Money(int):
+    def __new__(cls, amount, currency):
+        self = super().__new__(cls, amount)
+        self.currency = currency
+        return self
+
+
+def made(base, value, **beside):
+    """A value of a class of its own, which holds more than *base* does."""
+    cls = type("Own", (base,), {})
+    own = cls(*value) if isinstance(value, tuple) else cls(value)
+    vars(own).update(beside)
+    return own
+
+
+class Slotted(str):
+    __slots__ = ("unit",)
+
+
+class SlottedOnce(float):
+    __slots__ = "unit"  # noqa: PLC0205  # as some write it
+
+
+def slotted(cls, value):
+    own = cls(value)
+    own.unit = "kg"
+    return own
+
+
+OWN = [
+    Money(5, "EUR"),
+    [Money(5, "EUR")],
+    {"amount": Money(5, "EUR")},
+    {Money(5, "EUR"): 1},
+    {made(str, "a", unit=1): 1},
+    {made(str, "a", unit=1)},
+    made(str, "5", _currency="EUR"),
+    made(float, 5.5, currency="EUR"),
+    made(bytes, b"5", currency="EUR"),
+    made(bytearray, b"5", currency="EUR"),
+    made(Decimal, "5", currency="EUR"),
+    made(datetime, (2025, 3, 1), zone="EUR"),
+    made(date, (2025, 3, 1), zone="EUR"),
+    made(time, (10,), zone="EUR"),
+    made(timedelta, 1, zone="EUR"),
+    made(UUID, "9f3a0c52-5f0e-4c1a-9a51-0b6a1f6f2c11", zone="EUR"),
+    made(list, ([1],), currency="EUR"),
+    made(dict, ({"a": 1},), currency="EUR"),
+    made(tuple, ([1],), currency="EUR"),
+    made(set, ([1],), currency="EUR"),
+    made(frozenset, ([1],), currency="EUR"),
+    slotted(Slotted, "5"),
+    slotted(SlottedOnce, 5.5),
+]
+
+
+@pytest.mark.parametrize("own", OWN, ids=lambda own: type(own).__mro__[1].__name__)
+def test_what_would_be_left_out_of_the_request_is_refused(own):
+    with pytest.raises(NotCanonical, match=r"holds \w+ beside its \w+, so two that differ only in that would be one request"):
+        canonical(own)
+
+
+class Coin(int, enum.Enum):
+    EURO = 1, "EUR"
+    DOLLAR = 1, "USD"
+    POUND = 2, "GBP"
+
+    def __new__(cls, amount, currency):
+        self = int.__new__(cls, amount)
+        self._value_ = currency
+        return self
+
+
+def test_members_of_an_enum_that_hold_the_same_number_are_refused():
+    with pytest.raises(NotCanonical, match=r"Coin\.EURO is the same int as another member; pass its name"):
+        canonical(Coin.EURO)
+    assert canonical(Coin.POUND) == b"2"
+
+
+class Point(typing.NamedTuple):
+    x: int
+    y: int
+
+
+class Attributes(dict):
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.__dict__ = self
+
+
+class Label(str):
+    __slots__ = ()
+
+    def __str__(self):
+        return "another text"
+
+
+class Rights(enum.IntFlag):
+    READ = 1
+    WRITE = 2
+
+
+UserId = typing.NewType("UserId", str)
+
+
+@pytest.mark.parametrize(
+    ("own", "plain"),
+    [
+        (Label("a"), "a"),
+        (UserId("a"), "a"),
+        (Slotted("a"), "a"),
+        (next(iter(Mode)), next(iter(Mode)).value),
+        (http.HTTPStatus.NOT_FOUND, 404),
+        (Rights.READ | Rights.WRITE, 3),
+        (Point(1, 2), [1, 2]),
+        (collections.OrderedDict(a=1), {"a": 1}),
+        (collections.defaultdict(list, a=1), {"a": 1}),
+        (collections.Counter("aab"), {"a": 2, "b": 1}),
+        (Attributes({"a": 1}), {"a": 1}),
+        (made(dict, ({"a": 1},), _parent=None), {"a": 1}),
+        (made(int, 5), 5),
+        (made(list, ([1],)), [1]),
+        (pydantic.TypeAdapter(pydantic.constr(min_length=1)).validate_python("a"), "a"),
+        (True, True),
+    ],
+    ids=repr,
+)
+def test_a_class_of_your_own_that_holds_nothing_more_is_what_it_is_made_of(own, plain):
+    assert canonical(own) == canonical(plain)

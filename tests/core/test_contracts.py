@@ -10,7 +10,6 @@ import pytest
 
 from effectonce import ContractViolation, Downstream, Guard, InDoubt, NotFound, Retry, State, TimeWindow
 from effectonce._core.terms import Capability, Kind, resend_window_s
-from effectonce._registry import _captured
 from effectonce.workflows import Run
 from tests.core.helpers import RECEIPT, Colour, Model, Receipt, Struct, named, tool
 
@@ -264,10 +263,7 @@ def test_a_tool_that_captures_itself_may_be_made_again(guard):
         return pay
 
     assert make() is not None
-    first = guard._tools["pay"].function
-    assert _captured(first) == _captured(first)
-    assert _captured(first) != [1]
-    assert (_captured(first)[0] == 1) is False
+    assert make() is not None
 
 
 def test_a_lambda_needs_a_name(guard):

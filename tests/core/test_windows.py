@@ -1,15 +1,17 @@
 """Windows, time-window dedup, sequences and the step latch."""
 
+import sqlite3
 import threading
 import time
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
 
-from effectonce import Conflict, ContractViolation, Expired, Guard, InDoubt, NotSent, OutOfOrder, TimeWindow
+from effectonce import Conflict, ContractViolation, Expired, Guard, InDoubt, NotSent, OutOfOrder, State, TimeWindow
 from effectonce._core import ops
 from effectonce.stores.memory import MemoryStore
-from tests.core.helpers import QUICK
+from tests.core.helpers import QUICK, named
 
 # ---------------------------------------------------------------- windows, expiry, sequences
 
@@ -248,3 +250,27 @@ def test_a_tool_that_may_repeat_is_no_place_for_calls_of_its_own(guard, clock):
 
     with pytest.raises(ContractViolation, match="outside a step"):
         notify("ada")
+
+
+def test_what_is_deleted_by_hand_runs_again_and_a_tombstone_keeps_it_from_that(tmp_path):
+    """The limit that docs/explanation/protocol.md names: the record is what remembers."""
+    file, paid = tmp_path / "effects.db", []
+
+    def pay_in_a_new_process():
+        guard = Guard(f"sqlite:///{file}", spool=tmp_path / "spool")
+        pay = guard.tool(kind="write", window=1e-6)(named("pay", lambda: paid.append(1)))
+        with guard.step("chat", "pay"):
+            return guard, guard.call(pay, {})
+
+    guard, _ = pay_in_a_new_process()
+    guard.sweep()
+    assert guard.counts() == {State.TOMBSTONE: 1}
+    with pytest.raises(Expired):
+        pay_in_a_new_process()
+    assert paid == [1]
+
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("DELETE FROM effects")
+        db.commit()
+    pay_in_a_new_process()
+    assert paid == [1, 1]

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from effectonce import ContractViolation, Guard, Keyring, State, StoreUnavailable, current_effect
+from effectonce._boundary import _warn
 from effectonce._core.ops import Browse
 from effectonce.http import asgi
 from effectonce.http._fingerprint import fingerprint_of
@@ -254,6 +255,19 @@ def test_a_tenant_resolver_may_be_async():
     (seen,) = asked(guarded(Shop(), tenant=tenant), {})
 
     assert seen.status == 201
+
+
+def test_a_customer_who_is_known_by_an_address_is_served_and_one_warning_is_logged(caplog):
+    _warn.cache_clear()
+    shop = Shop()
+    addresses = ["ada@example.test", "ada@example.test", "grace@example.test"]
+
+    seen = asked(guarded(shop, tenant=lambda scope: addresses.pop(0)), {}, {}, {})
+
+    assert ([answer.status for answer in seen], shop.effects) == ([201] * 3, 2)
+    (warning,) = caplog.messages
+    assert warning.startswith("tenant contains a personal identifier (an e-mail address). It is taken as it is")
+    assert "example.test" not in warning
 
 
 def test_a_tenant_without_a_name_is_the_servers_mistake_and_nothing_runs():

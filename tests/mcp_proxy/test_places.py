@@ -75,6 +75,16 @@ def test_a_key_is_above_a_step_and_a_step_above_a_conversation():
     assert counted.put(step | {"idempotencyKey": "k"}).place == ByName(("bank", "k"))
 
 
+@pytest.mark.parametrize("name", ["dev.effectonce/step", "dev.effectonce/conversation"])
+def test_what_a_client_says_to_us_is_looked_at(name):
+    counted = Counted()
+
+    with pytest.raises(ContractViolation, match="contains the id of one call"):
+        counted.put({name: "toolu_01D7FLrfh4GYq7yT1ULFeyMV"})
+    counted.put({name: "9f3a0c52-5f0e-4c1a-9a51-0b6a1f6f2c11"})
+    counted.put({"threadId": "toolu_01D7FLrfh4GYq7yT1ULFeyMV", "idempotencyKey": "call_Ao02pnFYXD6GN1yzc0uXPsvF"})
+
+
 def test_what_was_shown_twice_is_shown_once():
     counted = Counted()
     placed = counted.put(CONVERSATION)

@@ -724,3 +724,29 @@ def test_what_a_turn_refuses_is_not_worth_repeating_in_it():
     assert "In another turn" in refused.value.corrective_action
     assert uncorrected.value.as_model_error()["retriable"] is False
     assert "key" not in uncorrected.value.corrective_action
+
+
+@pytest.mark.parametrize(
+    "names",
+    [(("a\0b", "c", "1"), ("a", "b\0c", "1")), (("a", "b\0c", "1"), ("a", "b", "c\0001")), (("a", "b", "1"), ("b", "b", "1"))],
+)
+def test_turns_whose_names_only_read_alike_do_not_share_a_budget(names):
+    guard = Guard("memory://")
+    for tenant, scope, turn in names:
+        with guard.turn(scope, turn, tenant=tenant, budget=Budget(repairs=1)) as one:
+            one.repair()
+
+
+def test_steps_of_two_tenants_in_one_turn_are_no_attempts_of_each_other():
+    guard, errors = Guard("memory://"), [REFUSED, REFUSED]
+
+    @guard.tool(kind="write", downstream="key", one_request=True, retry=QUICK)
+    def pay():
+        if errors:
+            raise errors.pop()
+        return "paid"
+
+    for tenant in ("acme", "globex"):
+        with guard.turn("chat", "turn-7", budget=Budget(attempts=2)), guard.step("chat", "pay", tenant=tenant):
+            errors[:] = [REFUSED]
+            assert pay() == "paid"

@@ -18,7 +18,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from math import isfinite
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import orjson
@@ -28,6 +28,11 @@ INT_MAX = 2**53 - 1  # the last integer that every JSON reader agrees on
 
 FLOAT_MIN, FLOAT_MAX = 1e-4, 1e15  # where every writer of floats agrees, bar whole numbers
 
+# What is written as what it is. A subclass of one of these may hold more than is written.
+_BARE: dict[type, None] = dict.fromkeys(
+    (str, bool, int, float, dict, list, tuple, set, frozenset, Decimal, datetime, date, time, timedelta, UUID, bytes, bytearray)
+)
+_HOLDERS = (dict, list, tuple, set, frozenset)
 _BEYOND_SURROGATES = bytes(byte >= 0xEE for byte in range(256))
 _OPTIONS = (
     orjson.OPT_SORT_KEYS
@@ -102,6 +107,8 @@ def fingerprint(document: bytes, secret: bytes = b"") -> str:
 
 
 def _write(value: Any, out: Any) -> None:
+    if type(value) not in _BARE:
+        _refuse_what_is_left_out(value)
     match value:
         case None:
             out("null")
@@ -137,6 +144,9 @@ def _write_object(mapping: Mapping[Any, Any], out: Any) -> None:
         pairs = sorted((canonical(key).decode(), value) for key, value in mapping.items())
         opening = "#map:{"
     else:
+        for key in mapping:
+            if type(key) is not str:
+                _refuse_what_is_left_out(key)
         pairs = [(_string(key), mapping[key]) for key in sorted(mapping, key=_utf16)]
         opening = "{"
     for key, value in pairs:
@@ -166,6 +176,33 @@ def _write_beyond_json(value: Any, out: Any) -> None:
         case _:
             out(f"#object:{type(value).__name__}:")
             _write_object(fields_of(value), out)
+
+
+def _refuse_what_is_left_out(value: Any) -> None:
+    """Of an `int`, a `str` or a `dict` of a class of your own only what the built-in type holds is written: so it must not hold more."""
+    cls = type(value)
+    base = next((kind for kind in _BARE if issubclass(cls, kind)), None)
+    if base is None:
+        return
+    if isinstance(value, Enum):  # its attributes belong to the member, which its value names, unless two members have the same
+        held = cast("Any", base)
+        if sum(held.__eq__(member, value) is True for member in cls) > 1:
+            raise NotCanonical(f"{cls.__qualname__}.{value.name} is the same {base.__name__} as another member; pass its name")
+        return
+    slots = {name for each in cls.__mro__[: cls.__mro__.index(base)] for name in _slots(each) if hasattr(value, name)}
+    beside = slots | {*getattr(value, "__dict__", ())}
+    if issubclass(base, _HOLDERS):  # keeps its books in private, or has its items for attributes
+        beside = {name for name in beside if not name.startswith("_") and not (isinstance(value, dict) and name in value)}
+    if beside:
+        raise NotCanonical(
+            f"a {cls.__module__}.{cls.__qualname__} holds {', '.join(sorted(beside))} beside its {base.__name__}, so two that differ only in "
+            f"that would be one request; pass plain data or a dataclass, or declare the argument volatile"
+        )
+
+
+def _slots(cls: type) -> Iterable[str]:
+    slots = vars(cls).get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else slots
 
 
 def fields_of(value: Any) -> dict[str, Any]:

@@ -7,15 +7,15 @@
     home    = a short digest of the scope or stream     what belongs together lies together: in one shard, on one page
 
 Nothing that changes from one attempt to the next may go in: a clock, a counter of attempts, a random value, the id of one call.
-`check_stable` refuses what looks like one, with the reason; `Stable` is how a person who knows better says so.
+`check_stable` refuses what looks like one, with the reason (`stability.py` knows the shapes); `Stable` is how a caller who knows better
+says so. Names of what lives on (tenants, conversations, streams) may be random: they are made once, and kept.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -25,6 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from effectonce._core.canonical import VERSION, NotCanonical, canonical
+from effectonce._core.stability import CLOCK, LASTING, UUID_, unstable_text
 
 KEY_LENGTH = 40  # hexadecimal characters: 160 bits
 REFERENCE_LENGTH = 12  # of them, at the end: enough to find an effect, not enough to forge its key
@@ -163,56 +164,46 @@ def content_key(*, model: str, messages: Iterable[Mapping[str, Any]], system: st
 
 _UNSTABLE_NAMES = {
     "a clock": ("now", "timestamp", "ts", "sent_at", "requested_at"),
-    "a count of attempts": ("attempt", "attempts", "retry", "retries", "retry_count", "try_number"),
-    "the id of one call": ("call_id", "tool_call_id", "request_id", "run_id", "trace_id", "span_id", "correlation_id"),
+    "a count of attempts": ("attempt", "attempts", "retry", "retries", "retry_count", "attempt_number", "try_number"),
+    "the id of one call": (
+        "call_id",
+        "tool_call_id",
+        "tool_use_id",
+        "request_id",
+        "run_id",
+        "trace_id",
+        "span_id",
+        "correlation_id",
+    ),
     "a random value": ("nonce", "random", "salt", "uuid4"),
 }
 _UNSTABLE_NAME = {name: what for what, names in _UNSTABLE_NAMES.items() for name in names}
-_UNSTABLE_TEXT = (
-    (r"[0-9a-f]{8}-[0-9a-f]{4}-[1467][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", "a random UUID"),
-    (r"\d{4}-\d\d-\d\d[t ]\d\d:?\d\d", "a time of day"),
-    (r"(?<!\d)(1[5-9]|2[01])\d{8}(\d{3}|\d{6})?(\.\d+)?(?!\d)", "a Unix timestamp"),
-    (r"(?<![a-z])(attempt|retry|retries|try)[\s_=:#/-]*\d+", "a count of attempts"),
-    (r"(?<![a-z0-9])(call_|toolu_|chatcmpl-|req_|adk-)[a-z0-9_-]{8,}", "the id of one call"),
-    (r"@(?<=[^@\s/:]@)[^@\s/:]+\.[^@\s/:]", "a personal identifier (an e-mail address)"),
-)
 
 
-def check_stable(part: Part | UUID | datetime, where: str) -> str:
-    """Return *part* as text, or raise `UnstableKey` with the reason."""
+def check_stable(part: Part | UUID | datetime, where: str, *, lasting: bool = False) -> str:
+    """Return *part* as text, or raise `UnstableKey` with the reason.
+
+    *lasting*: it names what lives on, such as a conversation or a tenant. A random value does that as well as a name.
+    """
     match part:
         case str():  # first, because nearly every part is one
-            what = _unstable_text(str(part))
+            what = unstable_text(str(part))
         case Stable(value):
             return str(value)
         case datetime():
-            what = "a time of day"
+            what = CLOCK
         case UUID():
-            what = "a random UUID" if part.version in (1, 4, 6, 7) else ""
+            what = UUID_ if part.version in (1, 4, 6, 7) else ""
         case int() | date() if not isinstance(part, bool):
-            what = _unstable_text(str(part))
+            what = unstable_text(str(part))
         case _:
             raise TypeError(f"{where} must be made of strings, integers and dates, not {type(part).__name__}.")
-    if what == "":
+    if what == "" or (lasting and what in LASTING):
         return str(part)
     raise UnstableKey(
         f"{where} contains {what} ({part!s:.60}). A key must be the same on every attempt, and safe to show. "
         f"Use an id that was written down before the first attempt, or Stable(...) if this one was."
     )
-
-
-@lru_cache(maxsize=1024)  # a step is entered again by every retry
-def _unstable_text(text: str) -> str:
-    lowered = text.lower()
-    for found_in, what in _unstable_texts():
-        if found_in(lowered):
-            return what
-    return ""
-
-
-@lru_cache(maxsize=1)  # compiled when they are first needed, not at import
-def _unstable_texts() -> tuple[tuple[Callable[[str], Any], str], ...]:
-    return tuple((re.compile(pattern).search, what) for pattern, what in _UNSTABLE_TEXT)
 
 
 _UNSTABLE_DEFAULTS = {

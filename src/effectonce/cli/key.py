@@ -156,8 +156,15 @@ def _explained(guard: Guard, call: dict[str, Any]) -> Explanation:
         return tool.explain(*args, **kwargs)
     permission = tool.contract.permission
     allowed = () if permission is None else (permission,)
-    with guard.step(call["scope"], call.get("step"), tenant=call.get("tenant"), permissions=allowed):
+    with guard.step(_taken(call["scope"]), call.get("step"), tenant=_taken(call.get("tenant")), permissions=allowed):
         return tool.explain(*args, **kwargs)
+
+
+def _taken(name: Any) -> Any:
+    """What a call was made with is explained, whatever one thinks of it: an engine may have vouched for it."""
+    from effectonce import Stable
+
+    return Stable(name) if isinstance(name, str) else name
 
 
 def _as_data(explanation: Explanation, *, reveal: bool) -> dict[str, Any]:
@@ -224,10 +231,13 @@ def _suspect_values(guard: Guard, call: dict[str, Any], file: str, line: int) ->
     """Of its step, which a call would be refused for, and of what is hashed. A call that cannot be made at all is told with its line."""
     from effectonce import ContractViolation, Stable
 
-    step = call.get("step")
-    suspect = {"step": _unstable(step, "step")} if step is not None else {}
+    suspect = {
+        field: _unstable(call[field], field, lasting=field != "step")
+        for field in ("tenant", "scope", "step")
+        if call.get(field) is not None
+    }
     if suspect.get("step"):
-        call = {**call, "step": Stable(str(step))}
+        call = {**call, "step": Stable(str(call["step"]))}
     try:
         hashed = _explained(guard, call).hashed
     except ContractViolation as error:
@@ -236,14 +246,14 @@ def _suspect_values(guard: Guard, call: dict[str, Any], file: str, line: int) ->
     return [{"tool": call["tool"], "field": field, "line": line, "what": what} for field, what in suspect.items() if what]
 
 
-def _unstable(value: Any, field: str) -> str:
+def _unstable(value: Any, field: str, *, lasting: bool = False) -> str:
     """What is wrong with it as part of a key; "" if nothing is."""
     from effectonce._core.keys import UnstableKey, check_stable
 
     if not isinstance(value, str | int) or isinstance(value, bool):
         return ""
     try:
-        check_stable(value, field)
+        check_stable(value, field, lasting=lasting)
     except UnstableKey as error:
         return str(error).split(". ", 1)[0].removeprefix(f"{field} ")
     return ""

@@ -21,7 +21,7 @@ from typing import Any, NoReturn, assert_never
 
 from msgspec import Struct
 
-from effectonce._boundary import named
+from effectonce._boundary import flagged, named
 from effectonce._core.codec import encode
 from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, OutOfPatience, Rejection, Replay
 from effectonce._core.keys import ByName, effect_key
@@ -211,7 +211,7 @@ class IdempotencyMiddleware:
             raise _Refused(Trouble.NOT_ALLOWED) from None
         if tenant is None:
             raise _Refused(Trouble.NOT_AUTHENTICATED)
-        return named(tenant, "tenant")
+        return flagged(tenant, "tenant")
 
     def _key(self, lines: Sequence[bytes]) -> str:
         if not lines:

@@ -23,11 +23,11 @@ from typing import Any, TypedDict
 import msgspec
 from msgspec import Struct
 
-from effectonce._boundary import Delivered, Within, at_ordinal, named
+from effectonce._boundary import Delivered, Within, at_ordinal, flagged, named
 from effectonce._core.canonical import NotCanonical, canonical, fingerprint
 from effectonce._core.classify import Rules, as_rules
 from effectonce._core.codec import encode_or_excuse
-from effectonce._core.keys import AtOrdinal, effect_key
+from effectonce._core.keys import AtOrdinal, Stable, effect_key
 from effectonce._core.ops import Find, Flow, Request, Unavailable
 from effectonce._core.records import Record, in_the_air
 from effectonce._core.terms import Kind
@@ -99,8 +99,8 @@ class Call(Struct, frozen=True, kw_only=True):
 
     tool: str
     arguments: Mapping[str, Any]
-    scope: str
-    tenant: str | None = None
+    scope: str | Stable  # looked at, unless it is one that the framework keeps
+    tenant: str | Stable | None = None
     shown: Iterable[Delivered] = ()
     schema: Mapping[str, Any] = {}  # a struct makes a new one each time
 
@@ -259,7 +259,7 @@ class Toolbox:
             ordinal = sum(intent(d.arguments) == asked for d in call.shown if d.tool == call.tool)
         except NotCanonical as error:
             raise ContractViolation(f"{call.tool}: {error}. Nothing was sent.") from None
-        step = self.guard.step(call.scope, tenant=call.tenant, latch=False)
+        step = self.guard.step(call.scope, tenant=Stable(self._whose(call)), latch=False)
         at, known = step.boundary, with_defaults(call.schema, call.arguments)
         if not set(signature.identity) <= known.keys():  # the framework will add to it: nobody can tell its key from here
             return step, ordinal, None
@@ -298,10 +298,12 @@ class Toolbox:
         equip(made, self.declared(name).outside, lambda proceed: Leg(proceed, self._recorded), self._recorded)
         return self._tools.setdefault((name, coloured), made)
 
+    def _whose(self, call: Call) -> str:
+        return self._house.tenant if call.tenant is None else flagged(call.tenant, "tenant")
+
     def _asked(self, tool: GuardedTool, call: Call, leg: Leg) -> _Asked:
         declared, name, secret = self.declared(call.tool), tool.contract.name, self._house.secret
-        tenant = self._house.tenant if call.tenant is None else named(call.tenant, "tenant")
-        scope = named(call.scope, "scope")
+        tenant, scope = self._whose(call), named(call.scope, "scope")
         arguments = with_defaults(call.schema, call.arguments)
         fields = (*(declared.identity or ()), *declared.volatile)
         # A default is for many tools, not all of which have all of its fields.

@@ -40,13 +40,14 @@ except ImportError as missing:
         "effectonce.integrations.agent_framework needs the framework: pip install 'effectonce[agent-framework]'"
     ) from missing
 
-from effectonce._boundary import Delivered
+from effectonce._boundary import Delivered, flagged
+from effectonce._core.keys import Stable
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
 from effectonce.integrations._one_run import Guarded, OneRun, stand_around
 from effectonce.integrations._tools import Call, Leg, Said, Toolbox, ToolOptions, is_told, said
 
-Of = Callable[[FunctionInvocationContext], str]
+Of = Callable[[FunctionInvocationContext], str | Stable]
 Next = Callable[[], Awaitable[None]]
 STEERING = (MiddlewareFailure, MiddlewareTermination, UserInputRequiredException)
 
@@ -198,14 +199,14 @@ class _Runs:
     def shown(self, session: AgentSession | None) -> Sequence[Message]:
         return self._here.get() if session is None else self._sent.get(session, ())
 
-    def session(self, context: FunctionInvocationContext) -> str:
+    def session(self, context: FunctionInvocationContext) -> Stable:
         session = context.session
         if session is None or session not in self.given:
             raise ContractViolation(
                 "the run was given no session, so a retry could not be recognised. Nothing was sent. "
                 "Run with agent.run(..., session=...), or say what the conversation is: once(guard, scope=...)."
             )
-        return str(session.session_id)
+        return Stable(flagged(str(session.session_id), "the session id"))
 
 
 class _Given(AgentMiddleware):

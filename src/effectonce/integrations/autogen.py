@@ -36,6 +36,7 @@ except ImportError as missing:
     raise ImportError("effectonce.integrations.autogen needs AutoGen: pip install 'effectonce[autogen]'") from missing
 
 from effectonce._boundary import Delivered, named
+from effectonce._core.keys import Stable
 from effectonce.errors import EffectOnceError
 from effectonce.guard import Guard
 from effectonce.integrations._tools import Again, Call, Leg, Said, Toolbox, ToolOptions, said, text_of
@@ -45,7 +46,7 @@ def protect(
     agent: AssistantAgent,
     guard: Guard,
     *,
-    scope: str,
+    scope: str | Stable,
     tenant: str | None = None,
     contracts: Mapping[str, ToolOptions] | None = None,
     default: ToolOptions | None = None,
@@ -55,7 +56,7 @@ def protect(
     *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
     already need none. Agents and teams that are used as tools are no effects: protect those agents.
     """
-    once = _Once(Toolbox(guard, contracts, default), named(scope, "scope"), tenant, agent)
+    once = _Once(Toolbox(guard, contracts, default), Stable(named(scope, "scope")), tenant, agent)
     protected = copy.copy(agent)
     protected._workbench = [once.around(bench) for bench in agent._workbench]  # noqa: SLF001  # nothing public takes it later on
     return protected
@@ -66,7 +67,7 @@ class Told(Exception):
 
 
 class _Once:
-    def __init__(self, box: Toolbox, scope: str, tenant: str | None, agent: AssistantAgent) -> None:
+    def __init__(self, box: Toolbox, scope: Stable, tenant: str | None, agent: AssistantAgent) -> None:
         self.box, self._scope, self._tenant, self._context = box, scope, tenant, agent.model_context
 
     def around(self, bench: Workbench) -> Workbench:

@@ -21,7 +21,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from effectonce import ContractViolation, EffectOnceError, Guard, Stable
-from effectonce._boundary import here
+from effectonce._boundary import flagged, here
 from effectonce._core.backoff import full_jitter
 from effectonce.integrations._places import Places, asked_for
 
@@ -58,7 +58,7 @@ def once(guard: Guard, *, base: type[Task] = Task) -> type[Task]:
                 return super().__call__(*args, **kwargs)
             token = _inside.set((scope, Places()))
             try:
-                with guard.step(scope, Stable(self.name), tenant=given.get("tenant"), latch=not given.get(COUNTED)):
+                with guard.step(_kept(scope, given), Stable(self.name), tenant=_whose(given), latch=not given.get(COUNTED)):
                     return super().__call__(*args, **kwargs)
             except EffectOnceError as error:
                 if not error.retriable:
@@ -119,6 +119,16 @@ def _given(headers: Any) -> Mapping[str, Any]:
     raise ContractViolation(
         f"the header {HEADER!r} is {given!r}: give headers={{{HEADER!r}: {{'scope': ...}}}}. Nothing was sent."
     )
+
+
+def _kept(scope: str, given: Mapping[str, Any]) -> Stable:
+    """The id of a task and its place are the same whenever its message is delivered. What was given by hand should be."""
+    by_hand = given.get("scope") and not given.get(COUNTED)
+    return Stable(flagged(scope, "the scope in the header") if by_hand else scope)
+
+
+def _whose(given: Mapping[str, Any]) -> Stable | None:
+    return None if given.get("tenant") is None else Stable(flagged(given["tenant"], "tenant"))
 
 
 class _Sending:

@@ -39,12 +39,13 @@ except ImportError as missing:
     raise ImportError("effectonce.integrations.crewai needs CrewAI: pip install 'effectonce[crewai]'") from missing
 
 from effectonce._boundary import Delivered
+from effectonce._core.keys import Stable
 from effectonce._tool import GuardedTool
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
 from effectonce.integrations._tools import FAILED, Again, Call, Leg, Said, Shown, Toolbox, ToolOptions, is_error, said, text_of
 
-Of = Callable[[ToolCallHookContext], str]
+Of = Callable[[ToolCallHookContext], str | Stable]
 _calling: ContextVar[ToolCallHookContext | None] = ContextVar("effectonce_crewai_calling", default=None)
 _shown = Shown()
 
@@ -53,7 +54,7 @@ def protect(
     tools: Sequence[BaseTool],
     guard: Guard,
     *,
-    scope: str | Of,
+    scope: str | Stable | Of,
     tenant: str | Of | None = None,
     contracts: Mapping[str, ToolOptions] | None = None,
     default: ToolOptions | None = None,
@@ -75,7 +76,7 @@ def protect(
 
 
 class _Once:
-    def __init__(self, box: Toolbox, scope: str | Of, tenant: str | Of | None) -> None:
+    def __init__(self, box: Toolbox, scope: str | Stable | Of, tenant: str | Stable | Of | None) -> None:
         self._box, self._scope, self._tenant = box, scope, tenant
 
     def around(self, tool: BaseTool) -> BaseTool:
@@ -161,8 +162,8 @@ def _sending_once(tool: BaseTool) -> BaseTool:
     return tool
 
 
-def _of(what: str | Of, calling: ToolCallHookContext | None) -> str:
-    if isinstance(what, str):
+def _of(what: str | Stable | Of, calling: ToolCallHookContext | None) -> str | Stable:
+    if isinstance(what, str | Stable):
         return what
     if calling is None:
         raise ContractViolation(

@@ -67,7 +67,7 @@ class EffectOnce:
             scope, asking = "", workflow_id
             while asking:
                 asking, scope = _nearer(DBOS.get_workflow_status(asking), asking, scope)
-            with self.guard.step(scope, Stable(at), latch=False):
+            with self.guard.step(Stable(scope), Stable(at), latch=False):
                 return function(*args, **kwargs)
 
         return run
@@ -81,7 +81,7 @@ class EffectOnce:
             scope, asking = "", workflow_id
             while asking:
                 asking, scope = _nearer(await DBOS.get_workflow_status_async(asking), asking, scope)
-            with self.guard.step(scope, Stable(at), latch=False):
+            with self.guard.step(Stable(scope), Stable(at), latch=False):
                 return await function(*args, **kwargs)
 
         return run

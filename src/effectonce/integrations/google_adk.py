@@ -28,11 +28,12 @@ except ImportError as missing:
     raise ImportError("effectonce.integrations.google_adk needs the kit: pip install 'effectonce[google-adk]'") from missing
 
 from effectonce._boundary import Delivered
+from effectonce._core.keys import Stable
 from effectonce.errors import EffectOnceError
 from effectonce.guard import Guard
 from effectonce.integrations._tools import Answer, Call, Leg, Said, Toolbox, ToolOptions, is_error
 
-Of = Callable[[ToolContext], str]
+Of = Callable[[ToolContext], str | Stable]
 Run = Callable[..., Any]
 
 # Tools of the kit that steer it and have no effect outside; an agent that is a tool has tools of its own, which are protected.
@@ -60,7 +61,7 @@ KEPT = (
     "transfer_to_agent",
 )  # what a tool does to its agent, besides the state
 PART = "effectonce.part"
-_outer: ContextVar[str | None] = ContextVar("effectonce_google_adk_outer", default=None)
+_outer: ContextVar[str | Stable | None] = ContextVar("effectonce_google_adk_outer", default=None)
 
 
 class OncePlugin(BasePlugin):
@@ -129,7 +130,7 @@ class OncePlugin(BasePlugin):
         finally:
             _outer.reset(outer)
 
-    def _where(self, context: ToolContext) -> str:
+    def _where(self, context: ToolContext) -> str | Stable:
         return _outer.get() or self._scope(context)
 
     def _call(self, tool: BaseTool, args: Mapping[str, Any], context: ToolContext) -> Call:
@@ -148,9 +149,10 @@ def _home(tool: BaseTool) -> str:
     return str(getattr(type(tool) if function is None else function, "__module__", ""))
 
 
-def _session(context: ToolContext) -> str:
+def _session(context: ToolContext) -> Stable:
+    """The session service keeps the session under these."""
     session = context.session
-    return "/".join(quote(part, safe="") for part in (session.app_name, session.user_id, session.id))
+    return Stable("/".join(quote(part, safe="") for part in (session.app_name, session.user_id, session.id)))
 
 
 def _schema(tool: BaseTool) -> Mapping[str, Any]:

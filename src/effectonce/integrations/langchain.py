@@ -33,9 +33,10 @@ try:
 except ImportError as missing:
     raise ImportError("effectonce.integrations.langchain needs LangChain: pip install 'effectonce[langchain]'") from missing
 
-from effectonce._boundary import Delivered, Within
+from effectonce._boundary import Delivered, Within, flagged
 from effectonce._core.classify import Rules
 from effectonce._core.gate import GOES_ON
+from effectonce._core.keys import Stable
 from effectonce._core.terms import Kind
 from effectonce._signature import is_async
 from effectonce._tool import GuardedTool
@@ -46,7 +47,7 @@ from effectonce.integrations._tools import Answer, Call, Leg, Said, Toolbox, Too
 from effectonce.policy import Retry
 from effectonce.retrying import advise
 
-Of = Callable[[ToolCallRequest], str]
+Of = Callable[[ToolCallRequest], str | Stable]
 G = TypeVar("G", bound=Pregel[Any, Any, Any, Any])
 _serde = JsonPlusSerializer()
 
@@ -157,7 +158,8 @@ def once_node(
         thread = config.get("configurable", {}).get("thread_id")
         if thread is None:
             raise ContractViolation(NO_THREAD)
-        return guard.step(str(thread), step(state) if callable(step) else step or _visit(config.get("metadata", {})))
+        where = step(state) if callable(step) else step or Stable(_visit(config.get("metadata", {})))
+        return guard.step(_kept(thread), where)
 
     @functools.wraps(function)
     def node(state: Any, *args: Any, **kwargs: Any) -> Any:
@@ -263,12 +265,17 @@ NO_THREAD = (
 )
 
 
-def _thread(request: ToolCallRequest) -> str:
+def _kept(thread: Any) -> Stable:
+    """The thread is what a checkpointer saves the conversation under: a process that goes on with it has the same id."""
+    return Stable(flagged(str(thread), "the thread id"))
+
+
+def _thread(request: ToolCallRequest) -> Stable:
     config: RunnableConfig = request.runtime.config
     thread = config.get("configurable", {}).get("thread_id")
     if thread is None:
         raise ContractViolation(NO_THREAD)
-    return str(thread)
+    return _kept(thread)
 
 
 def _schema(tool: BaseTool | None) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import traceback
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,14 +48,15 @@ except ImportError as missing:
     ) from missing
 
 from effectonce._boundary import Delivered
-from effectonce._core.keys import UnstableKey, check_stable
+from effectonce._core.keys import Stable
 from effectonce._tool import Tool
 from effectonce.errors import ContractViolation, EffectOnceError, NotSent, Rejected
 from effectonce.guard import Guard
 from effectonce.integrations._one_run import Guarded, OneRun, under_way
 from effectonce.integrations._tools import Call, Leg, Said, Toolbox, ToolOptions, is_told, said
 
-Of = Callable[[RunContext[Any]], str]
+MADE_UP = 7  # the version of the UUIDs that Pydantic AI makes
+Of = Callable[[RunContext[Any]], str | Stable]
 STEERING = (ApprovalRequired, CallDeferred, SkipToolExecution)
 _tool_return: TypeAdapter[ToolReturn[Any]] = TypeAdapter(ToolReturn)
 
@@ -199,11 +201,11 @@ def _conversation(ctx: RunContext[Any]) -> str:
 
 
 def _made_up(conversation: str) -> bool:
+    """Is it one that Pydantic AI makes?"""
     try:
-        check_stable(conversation, "the conversation_id")
-    except UnstableKey:
-        return True
-    return False
+        return str(made := uuid.UUID(conversation)) == conversation and made.version == MADE_UP
+    except ValueError:
+        return False
 
 
 def _began_before(ctx: RunContext[Any], conversation: str) -> bool:

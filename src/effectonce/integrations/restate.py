@@ -26,7 +26,7 @@ except ImportError as missing:
     raise ImportError("effectonce.integrations.restate needs the SDK: pip install 'effectonce[restate]'") from missing
 
 from effectonce import EffectOnceError, Guard, Stable
-from effectonce._boundary import Within
+from effectonce._boundary import Within, flagged
 from effectonce._signature import is_async
 from effectonce.integrations._places import Places, asked_for, retriable
 
@@ -60,11 +60,13 @@ class _Runs:
         self._guard, self._tenant, self._places = guard, tenant, Places()
         self._run, self._run_typed = context.run, context.run_typed
         request, handler = context.request(), context.handler
-        self._scope = request.headers.get(HEADER) or request.id
+        given = request.headers.get(HEADER)
+        self._scope = Stable(flagged(given, "the scope in the header") if given else request.id)
         self._handler = f"{handler.service_tag.name}/{handler.name}"
 
     def step(self, at: str) -> Within:
-        return self._guard.step(self._scope, Stable(f"{self._handler}/{at}"), tenant=self._tenant, latch=False)
+        whose = None if self._tenant is None else Stable(flagged(self._tenant, "tenant"))
+        return self._guard.step(self._scope, Stable(f"{self._handler}/{at}"), tenant=whose, latch=False)
 
     def run(
         self, name: str, action: Callable[..., Any], *options: Any, args: tuple[Any, ...] | None = None, **more: Any

@@ -24,14 +24,15 @@ try:
 except ImportError as missing:
     raise ImportError("effectonce.integrations.strands needs Strands: pip install 'effectonce[strands]'") from missing
 
-from effectonce._boundary import Delivered
+from effectonce._boundary import Delivered, flagged
+from effectonce._core.keys import Stable
 from effectonce._tool import GuardedTool
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
 from effectonce.integrations._one_run import Guarded, OneRun
 from effectonce.integrations._tools import Call, Leg, Said, Toolbox, ToolOptions
 
-Of = Callable[[ExecuteToolContext], str]
+Of = Callable[[ExecuteToolContext], str | Stable]
 Next = Callable[[ExecuteToolContext], AsyncGenerator[TypedEvent, None]]
 Tell = Callable[[TypedEvent], None]
 
@@ -224,14 +225,14 @@ def _arguments(schema: Mapping[str, Any], given: Any) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if not known or name in known}
 
 
-def _session(context: ExecuteToolContext) -> str:
+def _session(context: ExecuteToolContext) -> Stable:
     session = getattr(getattr(context.agent, "_session_manager", None), "session_id", None)
     if session is None:
         raise ContractViolation(
             "the agent has no session, so a retry could not be recognised. Nothing was sent. "
             "Give it one with Agent(session_manager=...), or say what the conversation is: OncePlugin(guard, scope=...)."
         )
-    return str(session)
+    return Stable(flagged(str(session), "the session id"))
 
 
 def delivered(messages: Iterable[Mapping[str, Any]]) -> Iterator[Delivered]:

@@ -247,7 +247,8 @@ class _Activity(tw.ActivityInboundInterceptor):
         step = (
             at.step if at.by_hand else Stable(at.step)
         )  # an id that was given by hand may be one that changes: it is looked at
-        with _told(), self._guard.step(at.scope, step, tenant=at.tenant, latch=at.by_hand):
+        whose = None if at.tenant is None else Stable(at.tenant)
+        with _told(), self._guard.step(Stable(at.scope), step, tenant=whose, latch=at.by_hand):
             return await super().execute_activity(input)
 
 

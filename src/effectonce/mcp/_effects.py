@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from effectonce._boundary import flagged
 from effectonce._core.canonical import NotCanonical, fingerprint
 from effectonce._core.codec import encode_or_excuse
 from effectonce._core.keys import AtStep, effect_key
@@ -71,8 +72,9 @@ class Effects:
         tenant: str = "",
     ) -> Entry:
         """Which effect this call is. Nothing is claimed yet."""
+        whose = flagged(tenant, "tenant") if tenant else self._tenant
         try:
-            call = asked(f"{self._named}/{name}", self._server, arguments, contract, meta, conversation, tenant or self._tenant)
+            call = asked(f"{self._named}/{name}", self._server, arguments, contract, meta, conversation, whose)
         except NotCanonical as error:
             raise ContractViolation(f"{name}: {error}. Nothing was sent.") from None
         tool = self._tool(name, contract)

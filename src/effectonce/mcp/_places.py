@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from effectonce._boundary import named
 from effectonce._core.canonical import canonical
 from effectonce._core.keys import AtOrdinal, AtStep, ByName, Place, derive
 from effectonce._core.ops import Cell, ReadCell, WriteCell
@@ -31,8 +32,7 @@ KEY = "dev.effectonce/idempotency-key"
 STEP = "dev.effectonce/step"
 CONVERSATION = "dev.effectonce/conversation"
 KEYS = (KEY, "idempotency-key", "idempotencyKey")
-CONVERSATIONS = (
-    CONVERSATION,
+CONVERSATIONS = (  # as hosts name those that they keep
     "vscode.conversationId",
     "threadId",
     "ai.opencode/sessionID",
@@ -73,11 +73,17 @@ def asked(
         server=server,
         intent=canonical([server, identity]),
         matched=canonical([server, matched]),
-        scope=_first(meta, CONVERSATIONS) or conversation,
+        scope=_said(meta, CONVERSATION) or _first(meta, CONVERSATIONS) or conversation,
         key=_first(meta, KEYS),
-        step=_first(meta, (STEP,)),
+        step=_said(meta, STEP),
         call=_first(meta, CALLS),
     )
+
+
+def _said(meta: Mapping[str, Any], name: str) -> str:
+    """What a client says to us alone is looked at, as in `guard.step`: it may have put the id of its call there."""
+    value = _first(meta, (name,))
+    return named(value, f"_meta {name!r}") if value else ""
 
 
 def _first(meta: Mapping[str, Any], names: tuple[str, ...]) -> str:

@@ -327,6 +327,7 @@ def _called_like(
     like: Any = functools.partial(call)
     kept = list(signature.parameters.values())[skip:]
     like.__signature__ = signature.replace(parameters=kept)
+    like.__wrapped__ = function
     hints = hints_of(function)
     like.__annotations__ = {name: hint for name, hint in hints.items() if name == "return" or name in {p.name for p in kept}}
     for name in ("__name__", "__qualname__", "__module__", "__doc__"):

@@ -273,6 +273,26 @@ def test_a_node_that_is_retried_is_the_same_step_and_its_next_visit_another(guar
     assert graph.invoke(says("once more"), THREAD)["messages"][-1].content == "rcpt_2"
 
 
+@pytest.mark.parametrize("thread", ["2f1b6b3e-6f0e-4c1a-9a51-0b6a1f6f2c11", "ada@example.test", "2025-03-01T10:00:00Z"])
+@pytest.mark.parametrize("name", ["call_external_api", "req_approval", "retry_payment_3", "attempt_2"])
+def test_a_node_and_a_thread_are_taken_whatever_they_are_called(guard, bank, name, thread):
+    @guard.tool(kind="write")
+    def pay(payment_id: str) -> str:
+        return bank.pay(payment_id, 1)["receipt"]
+
+    def work(state):
+        return {"messages": [AIMessage(pay("pay_7"))]}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node(name, once_node(guard, work))
+    builder.add_edge(START, name)
+    graph = builder.compile(checkpointer=InMemorySaver())
+
+    said = graph.invoke(says(), {"configurable": {"thread_id": thread}})["messages"]
+
+    assert said[-1].content == "rcpt_1"
+
+
 def test_two_nodes_of_one_function_are_two_steps(guard, bank):
     @guard.tool(kind="write")
     def pay(payment_id: str) -> str:

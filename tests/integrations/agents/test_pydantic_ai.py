@@ -62,6 +62,13 @@ def codes(result):
     return [json.loads(content)["code"] for _, outcome, content in returns(result) if outcome == "failed"]
 
 
+@pytest.mark.parametrize("conversation", ["9f3a0c525f0e4c1a9a510b6a1f6f2c11", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "ada"])
+def test_a_conversation_id_of_your_own_may_look_random(guard, bank, conversation):
+    run(guard, refund_of(bank), one("a"), DONE, conversation=conversation)
+
+    assert len(bank.ledger()) == 1
+
+
 def test_a_lost_answer_is_told_as_a_doubt_and_nothing_is_sent_again(guard, bank):
     result = run(guard, refund_of(bank, "lose-answer"), one("a"), one("b"), DONE)
 

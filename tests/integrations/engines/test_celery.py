@@ -101,6 +101,15 @@ def test_a_header_says_who_it_is(guard, pay):
     assert (record.request.tenant, record.request.scope) == ("acme", "order-7")
 
 
+@pytest.mark.parametrize("task_id", ["report-2025-03-01T10:00:00", "attempt-2", "ada@example.test"])
+def test_a_task_is_taken_whatever_its_id_looks_like(guard, pay, task_id):
+    for _ in range(2):
+        pay.apply(args=["p"], task_id=task_id, throw=True)
+        pay.apply(args=["p"], headers={"effectonce": {"scope": task_id, "tenant": "ada@example.test"}}, throw=True)
+
+    assert {record.request.scope for record in guard.store.apply(Search(limit=10))} == {task_id}
+
+
 def test_a_task_that_is_sent_by_a_task_is_known_by_its_place(app, pay, published):
     @app.task(name="parent")
     def parent():
