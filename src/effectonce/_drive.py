@@ -41,7 +41,7 @@ from effectonce._core.ops import (
 from effectonce._heart import Heart
 from effectonce.effect import THIS_CLOCK, Effect, EffectRef, running
 from effectonce.errors import ContractViolation, NotSent, PartialSuccess, StoreUnavailable
-from effectonce.stores.base import RolledBack, Store, TransactionalStore
+from effectonce.stores.base import AsyncTransaction, RolledBack, Store, Transaction, TransactionalStore
 
 T = TypeVar("T")
 _OURS = frozenset({Invoke, Ask, Transact, Sleep, Keep})  # everything else is the store's
@@ -126,10 +126,11 @@ class Performer:
             case _:
                 raise TypeError(f"nobody performs {op}")
 
-    def _run(self, op: Invoke | Ask) -> Answer:
+    def _run(self, op: Invoke | Ask | Transact, lent: Transaction | None = None) -> Answer:
         setup, call = self.setup, self.call
-        if not op.key:  # a read: nothing to keep alive
-            return _capture(setup.called(op), call, setup.effect(op, call))
+        effect = setup.effect(op, call, None if lent is None else lent.connection)
+        if not op.key or (lent is not None and lent.exclusive):  # a read, or nobody can claim it: nothing to keep alive
+            return _capture(setup.called(op), call, effect)
         heart = setup.heart
         beat = heart.beat(op, setup.lease_s)
         try:
@@ -138,7 +139,7 @@ class Performer:
                 heart.wake(beat)
             except RuntimeError as error:  # no room for a thread, or the interpreter ends
                 return Raised(NotSent(f"nothing could keep the lease of this call alive: {error}"))
-            return _capture(setup.called(op), call, setup.effect(op, call))
+            return _capture(setup.called(op), call, effect)
         finally:
             heart.beats.discard(beat)
 
@@ -146,7 +147,7 @@ class Performer:
         assert isinstance(self.setup.store, TransactionalStore)
         try:
             with self.setup.store.transaction() as transaction:
-                answer = _capture(self.setup.function, self.call, self.setup.effect(op, self.call, transaction.connection))
+                answer = self._run(op, transaction)
                 if not isinstance(answer, Ok):
                     return _gone(answer) if transaction.broken and _is_failure(answer) else _rolled_back(answer)
                 try:
@@ -347,9 +348,9 @@ class AsyncPerformer:
                 self.cancelled = cancelled
         return None if self.cancelled is None else Interrupted(self.cancelled)
 
-    async def _run(self, op: Invoke | Ask) -> Answer:
-        setup, effect = self.setup, self.setup.effect(op, self.call)
-        if not op.key:
+    async def _run(self, op: Invoke | Ask | Transact, lent: AsyncTransaction | None = None) -> Answer:
+        setup, effect = self.setup, self.setup.effect(op, self.call, None if lent is None else lent.connection)
+        if not op.key or (lent is not None and lent.exclusive):
             return await self._capture(setup.called(op), effect)
         pulse = setup.heart.pulse()
         beat = pulse.start(op, setup.lease_s)
@@ -380,8 +381,7 @@ class AsyncPerformer:
         committed: Answer | None = None
         try:
             async with self.setup.store.atransaction() as transaction:
-                effect = self.setup.effect(op, self.call, transaction.connection)
-                answer = await self._capture(self.setup.function, effect)
+                answer = await self._run(op, transaction)
                 if not isinstance(answer, Ok):
                     return _gone(answer) if transaction.broken and _is_failure(answer) else _rolled_back(answer)
                 try:

@@ -28,7 +28,7 @@ from effectonce._core.backoff import full_jitter
 from effectonce._core.budget import Turn
 from effectonce._core.classify import UNKNOWN, Certainty, Verdict
 from effectonce._core.codec import encode_error, printable, told
-from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, OutOfPatience, Rejection, Replay
+from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, OutOfPatience, Rejection, Replay, robbed
 from effectonce._core.foreign import get
 from effectonce._core.gate import Action
 from effectonce._core.ops import (
@@ -129,9 +129,13 @@ class GuardedCall:
         return (yield from self._flow())
 
     def _flow(self) -> Flow[Ending]:
+        again = False
         while True:
             reply, waited = yield from self._claim()
             match reply:
+                case Held(dispatched=dispatched) if again and (why := self.patience.used_up()):
+                    yield from self._let_go(dispatched=dispatched)
+                    ending: Ending | _Again = robbed(self.patience.attempt, why, sent_before=self.sends > 0)
                 case Held(dispatched=dispatched):
                     ending = yield from self._own(dispatched=dispatched)
                 case Recorded():
@@ -142,6 +146,7 @@ class GuardedCall:
                     ending = reply
             if not isinstance(ending, _Again):
                 return ending if self.unanswered is None else (yield from self._told(ending, self.unanswered))
+            again = True
 
     def _told(self, ending: Ending, unanswered: BaseException) -> Flow[Ending]:
         """A call that may have sent something does not end as if it had not, whatever it met afterwards."""
@@ -321,7 +326,7 @@ class GuardedCall:
                 return Fresh(value, outcome=outcome) if outcome == self.plan.encode(value) else Replay(reply, coalesced=False)
             case Held(epoch):
                 self.epoch = epoch  # a lease that is over was taken again
-                last = self.patience.attempt >= self.plan.retrying.attempts
+                last = self.patience.used_up() != ""
                 # This write waits for a COMMIT of ours that is still under way. If it is let through, that one will never land.
                 reply = yield from self._insist(Renew(self.key, self.token, epoch, 0 if last else self.plan.lease_s))
                 if isinstance(reply, Applied):
@@ -484,7 +489,7 @@ class GuardedCall:
         match answer:
             case Ok(Found(result)):
                 return (yield from self._complete(result, by="probe"))
-            case Ok(NotFound()) if may_rerun and self._may_try_again():
+            case Ok(NotFound()) if may_rerun and not self.patience.used_up():
                 rerun = yield from self._insist(Rerun(self.key, self.token, self.epoch, self.plan.lease_s))
         if isinstance(rerun, Applied):
             return (yield from self._own(dispatched=False))
@@ -492,7 +497,3 @@ class GuardedCall:
         if isinstance(answer, Raised) and not isinstance(answer.error, Exception):
             return Lost(answer.error, "the probe was interrupted")
         return Doubtful(doubtful.since_s, f"{doubtful.reason}; {what_the_probe_said(answer)}")
-
-    def _may_try_again(self) -> bool:
-        patience = self.patience
-        return patience.attempt < self.plan.retrying.attempts and self.env.now() < patience.give_up_at

@@ -24,7 +24,7 @@ from effectonce._core.ops import Applied, Complete, Refused
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores import _postgres_sql as sql
 from effectonce.stores._exchange import Exchange, arun, decide_once, run
-from effectonce.stores._postgres_jobs import Job, Unreadable, result
+from effectonce.stores._postgres_jobs import RACED, Job, Unreadable, result
 from effectonce.stores._postgres_wire import Lost, ServerError, Wire
 from effectonce.stores.base import RolledBack
 
@@ -109,6 +109,12 @@ class Loan:
 
     def unavailable(self, error: Exception, known: str) -> StoreUnavailable:
         return StoreUnavailable(f"{self._where}: {error}. {known}")
+
+    def refused(self, error: Exception) -> Refused:
+        """Was another caller faster? Then this transaction is over, and so is its say. Otherwise it could not be asked."""
+        if isinstance(error, ServerError) and error.sqlstate in RACED:
+            return Refused(None)
+        raise self.unavailable(error, GONE) from error
 
     def uncommitted(self, error: Exception) -> StoreUnavailable:
         """A server that refuses COMMIT has rolled back; one that does not answer may have done either."""
@@ -241,6 +247,8 @@ def _ending(wire: Wire) -> Iterator[str]:
 class _Lent:
     """What both colours of an open transaction share."""
 
+    exclusive = False  # until its record is written, it holds no lock that a renewal would wait for
+
     def __init__(self, loan: Loan) -> None:
         self._loan = loan
         self.connection = loan.connection
@@ -264,14 +272,11 @@ class LentConnection(_Lent):
             _check_mark(loan.wire.ask([sql.Query(sql.LENT, ())], loan.give_up_at()))
             return run(decide_once(op), self._perform)
         except (Lost, ServerError, Unreadable) as error:
-            raise loan.unavailable(error, GONE) from error
+            return loan.refused(error)
 
     def _perform(self, exchange: Exchange[Any]) -> Any:
         job = self._loan.job(exchange)
-        try:
-            job.settle(self._loan.wire.ask(job.queries, job.give_up_at))
-        except ServerError as error:
-            job.refuse(error)
+        job.settle(self._loan.wire.ask(job.queries, job.give_up_at))
         return result(job)
 
     def commit(self) -> None:
@@ -292,15 +297,12 @@ class LentAsyncConnection(_Lent):
             _check_mark(await areceive(loan.wire, loan.give_up_at()))
             return await arun(decide_once(op), self._perform)
         except (Lost, ServerError, Unreadable) as error:
-            raise loan.unavailable(error, GONE) from error
+            return loan.refused(error)
 
     async def _perform(self, exchange: Exchange[Any]) -> Any:
         job = self._loan.job(exchange)
-        try:
-            self._loan.wire.send(job.queries, named=False)
-            job.settle(await areceive(self._loan.wire, job.give_up_at))
-        except ServerError as error:
-            job.refuse(error)
+        self._loan.wire.send(job.queries, named=False)
+        job.settle(await areceive(self._loan.wire, job.give_up_at))
         return result(job)
 
     async def commit(self) -> None:

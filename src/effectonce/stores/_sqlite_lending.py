@@ -16,6 +16,8 @@ from effectonce.stores._sqlite_file import Connection
 class Lent:
     """An open write transaction of one tool."""
 
+    exclusive = True  # it holds the file's only write lock
+
     def __init__(
         self, held: Connection, change: Callable[[Complete], Step], unavailable: Callable[[BaseException], StoreUnavailable]
     ) -> None:
@@ -44,6 +46,8 @@ class Lent:
 
 class AsyncLent:
     """The same for an async tool. Only COMMIT waits for the disk, so only that leaves the loop."""
+
+    exclusive = True
 
     def __init__(self, lent: Lent) -> None:
         self._lent, self.connection, self.broken = lent, lent.connection, False

@@ -113,6 +113,7 @@ class Transaction(Protocol):
     """
 
     connection: Any
+    exclusive: bool  # nobody else writes to the store while it is open: no lease can be renewed, and none be taken over
 
     @property
     def broken(self) -> bool:
@@ -127,6 +128,7 @@ class AsyncTransaction(Protocol):
     """The same in the other colour."""
 
     connection: Any
+    exclusive: bool
 
     @property
     def broken(self) -> bool: ...
