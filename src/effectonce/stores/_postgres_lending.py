@@ -61,6 +61,11 @@ _CLOSED = _closed()
 
 def _check_status(wire: Wire) -> None:
     """Is there a transaction in which a record can be written?"""
+    if wire.pgconn.pipeline_status != pq.PipelineStatus.OFF:
+        raise ContractViolation(
+            "the tool left a pipeline open on the connection that was lent to it, so its record cannot be written. Nothing of it stays. "
+            "Use the pipeline as a block: with connection.pipeline()."
+        )
     match wire.pgconn.transaction_status:
         case pq.TransactionStatus.INTRANS:
             return

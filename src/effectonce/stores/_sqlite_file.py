@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from effectonce._core.keys import REFERENCE_LENGTH
 from effectonce._core.ops import Cell, Complete, ListCells, ReadCell, Recorded, Request, WriteCell
@@ -27,6 +27,7 @@ from effectonce.errors import StoreUnavailable
 from effectonce.stores import _rows
 from effectonce.stores.base import DUE_SHOWN, Finding, due_finding, size_finding
 
+Isolation: TypeAlias = Literal["IMMEDIATE"] | None
 POLL_S = 0.0002
 _MINE = fcntl.LOCK_EX | fcntl.LOCK_NB
 SCHEMA_VERSION = 3
@@ -169,32 +170,32 @@ def _filesystem(path: Path) -> str:
     return max((len(at), kind) for _, at, kind, *_ in mounts if path.is_relative_to(at.replace("\\040", " ")))[1]
 
 
-def _all_but_the_end(action: int, *_: Any) -> int:
-    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
-
-
 class Connection:
     """One SQLite connection and its place in the queue of writers."""
 
-    def __init__(self, path: Path, busy_s: float) -> None:
+    def __init__(
+        self, path: Path, busy_s: float, kind: type[sqlite3.Connection] = sqlite3.Connection, isolation: Isolation = None
+    ) -> None:
         self.path, self._busy_s = path, busy_s
-        self._name = str(path)
+        self._name, self._queue = str(path), -1
         if not path.parent.is_dir():
             raise StoreUnavailable(f"{path}: there is no folder {path.parent}. Nothing was sent.")
-        self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=busy_s)
+        self.db = sqlite3.connect(path, timeout=busy_s, isolation_level=isolation, check_same_thread=False, factory=kind)
         try:
             self._queue = os.open(f"{path}-queue", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError:
-            self.db.close()
-            raise
-        try:
-            self._enter_queue()  # two processes must not create the schema at once
+            if not self._is_prepared():
+                self._enter_queue()  # two processes must not create the schema at once
             self._prepare()
             self._inodes = self._look_at_files()
+            fcntl.flock(self._queue, fcntl.LOCK_UN)
         except BaseException:
             self.close()
             raise
-        fcntl.flock(self._queue, fcntl.LOCK_UN)
+
+    def _is_prepared(self) -> bool:
+        """Is there nothing to write? Then whoever opens the file need not wait for a writer."""
+        version, journal = (self.db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "journal_mode"))
+        return bool(version >= SCHEMA_VERSION and journal == "wal")
 
     def _prepare(self) -> None:
         version = self.db.execute("PRAGMA user_version").fetchone()[0]
@@ -213,14 +214,20 @@ class Connection:
         self.db.execute("PRAGMA cache_size = -65536")
         self.db.execute("PRAGMA wal_autocheckpoint = 4000")
         if version < SCHEMA_VERSION:
-            self.db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+            sqlite3.Connection.executescript(
+                self.db, f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+            )
 
     def close(self) -> None:
-        self.db.close()
+        """Close it, as often as you like. What is not committed is gone, and the next writer may come."""
+        sqlite3.Connection.close(self.db)
         self.leave_queue()
 
     def leave_queue(self) -> None:
-        os.close(self._queue)
+        if self._queue >= 0:
+            fcntl.flock(self._queue, fcntl.LOCK_UN)  # first: a signal may strike before it is closed
+            queue, self._queue = self._queue, -1
+            os.close(queue)
 
     def check_file(self) -> None:
         """Are the file at this path and its log still those that are open?"""
@@ -333,14 +340,6 @@ class Connection:
         except BaseException:  # also a signal that was raised after BEGIN had succeeded
             self.roll_back()
             raise
-
-    def lend(self) -> None:
-        """A tool gets the connection: it may do everything but end our transaction."""
-        self.db.set_authorizer(_all_but_the_end)
-
-    def take_back(self) -> None:
-        self.db.set_authorizer(None)
-        self.db.row_factory, self.db.text_factory = None, str
 
     def commit(self) -> None:
         self.db.execute("COMMIT")

@@ -41,7 +41,7 @@ def before() -> None:
         held.append(store._lock)  # noqa: SLF001
         if store._opening.acquire(timeout=wait_s):  # noqa: SLF001
             held.append(store._opening)  # noqa: SLF001
-            store._close_idle()  # noqa: SLF001
+            store._close_main()  # noqa: SLF001
 
 
 def after_in_parent() -> None:

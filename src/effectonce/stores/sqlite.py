@@ -49,10 +49,11 @@ from effectonce.errors import StoreUnavailable
 from effectonce.stores import _sqlite_forks as forks
 from effectonce.stores._jobs import MUST_WRITE, Job, finish_all
 from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, READ, RIVAL, SEARCH, SEARCH_REFERENCE, TALLY, Connection
-from effectonce.stores._sqlite_lending import AsyncLent, Handover, Lent
+from effectonce.stores._sqlite_lending import AsyncLent, Handover, Lent, LentConnection
 from effectonce.stores.base import Capabilities, Finding
 
 R = TypeVar("R")
+C = TypeVar("C", bound=Connection)
 BATCH_MAX = 256
 FOLLOW_S = 0.1  # how long a follower waits before it looks for itself; it is woken long before
 _BEFORE_A_SEND = frozenset({Claim, Dispatch, Together})
@@ -77,20 +78,19 @@ class SqliteStore:
         self._opening = threading.Lock()  # after the other one, where both are held
         self._wake = threading.Event()
         self._writer: threading.Thread | None = None
-        self._idle: list[Connection] = []
         self._main: Connection | None = None
         self._connections: list[Connection] = []  # all of them, also those that are lent to a tool
         self._beginner: ThreadPoolExecutor | None = None
 
     def _connect(self) -> Connection:
         if self._main is None:
-            self._main = self._open()
+            self._main = self._open(Connection)
         return self._main
 
-    def _open(self) -> Connection:
+    def _open(self, kind: type[C]) -> C:
         with self._opening:
             forks.check(self.path)
-            connection = Connection(self.path, self._busy_s)
+            connection = kind(self.path, self._busy_s)
             self._connections.append(connection)
         return connection
 
@@ -169,20 +169,16 @@ class SqliteStore:
     def close(self) -> None:
         """Close every connection. A later call opens new ones."""
         with self._lock:
-            self._close_idle()
+            self._close_main()
             if self._beginner is not None:
                 self._beginner.shutdown(wait=False)
                 self._beginner = None
 
-    def _close_idle(self) -> None:
-        if self._main is not None:
-            self._idle.append(self._main)
-            self._main = None
-        while self._idle:
-            with contextlib.suppress(IndexError):  # a transaction took it
-                connection = self._idle.pop()
-                self._connections.remove(connection)
-                connection.close()
+    def _close_main(self) -> None:
+        connection, self._main = self._main, None
+        if connection is not None:
+            self._connections.remove(connection)
+            connection.close()
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the interpreter may be half gone
@@ -422,26 +418,22 @@ class SqliteStore:
 
     def _begin(self) -> Lent:
         try:
-            connection = self._idle.pop() if self._idle else self._open()
+            connection = self._open(LentConnection)
             lent = Lent(connection, partial(self._change, connection), self._unavailable)
             try:
                 connection.check_file()
                 connection.begin()
-                connection.lend()
             except BaseException:
-                self._connections.remove(connection)
-                connection.close()
+                self._end(lent)
                 raise
         except (sqlite3.Error, OSError, StoreUnavailable) as error:
             raise self._unavailable(error) from error
         return lent
 
     def _end(self, transaction: Lent) -> None:
-        connection = transaction.held
-        connection.take_back()
-        connection.roll_back()  # nothing, if it was committed
-        if connection not in self._idle:
-            self._idle.append(connection)
+        transaction.held.end()
+        with contextlib.suppress(ValueError):  # a signal struck when it was all but done
+            self._connections.remove(transaction.held)
 
 
 def _write_for_async_callers(store: weakref.ref[SqliteStore], wake: threading.Event) -> None:
