@@ -170,6 +170,24 @@ def _filesystem(path: Path) -> str:
     return max((len(at), kind) for _, at, kind, *_ in mounts if path.is_relative_to(at.replace("\\040", " ")))[1]
 
 
+def found(path: Path) -> Path:
+    """The file of this name: SQLite keeps its log beside the file, and so do we our queue, not beside a link to it."""
+    file = path.resolve()
+    if path.is_symlink() and not file.exists():
+        raise StoreUnavailable(
+            f"{path} is a link to {file}, which is not there. Nothing was sent. Put the file back, or remove the link to begin a new one."
+        )
+    if not file.parent.is_dir():
+        raise StoreUnavailable(f"{path}: there is no folder {file.parent}. Nothing was sent.")
+    names = file.stat().st_nlink if file.is_file() else 1
+    if names > 1:
+        raise StoreUnavailable(
+            f"{path} has {names} names (hard links). SQLite keeps a log for each, so what is written by one is not seen by another. "
+            f"Nothing was sent. Remove the other names; symbolic links are fine."
+        )
+    return file
+
+
 class Connection:
     """One SQLite connection and its place in the queue of writers."""
 
@@ -177,12 +195,11 @@ class Connection:
         self, path: Path, busy_s: float, kind: type[sqlite3.Connection] = sqlite3.Connection, isolation: Isolation = None
     ) -> None:
         self.path, self._busy_s = path, busy_s
+        self.file = found(path)
         self._name, self._queue = str(path), -1
-        if not path.parent.is_dir():
-            raise StoreUnavailable(f"{path}: there is no folder {path.parent}. Nothing was sent.")
-        self.db = sqlite3.connect(path, timeout=busy_s, isolation_level=isolation, check_same_thread=False, factory=kind)
+        self.db = sqlite3.connect(self.file, timeout=busy_s, isolation_level=isolation, check_same_thread=False, factory=kind)
         try:
-            self._queue = os.open(f"{path}-queue", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._queue = os.open(f"{self.file}-queue", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             if not self._is_prepared():
                 self._enter_queue()  # two processes must not create the schema at once
             self._prepare()
@@ -207,7 +224,7 @@ class Connection:
         # A call changes a little on each of seven pages: small ones halve what is logged and synced. Only a new file listens.
         self.db.execute("PRAGMA page_size = 2048")
         journal = self.db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-        self._log = f"{self.path}-wal" if journal == "wal" else self._name  # some filesystems cannot have one
+        self._log = f"{self.file}-wal" if journal == "wal" else self._name  # some filesystems cannot have one
         # An acknowledged claim must survive a power cut: with NORMAL it does not, and the effect would run twice.
         self.db.execute("PRAGMA synchronous = FULL")
         self.db.execute("PRAGMA fullfsync = ON")  # on macOS a plain sync leaves it in the memory of the disk
@@ -282,7 +299,7 @@ class Connection:
         """What safety and speed rest on."""
         self.begin()  # is it writable?
         self.roll_back()
-        kind, free = _filesystem(self.path), shutil.disk_usage(self.path.parent).free
+        kind, free = _filesystem(self.file), shutil.disk_usage(self.file.parent).free
         forgets, shared = kind in _IN_MEMORY, kind in _OVER_A_NETWORK
         place = "it is in memory: a reboot forgets it" if forgets else "WAL does not work over a network" if shared else ""
         journal, synchronous = (self.rows(f"PRAGMA {name}")[0][0] for name in ("journal_mode", "synchronous"))
@@ -298,7 +315,7 @@ class Connection:
                 "Make room: a full disk refuses every call." * (free < LOW_B),
                 bad=free < LOW_B,
             ),
-            size_finding(sum(file.stat().st_size for file in self.path.parent.glob(f"{self.path.name}*")), "in its files"),
+            size_finding(sum(file.stat().st_size for file in self.file.parent.glob(f"{self.file.name}*")), "in its files"),
             Finding("schema", f"version {SCHEMA_VERSION}"),
             Finding("clock", "this machine's own"),
             due_finding(len(found) + len(unreadable), unreadable),
