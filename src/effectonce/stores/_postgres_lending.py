@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from queue import Empty, SimpleQueue
 from typing import Any, NoReturn
 
 import psycopg
@@ -134,13 +134,17 @@ class Lending:
     def __init__(self, open_wire: Open, where: str, now: Now, timeout_s: float, limit: int) -> None:
         self._open, self._where, self._now, self._timeout_s, self._limit = open_wire, where, now, timeout_s, limit
         self._idle: list[Wire] = []
-        self._places = threading.Semaphore(limit)
+        self._places: SimpleQueue[None] = SimpleQueue()  # as a semaphore that a signal handler may ask, too
+        for _ in range(limit):
+            self._places.put(None)
         self._loop_places: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = weakref.WeakKeyDictionary()
 
     def begin(self) -> Loan:
         give_up_at = time.monotonic() + self._timeout_s
-        if not self._places.acquire(timeout=self._timeout_s):
-            raise self._crowded()
+        try:
+            self._places.get(timeout=self._timeout_s)
+        except Empty:
+            raise self._crowded() from None
         wire = self._take()
         try:
             if wire is None:
@@ -149,7 +153,7 @@ class Lending:
             connection.read_only = True  # what psycopg would begin after ours is over
             wire.ask_simple(sql.BEGIN, give_up_at)
         except BaseException:
-            self._places.release()
+            self._places.put(None)
             _close(wire)
             raise
         return self._loan(wire, connection)
@@ -166,7 +170,7 @@ class Lending:
             loan.wire.close()
             raise
         finally:
-            self._places.release()
+            self._places.put(None)
 
     async def abegin(self) -> Loan:
         give_up_at = time.monotonic() + self._timeout_s

@@ -29,7 +29,7 @@ from effectonce._core.ops import (
 )
 from effectonce._core.records import TABLE, TERMINAL, Record, Scene, State, Table, in_the_air, latch_of
 from effectonce._core.transitions import transition
-from effectonce.stores.base import Capabilities
+from effectonce.stores.base import Capabilities, in_a_signal_handler
 
 R = TypeVar("R")
 
@@ -42,13 +42,15 @@ class MemoryStore:
     def __init__(self, *, clock: Callable[[], float] = time.time, table: Table = TABLE) -> None:
         self._clock = clock
         self._table = table  # another one only to show that the tests would notice
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # it knows who holds it
         self._records: dict[str, Record] = {}
         self._open: dict[str, set[str]] = {}  # latch -> keys without an outcome
         self._cells: dict[str, tuple[bytes, int, float]] = {}  # value, revision, when it is forgotten
         self._revisions = count(1)
 
     def apply(self, op: Op[R], /) -> R:
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
+            raise in_a_signal_handler("this store")
         with self._lock:
             return cast(R, self._apply(op))
 

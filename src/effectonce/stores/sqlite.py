@@ -50,7 +50,7 @@ from effectonce.stores import _sqlite_forks as forks
 from effectonce.stores._jobs import MUST_WRITE, Job, finish_all
 from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, READ, RIVAL, SEARCH, SEARCH_REFERENCE, TALLY, Connection
 from effectonce.stores._sqlite_lending import AsyncLent, Handover, Lent, LentConnection
-from effectonce.stores.base import Capabilities, Finding
+from effectonce.stores.base import Capabilities, Finding, in_a_signal_handler
 
 R = TypeVar("R")
 C = TypeVar("C", bound=Connection)
@@ -75,7 +75,7 @@ class SqliteStore:
         """Everything that must not cross a fork: connection, lock, jobs, threads."""
         self._jobs: deque[Job] = deque()
         self._lock = threading.RLock()
-        self._opening = threading.Lock()  # after the other one, where both are held
+        self._opening = threading.RLock()  # after the other one, where both are held
         self._wake = threading.Event()
         self._writer: threading.Thread | None = None
         self._main: Connection | None = None
@@ -97,6 +97,8 @@ class SqliteStore:
     # ------------------------------------------------------------ both colours
 
     def apply(self, op: Op[R], /) -> R:
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
+            raise in_a_signal_handler(self.path)
         try:
             if self._jobs or not self._lock.acquire(False):  # positional: by name it costs a dict
                 return cast(R, self._together(Job(op)))
@@ -115,6 +117,8 @@ class SqliteStore:
                 self._wake_next()
 
     def look(self, request: Request, /) -> Recorded | None:
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+            return None  # a signal handler's: it would see what is not committed yet
         try:
             if self._main is None or self._jobs or not self._lock.acquire(False):
                 return None
@@ -158,6 +162,8 @@ class SqliteStore:
 
     def examine(self) -> tuple[Finding, ...]:
         """How this file is set up. A file that is not there is not made by looking."""
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+            raise in_a_signal_handler(self.path)
         with self._lock:
             try:
                 if not self.path.exists():
