@@ -19,16 +19,20 @@ from math import inf
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import msgspec
+
 from effectonce._core.keys import REFERENCE_LENGTH
 from effectonce._core.ops import Cell, Complete, ListCells, ReadCell, Recorded, Request, WriteCell
 from effectonce._core.records import Record
 from effectonce._core.transitions import Step
 from effectonce.errors import StoreUnavailable
 from effectonce.stores import _rows
+from effectonce.stores._steady import Note, Steadiness
 from effectonce.stores.base import DUE_SHOWN, Finding, due_finding, size_finding
 
 Isolation: TypeAlias = Literal["IMMEDIATE"] | None
 POLL_S = 0.0002
+STEADY = "clock/steady"  # a cell that is never forgotten
 _MINE = fcntl.LOCK_EX | fcntl.LOCK_NB
 SCHEMA_VERSION = 3
 
@@ -152,6 +156,7 @@ SELECT ?1, ?3, 1 + abs(random() % 1000000000000000), ?4
 """
 LIST_CELLS = "SELECT name, value FROM cells WHERE name > ? AND name < ? AND forget_at > ? ORDER BY name LIMIT ?"
 LIST_CELLS_BACKWARDS = LIST_CELLS.replace("name LIMIT", "name DESC LIMIT")
+KEEP_CELL = "INSERT OR REPLACE INTO cells (name, value, revision, forget_at) VALUES (?, ?, 1, 9e999)"
 FORGET_CELLS = "DELETE FROM cells WHERE name IN (SELECT name FROM cells WHERE forget_at <= ? ORDER BY forget_at LIMIT ?)"
 
 LOW_B = 100_000_000
@@ -346,6 +351,15 @@ class Connection:
     def write_cell(self, op: WriteCell, now: float) -> Cell | None:
         written = self.db.execute(WRITE_CELL, (op.name, op.revision, op.value, now + op.keep_s, now)).rowcount == 1
         return None if written else self.cell(op.name, now)
+
+    def steady(self, steadiness: Steadiness) -> Note:
+        """What this file says about the clock, put right if it is not true any more. In a transaction: who sends next relies on it."""
+        stored = self.cell(STEADY, 0.0).value
+        noted = msgspec.json.decode(stored, type=Note) if stored else None
+        note = steadiness.look(noted)
+        if note is not noted:
+            self.db.execute(KEEP_CELL, (STEADY, msgspec.json.encode(note)))
+        return note
 
     def forget_cells(self, now: float, limit: int) -> int:
         return self.db.execute(FORGET_CELLS, (now, limit)).rowcount

@@ -21,6 +21,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -31,6 +32,7 @@ from effectonce._core.ops import (
     Complete,
     Dispatch,
     Find,
+    Inquire,
     ListCells,
     Op,
     ReadCell,
@@ -50,6 +52,7 @@ from effectonce.stores import _sqlite_forks as forks
 from effectonce.stores._jobs import MUST_WRITE, Job, finish_all
 from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, READ, RIVAL, SEARCH, SEARCH_REFERENCE, TALLY, Connection
 from effectonce.stores._sqlite_lending import AsyncLent, Handover, Lent, LentConnection
+from effectonce.stores._steady import Note, Steadiness
 from effectonce.stores.base import Capabilities, Finding, in_a_signal_handler
 
 R = TypeVar("R")
@@ -64,10 +67,18 @@ class SqliteStore:
 
     capabilities = Capabilities(durable=True, transactions=True)
 
-    def __init__(self, path: str | os.PathLike[str], *, busy_s: float = 5.0, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        busy_s: float = 5.0,
+        clock: Callable[[], float] = time.time,
+        ticks: Callable[[], float] | None = None,
+    ) -> None:
+        """Open nothing yet. Only tests pass a *clock*, and *ticks* that no step of the clock touches."""
         self.path = Path(path).absolute()  # a later chdir must not lead to another, empty store
         self._busy_s = busy_s
-        self._clock = clock
+        self._clock, self._steadiness = clock, Steadiness(clock, ticks)
         self._start()
         forks.STORES.add(self)
 
@@ -81,6 +92,7 @@ class SqliteStore:
         self._main: Connection | None = None
         self._connections: list[Connection] = []  # all of them, also those that are lent to a tool
         self._beginner: ThreadPoolExecutor | None = None
+        self._steady: Note | None = None  # as this file has it
 
     def _connect(self) -> Connection:
         if self._main is None:
@@ -318,11 +330,18 @@ class SqliteStore:
                 break
         try:
             connection.begin()
+            steady = self._look_at_the_clock(connection)
             replies = [self._write(connection, op) for op in ops]
             connection.commit()
+            self._steady = steady
         finally:
             connection.roll_back()  # nothing, if it was committed
         return replies
+
+    def _look_at_the_clock(self, connection: Connection) -> Note:
+        """A step of the clock is noted in the same COMMIT as whatever is sent after it."""
+        known = self._steady
+        return known if known is not None and self._steadiness.look(known) is known else connection.steady(self._steadiness)
 
     def _deliver(self, jobs: list[Job]) -> None:
         for job in jobs:
@@ -369,7 +388,8 @@ class SqliteStore:
         rival = connection.record(RIVAL, latch, op.key) if latch else None
         after = op.request.after if isinstance(op, Claim) and record is None else ""
         predecessor = connection.record(READ, after) if after else None
-        return Scene(self._clock(), rival, predecessor)
+        steady_since = connection.steady(self._steadiness).since if isinstance(op, Inquire) else -inf
+        return Scene(self._clock(), rival, predecessor, steady_since)
 
     def _sweep(self, connection: Connection, op: Sweep) -> Swept:
         scene, counts, asked = Scene(self._clock()), Counter[State](), op.limit
