@@ -27,7 +27,7 @@ class ReplayCache:
         anew_in_a_fork(self)
 
     def after_fork(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def get(self, key: str, fingerprint: str) -> Recorded | None:
         """The outcome of exactly this request, if it is remembered and its window is still open."""
@@ -43,8 +43,8 @@ class ReplayCache:
             return
         with self._lock:
             now = self._clock()
+            self._entries.pop(key, None)  # the last to come is the last to go
             self._entries[key] = (fingerprint, recorded, now + recorded.remaining_s, now)
-            self._entries.move_to_end(key)
             if len(self._entries) > self.size:
                 self._entries.popitem(last=False)
 

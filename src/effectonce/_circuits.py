@@ -23,7 +23,7 @@ class Circuits:
         if limit < 1:
             raise ContractViolation(f"limit={limit}: at least one circuit must be kept")
         self._make: Callable[[str], Circuit] = lambda name: Circuit(name, policy, **options)
-        self._limit, self._lock = limit, threading.Lock()
+        self._limit, self._lock = limit, threading.RLock()
         self._circuits: OrderedDict[str, Circuit] = OrderedDict()
 
     def __getitem__(self, name: str) -> Circuit:

@@ -41,7 +41,7 @@ from effectonce._given import done
 from effectonce._heart import Heart
 from effectonce.effect import THIS_CLOCK, Effect, EffectRef, running
 from effectonce.errors import ContractViolation, NotSent, PartialSuccess, StoreUnavailable
-from effectonce.stores.base import RolledBack, Store, TransactionalStore
+from effectonce.stores.base import AsyncTransaction, RolledBack, Store, Transaction, TransactionalStore
 
 T = TypeVar("T")
 Arguments: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
@@ -139,11 +139,13 @@ class Performer:
             case _:
                 raise TypeError(f"nobody performs {op}")
 
-    def _run(self, op: Invoke | Ask) -> Answer:
+    def _run(self, op: Invoke | Ask | Transact, lent: Transaction | None = None) -> Answer:
         setup, call = self.setup, self.call
-        effect = setup.effect(op, call)
+        effect = setup.effect(op, call, None if lent is None else lent.connection)
         if not op.key:  # a read: nothing to keep alive
             return _capture(setup.called(op), call, effect)
+        if lent is not None and lent.exclusive:  # nor here: no other caller can claim it meanwhile
+            return setup.check(effect, _capture(setup.function, call, effect))
         heart = setup.heart
         beat = heart.beat(op, setup.lease_s)
         try:
@@ -153,7 +155,7 @@ class Performer:
             except RuntimeError as error:  # no room for a thread, or the interpreter ends
                 return Raised(NotSent(f"nothing could keep the lease of this call alive: {error}"))
             answer = _capture(setup.called(op), call, effect)
-            return setup.check(effect, answer) if isinstance(op, Invoke) else answer
+            return answer if isinstance(op, Ask) else setup.check(effect, answer)
         finally:
             heart.beats.discard(beat)
 
@@ -161,8 +163,7 @@ class Performer:
         assert isinstance(self.setup.store, TransactionalStore)
         try:
             with self.setup.store.transaction() as transaction:
-                effect = self.setup.effect(op, self.call, transaction.connection)
-                answer = self.setup.check(effect, _capture(self.setup.function, self.call, effect))
+                answer = self._run(op, transaction)
                 if not isinstance(answer, Ok):
                     return _gone(answer) if transaction.broken and _is_failure(answer) else _rolled_back(answer)
                 try:
@@ -358,15 +359,17 @@ class AsyncPerformer:
                 self.cancelled = cancelled
         return None if self.cancelled is None else Interrupted(self.cancelled)
 
-    async def _run(self, op: Invoke | Ask) -> Answer:
-        setup, effect = self.setup, self.setup.effect(op, self.call)
+    async def _run(self, op: Invoke | Ask | Transact, lent: AsyncTransaction | None = None) -> Answer:
+        setup, effect = self.setup, self.setup.effect(op, self.call, None if lent is None else lent.connection)
         if not op.key:
             return await self._capture(setup.called(op), effect)
+        if lent is not None and lent.exclusive:
+            return setup.check(effect, await self._capture(setup.function, effect))
         pulse = setup.heart.pulse()
         beat = pulse.start(op, setup.lease_s)
         try:
             answer = await self._capture(setup.called(op), effect)
-            return setup.check(effect, answer) if isinstance(op, Invoke) else answer
+            return answer if isinstance(op, Ask) else setup.check(effect, answer)
         finally:
             pulse.stop(beat)
 
@@ -388,8 +391,7 @@ class AsyncPerformer:
         committed: Answer | None = None
         try:
             async with self.setup.store.atransaction() as transaction:
-                effect = self.setup.effect(op, self.call, transaction.connection)
-                answer = self.setup.check(effect, await self._capture(self.setup.function, effect))
+                answer = await self._run(op, transaction)
                 if not isinstance(answer, Ok):
                     return _gone(answer) if transaction.broken and _is_failure(answer) else _rolled_back(answer)
                 try:

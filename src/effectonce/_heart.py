@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from math import inf
 
-from effectonce._core.ops import Ask, Invoke, Refused, Renew
+from effectonce._core.ops import Ask, Invoke, Refused, Renew, Transact
 from effectonce._forks import anew_in_a_fork
 from effectonce.stores.base import Store
 
@@ -30,7 +30,7 @@ class Beat:
 
     __slots__ = ("due", "lease_s", "lost", "op")
 
-    def __init__(self, op: Invoke | Ask, lease_s: float, due: float) -> None:
+    def __init__(self, op: Invoke | Ask | Transact, lease_s: float, due: float) -> None:
         self.op, self.lease_s, self.due, self.lost = op, lease_s, due, False
 
 
@@ -55,7 +55,7 @@ class Heart:
         self._wakes_at = inf
         self._thread: threading.Thread | None = None
 
-    def beat(self, op: Invoke | Ask, lease_s: float) -> Beat:
+    def beat(self, op: Invoke | Ask | Transact, lease_s: float) -> Beat:
         """What stands for the lease of this op: put it into `beats`, then `wake`."""
         return Beat(op, lease_s, self._clock() + lease_s / BEATS_PER_LEASE)
 
@@ -116,7 +116,7 @@ class Pulse:
         self._wakes_at = inf
         self._renewing: set[asyncio.Task[None]] = set()  # a loop keeps no task alive
 
-    def start(self, op: Invoke | Ask, lease_s: float) -> Beat:
+    def start(self, op: Invoke | Ask | Transact, lease_s: float) -> Beat:
         """Renew the lease of this op from now on."""
         beat = Beat(op, lease_s, self._loop.time() + lease_s / BEATS_PER_LEASE)
         self._beats.add(beat)

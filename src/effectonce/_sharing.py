@@ -34,7 +34,7 @@ class Sharing:
         self._store, self._cell, self._refresh_s = store, f"breaker/{circuit}", refresh_s
         self._vote_s, self._heard = vote_s, heard
         self._given_node = node
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._busy_in = 0  # the process whose exchange is under way: a fork does not inherit its thread
         self._again = False  # something changed meanwhile
         self._task: asyncio.Task[None] | None = None
@@ -43,7 +43,7 @@ class Sharing:
         anew_in_a_fork(self)
 
     def after_fork(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     @property
     def node(self) -> str:

@@ -75,7 +75,7 @@ class Spool:
     def after_fork(self) -> None:
         """A child starts a thread of its own, when it has something to keep."""
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def waiting(self) -> int:
         """How many writes the store has not been told yet."""

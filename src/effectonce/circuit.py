@@ -65,7 +65,7 @@ class Circuit:
         self.shared = shared  # where its votes are
         self._on_change, self._clock = () if on_change is None else (on_change,), clock
         limits = self.policy.limits
-        self._machine, self._lock = Machine(limits, rng, clock()), threading.Lock()
+        self._machine, self._lock = Machine(limits, rng, clock()), threading.RLock()
         self._classify = classifier((), (), rules=as_rules(rules), one_request=True, wall_clock=time.time)
         self._slow_s = limits.slow_s
         self._measures = limits.slow_rate is not None
@@ -81,7 +81,7 @@ class Circuit:
 
     def after_fork(self) -> None:
         """What it knows goes along; a lock does not."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     # ------------------------------------------------------------ asking
 

@@ -13,7 +13,7 @@ from effectonce._core.backoff import Jitter
 from effectonce._core.breaker import NEVER_COUNTED, UNHEALTHY, Limits
 from effectonce._core.budget import TurnLimits
 from effectonce._core.classify import Bucket, Rule
-from effectonce._core.terms import DAY_S, WINDOW_S, Capability, Kind, Terms, resend_window_s
+from effectonce._core.terms import DAY_S, LEASE_MAX_S, WINDOW_S, Capability, Kind, Terms, resend_window_s
 from effectonce._declared import flags, numbers, of_type, seconds, texts, whole
 from effectonce.errors import ContractViolation
 
@@ -302,7 +302,10 @@ class Contract(Struct, frozen=True, kw_only=True):
         of_type("retry", self.retry, Retry, "a policy, such as retry=Retry(attempts=3)")
         of_type("dedup", self.dedup, TimeWindow, "dedup=TimeWindow(seconds=300)")
         _require(self.lease_s > 0, f"lease_s={self.lease_s}: the lease must outlast the time between two heartbeats")
-        _require(self.lease_s < inf, f"lease_s={self.lease_s}: a lease ends some day, or nobody could go on after a crash")
+        _require(
+            self.lease_s <= LEASE_MAX_S,
+            f"lease_s={self.lease_s}: at most {span(LEASE_MAX_S)}, or no caller could go on after a crash. Heartbeats renew it",
+        )
         _require(self.wait_s >= 0, f"wait_s={self.wait_s}: waiting cannot be negative")
         _require(self.window_s > 0 or self.kind is Kind.READ, f"window_s={self.window_s}: the window must be positive")
         _require(self.tombstone_s >= 0, f"tombstone={self.tombstone_s}: a key cannot be forgotten before its window is over")

@@ -51,7 +51,7 @@ class RetryBudget:
         if not all(price >= 0 for price in (cost, *by_bucket.values(), earns)):
             raise ContractViolation(f"cost={cost}, costs={by_bucket}, earns={earns}: none of them can be negative")
         self.name, self.shared = name, shared
-        self._costs, self._bucket, self._lock = Costs(cost, by_bucket), TokenBucket(capacity, earns), threading.Lock()
+        self._costs, self._bucket, self._lock = Costs(cost, by_bucket), TokenBucket(capacity, earns), threading.RLock()
         self._counter, self._counted = count(), 0  # successes; `next` is atomic, += is not
         self._earned = 0  # of them, those that no charge has put in yet
         self.succeeded = self._counter.__next__  # a call of it is all that a success costs
@@ -59,7 +59,7 @@ class RetryBudget:
 
     def after_fork(self) -> None:
         """What it knows goes along; a lock does not."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     @property
     def level(self) -> float:

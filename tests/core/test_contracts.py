@@ -102,7 +102,7 @@ def test_a_tool_that_moved_on_refuses_an_older_caller(guard):
         ({"volatile": ["nobody"]}, "no parameter 'nobody'"),
         ({"window": -1}, "window must be positive"),
         ({"lease_s": 0}, "lease"),
-        ({"lease_s": float("inf")}, "a lease ends some day"),
+        ({"lease_s": float("inf")}, "at most 12 h"),
         ({"wait_s": -1}, "waiting"),
         ({"tombstone": -1}, "forgotten before its window"),
     ],

@@ -28,6 +28,7 @@ from effectonce import (
     retry,
 )
 from effectonce._core.ops import Dispatch, WriteCell
+from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 
 QUICK = Retry(base_s=0, cap_s=0)
@@ -37,9 +38,9 @@ REFUSED = ConnectionRefusedError(111, "Connection refused")
 class Bank:
     """A tool in one colour that raises what it is told to; what it sends is counted."""
 
-    def __init__(self, colour, **contract):
+    def __init__(self, colour, store="memory://", **contract):
         self.errors, self.sent, self._async = [], 0, colour == "async"
-        self.guard = Guard("memory://", cache=0)
+        self.guard = Guard(store, cache=0)
         settings = {"kind": "write", "downstream": "key", "retry": QUICK, "wait_s": 0, "name": "pay"} | contract
         self._tool = self.guard.tool(**settings)(self._coroutine if self._async else self._plain)
 
@@ -630,8 +631,8 @@ class Probed(Bank):
     """A tool that outlives its lease, so that its probe is believed when it finds nothing."""
 
     def __init__(self, colour, **contract):
-        super().__init__(colour, downstream=Downstream.probe(delay=0), **contract)
-        self.clock = self.guard.store._clock = FakeClock()
+        self.clock = FakeClock()
+        super().__init__(colour, MemoryStore(clock=self.clock), downstream=Downstream.probe(delay=0), **contract)
 
         async def coroutine():
             return NotFound()

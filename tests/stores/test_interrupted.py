@@ -2,14 +2,18 @@
 
 import gc
 import sqlite3
+import subprocess
 import sys
 import threading
 import warnings
 from functools import partial
+from pathlib import Path
 
 import pytest
 
+from effectonce import StoreUnavailable
 from effectonce._core import ops
+from effectonce.stores.memory import MemoryStore
 from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.redis import RedisStore
 from effectonce.stores.sqlite import SqliteStore
@@ -93,3 +97,41 @@ def test_wherever_a_signal_strikes_in_a_transaction_the_file_is_not_left_locked(
         transact()
         number += 1
     assert number > 5
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres", "redis"])
+def test_a_guarded_call_in_a_signal_handler_works_or_is_refused_at_once(kind, request, tmp_path):
+    """Whatever operation of the store its own thread was in the middle of: waiting for that would never end."""
+    url = {
+        "memory": lambda: "memory://",
+        "sqlite": lambda: f"sqlite:///{tmp_path / 'effects.db'}",
+        "postgres": lambda: request.getfixturevalue("database"),
+        "redis": lambda: redis.emptied(redis.server()).url,
+    }[kind]()
+    script = Path(__file__).with_name("calls_in_handlers.py")
+
+    ended = subprocess.run([sys.executable, script, url], capture_output=True, text=True, timeout=120, check=False)
+
+    assert ended.returncode == 0, ended.stderr
+    struck, handled = ended.stdout.split()[:2]
+    assert struck == handled
+    assert int(struck) > 2
+
+
+def test_what_an_operation_has_not_finished_is_not_looked_at_from_a_signal_handler(tmp_path):
+    memory, sqlite, postgres = MemoryStore(), SqliteStore(tmp_path / "effects.db"), PostgresStore("postgresql://nowhere/none")
+    sqlite.apply(claim(1))
+    sqlite.apply(ops.Complete(claim(1).key, "t", 1, b"done"))
+    asked_now = claim(1).request
+    assert sqlite.look(asked_now) is not None
+
+    for store, lock in ((memory, memory._lock), (sqlite, sqlite._lock), (postgres, postgres._crew._lock)):
+        with lock, pytest.raises(StoreUnavailable, match="signal handler"):
+            store.apply(ops.Tally())
+    with sqlite._lock:
+        assert sqlite.look(asked_now) is None
+        with pytest.raises(StoreUnavailable, match="signal handler"):
+            sqlite.examine()
+
+    assert sqlite.look(asked_now) is not None
+    sqlite.close()

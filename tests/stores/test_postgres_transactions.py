@@ -345,7 +345,7 @@ def test_a_rival_that_comes_between_look_and_write_refuses_the_completion(store)
             return reply
 
         transaction._perform = beaten
-        assert transaction.complete(ops.Complete("booking", "t", 1, b"done")) == ops.Refused("claimed")
+        assert transaction.complete(ops.Complete("booking", "t", 1, b"done")) == ops.Refused(None)
 
 
 def test_of_two_transactions_for_one_record_one_stays(store, database, postgres, ledger):
@@ -368,7 +368,7 @@ def test_of_two_transactions_for_one_record_one_stays(store, database, postgres,
             pass
         transaction.commit()
     other.join()
-    assert replies == [ops.Refused("claimed")]
+    assert replies == [ops.Refused("completed")]
     assert ledger() == [1]
 
 
@@ -652,7 +652,7 @@ def test_an_async_rival_that_comes_between_look_and_write_refuses_the_completion
                 return reply
 
             transaction._perform = beaten
-            assert await transaction.complete(ops.Complete("booking", "t", 1, b"done")) == ops.Refused("claimed")
+            assert await transaction.complete(ops.Complete("booking", "t", 1, b"done")) == ops.Refused(None)
 
     asyncio.run(main())
 

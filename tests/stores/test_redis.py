@@ -97,7 +97,7 @@ def hurry(store, timeout_s):
         limit = struct.pack("ll", int(timeout_s), int(timeout_s % 1 * 1e6))
         connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
     for lane in store._lanes.values():
-        lane._connection.timeout_s = timeout_s
+        lane.connection.timeout_s = timeout_s
 
 
 def claim(key="k", token="t", **changes):

@@ -28,7 +28,7 @@ from effectonce._core.backoff import full_jitter
 from effectonce._core.budget import Turn
 from effectonce._core.classify import UNKNOWN, Certainty, Verdict
 from effectonce._core.codec import encode_error, excuse, printable, told
-from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, OutOfPatience, Rejection, Replay
+from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, OutOfPatience, Rejection, Replay, robbed
 from effectonce._core.foreign import get
 from effectonce._core.gate import Action
 from effectonce._core.ops import (
@@ -121,9 +121,13 @@ class GuardedCall:
         return (yield from self._flow())
 
     def _flow(self) -> Flow[Ending]:
+        again = False
         while True:
             reply, waited = yield from self._claim()
             match reply:
+                case Held(dispatched=dispatched) if again and (why := self.patience.used_up()):
+                    yield from self._let_go(dispatched=dispatched)
+                    ending: Ending | _Again = robbed(self.patience.attempt, why, sent_before=self.sends > 0)
                 case Held(dispatched=dispatched):
                     ending = yield from self._own(dispatched=dispatched)
                 case Recorded():
@@ -134,6 +138,7 @@ class GuardedCall:
                     ending = reply
             if not isinstance(ending, _Again):
                 return ending if self.unanswered is None else (yield from self._told(ending, self.unanswered))
+            again = True
 
     def _told(self, ending: Ending, unanswered: BaseException) -> Flow[Ending]:
         """A call that may have sent something does not end as if it had not, whatever it met afterwards."""
@@ -284,7 +289,7 @@ class GuardedCall:
                 return Fresh(value, outcome=outcome) if outcome == self.plan.encode(value) else Replay(reply, coalesced=False)
             case Held(epoch):
                 self.epoch = epoch  # a lease that is over was taken again
-                last = self.patience.attempt >= self.plan.retrying.attempts
+                last = self.patience.used_up() != ""
                 # This write waits for a COMMIT of ours that is still under way. If it is let through, that one will never land.
                 reply = yield from insist(Renew(self.key, self.token, epoch, 0 if last else self.plan.lease_s), self.env)
                 if isinstance(reply, Applied):
@@ -318,8 +323,8 @@ class GuardedCall:
     def _write_down(self, op: Complete | Fail | Doubt) -> Flow[WriteReply]:
         """What came of it. A record that is gone is nobody else's: it is written anew, so that no later call takes it for the first."""
         reply: WriteReply = yield from self._persist(op)
-        if reply != GONE:
-            return reply
+        if reply != GONE or (isinstance(op, Fail) and (self.sends > 1 or self.unanswered is not None)):
+            return reply  # a refusal does not speak for a send before it, which the record that is gone knew of
         token = self.env.new_token()
         claim = Claim(self.request, token, self.plan.lease_s, dispatch=True)
         replies = yield from self._persist(Together((claim, structs.replace(op, token=token, epoch=1))))
@@ -418,9 +423,7 @@ class GuardedCall:
 
     def _rejected(self, error: BaseException, verdict: Verdict) -> Flow[Ending]:
         facts = in_the_outcome(failed_attempt(self.patience.attempt, error, verdict))
-        reply: WriteReply = Refused(State.DISPATCHED)
-        if self.request.terms.stores_rejections or (self.sends <= 1 and self.unanswered is None):
-            reply = yield from self._write_down(Fail(self.key, self.token, self.epoch, encode_error(error, facts)))
+        reply = yield from self._write_down(Fail(self.key, self.token, self.epoch, encode_error(error, facts)))
         match reply:
             case Applied():
                 return Rejection(error)
@@ -484,7 +487,7 @@ class GuardedCall:
         match answer:
             case Ok(Found(result)):
                 return (yield from self._complete(result, by="probe"))
-            case Ok(NotFound()) if may_rerun and self._may_try_again():
+            case Ok(NotFound()) if may_rerun and not self.patience.used_up():
                 rerun = yield from insist(Rerun(self.key, self.token, self.epoch, self.plan.lease_s), self.env)
         if isinstance(rerun, Applied):
             return (yield from self._own(dispatched=False))
@@ -492,7 +495,3 @@ class GuardedCall:
         if isinstance(answer, Raised) and not isinstance(answer.error, Exception):
             return Lost(answer.error, "the probe was interrupted")
         return Doubtful(doubtful.since_s, f"{doubtful.reason}; {what_the_probe_said(answer)}")
-
-    def _may_try_again(self) -> bool:
-        patience = self.patience
-        return patience.attempt < self.plan.retrying.attempts and self.env.now() < patience.give_up_at

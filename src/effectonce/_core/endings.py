@@ -84,3 +84,13 @@ Ending: TypeAlias = (
     | Early
     | Unavailable
 )
+
+
+def robbed(attempts: int, why: str, *, sent_before: bool) -> Ending:
+    """Each time that the tool ran, its record could not be written, and the effect is still to be had. Now nothing may run again."""
+    error = RuntimeError(
+        "its record could not be completed with it: another caller had taken the record meanwhile, or it was begun under another contract"
+    )
+    if sent_before:
+        return GaveUp(error, attempts, why=why)
+    return NothingSent(error, attempts, exhausted=True, why=why)

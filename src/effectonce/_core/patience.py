@@ -182,9 +182,9 @@ class Patience:
             self.unanswered = error
         if row.action not in GOES_ON or not isinstance(error, Exception):
             return Next(row.action, row.why)
-        if self.attempt >= how.attempts:
-            often = f"it was tried {how.attempts} times" if how.attempts > 1 else "it may be tried only once"
-            return _enough("max_attempts", often)
+        used_up = self._tried_often_enough()
+        if used_up:
+            return Next(Action.HAND_BACK, used_up, gave_up=True)
         base_s = how.throttled_base_s if verdict.bucket in THROTTLED else how.base_s
         delay_s = delay(how.jitter, self.attempt, self.previous_s, base_s, how.cap_s, self.env.rng)
         if verdict.retry_after_s is not None:  # spread, too: everybody who was told the same would come back together
@@ -200,6 +200,18 @@ class Patience:
             return _enough("budget", "too many retries go there already: its retry budget is empty")
         self.previous_s = delay_s
         return Next(row.action, row.why, delay_s)
+
+    def used_up(self) -> str:
+        """Why nothing may run again, whatever ended the last attempt; "" if something may."""
+        if self.env.now() >= self.give_up_at:
+            return Why("deadline", "the time that it may take is over")
+        return self._tried_often_enough()
+
+    def _tried_often_enough(self) -> str:
+        attempts = self.how.attempts
+        if self.attempt < attempts:
+            return ""
+        return Why("max_attempts", f"it was tried {attempts} times" if attempts > 1 else "it may be tried only once")
 
     def _spend(self, after: Bucket | None, *, again: bool) -> Flow[str]:
         assert self.turn is not None

@@ -8,7 +8,8 @@ a rule in one atomic step or not at all. Each rule has the number it has in the 
                      │  └── T4 not sent ┘  │  └── T6 ──> failed ── T12 ─────┘
                      └──── T2 stolen       └── T7 ──> in doubt ── T9 T10 T11 ──> completed | failed | claimed
 
- 1. Safety uses no clock: `lease_over` only decides who may try next, never whether something was sent.
+ 1. Safety uses no clock: `lease_over` only decides who may try next, never whether something was sent. The one delay that a tool may
+    declare (`quiet`) is counted only while the clock is known to have made no step.
  2. Every write of an owner is fenced by token and epoch. A store that forgot hands out epoch 1 twice; tokens differ.
  3. `dispatched` is written before the first byte leaves, and `sends` counts those writes.
  4. `sends == 1` means that an answer is about the only send there ever was. Only then is a rejection a failure (T6), and only then
@@ -47,7 +48,7 @@ from effectonce._core.ops import (
     Sweep,
     Unsend,
 )
-from effectonce._core.terms import Capability, Kind, Terms
+from effectonce._core.terms import LEASE_MAX_S, Capability, Kind, Terms
 
 
 class State(StrEnum):
@@ -61,6 +62,7 @@ class State(StrEnum):
 
 
 TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.TOMBSTONE})
+SET_BACK_S = 30.0  # clocks are put back by so little every day; `resend_s` has a margin for it
 EVIDENCE_MAX = 32  # entries; results that came too late are kept beyond it
 
 
@@ -102,6 +104,7 @@ class Scene(Struct, frozen=True):
     now: float  # the store's clock
     rival: Record | None = None  # another effect of the same latch that is in the air or in doubt
     predecessor: Record | None = None  # the effect that must come before this one
+    steady_since: float = -inf  # since when the clock is known to have made no step
 
 
 Guard: TypeAlias = Callable[[Record, Any, Scene], bool]
@@ -143,8 +146,13 @@ def owns(r: Record, op: Any, _: Scene) -> bool:
     return bool(r.token == op.token and r.epoch == op.epoch)
 
 
+def leased(r: Record, now: float) -> bool:
+    """Is an owner believed to live? What ends later than a lease can was written by a clock that has been put back since."""
+    return now < r.lease_until <= now + 2 * LEASE_MAX_S
+
+
 def lease_over(r: Record, _op: Any, scene: Scene) -> bool:
-    return r.lease_until <= scene.now
+    return not leased(r, scene.now)
 
 
 def same_request(r: Record, op: Claim, _: Scene) -> bool:
@@ -173,7 +181,10 @@ def resendable(r: Record, op: Any, scene: Scene) -> bool:
     resend_s = pinned.resend_s
     if isinstance(op, Claim) and op.request.terms is not pinned:
         resend_s = min(resend_s, op.request.terms.resend_s) if recognisable(pinned, op.request.terms) else 0.0
-    return r.sends == 0 or scene.now < r.first_dispatch_at + resend_s
+    if r.sends == 0 or resend_s == inf:
+        return True
+    # Sent in the future: the clock was put back, and how long ago it was is not known.
+    return resend_s > 0 and -SET_BACK_S <= scene.now - r.first_dispatch_at < resend_s
 
 
 def recognisable(sent: Terms, asked: Terms) -> bool:
@@ -223,7 +234,13 @@ def late_only_send(r: Record, op: Complete, _: Scene) -> bool:
 
 def quiet(r: Record, _op: Any, scene: Scene) -> bool:
     terms = r.request.terms
-    return terms.kind is not Kind.IRREVERSIBLE and terms.delay_s is not None and scene.now > r.sent_until + terms.delay_s
+    if terms.kind is Kind.IRREVERSIBLE or terms.delay_s is None:
+        return False
+    sent_until = r.sent_until
+    if scene.steady_since > r.first_dispatch_at:  # the clock was stepped: the last lease may have begun just before
+        leases_s = min(sent_until - r.first_dispatch_at, LEASE_MAX_S)
+        sent_until = max(sent_until, scene.steady_since + leases_s)
+    return scene.now > sent_until + terms.delay_s
 
 
 def asked_when_quiet(r: Record, _op: Rerun, _: Scene) -> bool:
@@ -445,7 +462,7 @@ def due_at(r: Record) -> float:
     terms = r.request.terms
     match r.state:
         case State.DISPATCHED | State.CLAIMED if r.sends > 0:
-            return max(r.lease_until, r.first_dispatch_at + terms.resend_s)
+            return max(r.lease_until, r.first_dispatch_at + terms.resend_s) if terms.resend_s > 0 else r.lease_until
         case State.COMPLETED | State.FAILED:
             return r.dedup_until
         case State.TOMBSTONE:

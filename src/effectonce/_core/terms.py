@@ -73,6 +73,7 @@ GUARANTEES: dict[tuple[Kind, Capability], Guarantee] = {
 }
 
 DAY_S = 86_400.0
+LEASE_MAX_S = DAY_S / 2  # heartbeats renew a lease, so none needs to be longer
 # How long a key is honoured after its outcome. An idempotent write is honoured for as long as its resource may live.
 WINDOW_S: dict[Kind, float] = {
     Kind.READ: 0.0,

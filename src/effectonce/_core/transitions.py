@@ -42,6 +42,7 @@ from effectonce._core.records import (
     State,
     Table,
     lease_over,
+    leased,
     may_rerun,
     same_request,
     window_over,
@@ -141,7 +142,7 @@ def _wait_for_others(op: Claim, scene: Scene) -> Latched | Early:
     rival = scene.rival
     if rival is None:
         return Early(op.request.after)
-    alive = rival.state is not State.IN_DOUBT and rival.lease_until > scene.now
+    alive = rival.state is not State.IN_DOUBT and leased(rival, scene.now)
     return Latched(rival.request.key, rival.request.terms.tool, rival.lease_until - scene.now if alive else None)
 
 

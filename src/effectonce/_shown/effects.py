@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from effectonce._core.codec import AS_DATA, SEALED, NotReadable, Stored, decode, told
 from effectonce._core.ops import ReadCell
-from effectonce._core.records import Record, Scene, State, resendable
+from effectonce._core.records import Record, Scene, State, leased, resendable
 from effectonce._shown.history import (
     asked_data,
     asked_of,
@@ -62,7 +62,7 @@ def is_sealed(record: Record) -> bool:
 def abandoned(record: Record, now: float) -> bool:
     """Was it sent, and its owner is gone?"""
     sent = record.state is State.DISPATCHED or (record.state is State.CLAIMED and record.sends > 0)
-    return sent and record.lease_until <= now
+    return sent and not leased(record, now)
 
 
 def may_resend(record: Record, now: float) -> bool:
@@ -98,7 +98,7 @@ def verdict(record: Record, now: float) -> str:
 
 
 def _open_verdict(record: Record, now: float) -> str:
-    if record.lease_until > now:
+    if leased(record, now):
         return "It is being done right now." if record.state is State.DISPATCHED else "It is claimed; nothing was sent yet."
     owner = "its owner gave up" if gave_up(record) else "its owner is gone"
     if record.sends == 0:
@@ -193,7 +193,7 @@ def as_data(record: Record, now: float, *, reveal: bool = False) -> dict[str, An
         "first_sent_at": iso(record.first_dispatch_at),
         "decided_at": iso(record.decided_at),
         "lease_until": iso(record.lease_until),
-        "lease_over": record.lease_until <= now,
+        "lease_over": not leased(record, now),
         "window_until": iso(record.dedup_until),
         "sends": record.sends,
         "epoch": record.epoch,

@@ -10,7 +10,7 @@ import msgspec
 
 from effectonce._core.attempts import UNREADABLE, Asked, FailedAttempt, read_entry, read_failure
 from effectonce._core.codec import NotReadable, decode
-from effectonce._core.records import Evidence, Record, State
+from effectonce._core.records import Evidence, Record, State, leased
 from effectonce._core.steps import CANCEL, Cancellation
 from effectonce._shown.times import iso
 from effectonce._shown.words import Screen
@@ -132,7 +132,7 @@ def run_state(record: Record, now: float) -> str:
     """In the words of `guard.workflows.summary`."""
     if record.state is not State.CLAIMED:
         return str(record.state)
-    return "running" if record.lease_until > now else "waiting"
+    return "running" if leased(record, now) else "waiting"
 
 
 def run_verdict(record: Record, now: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from effectonce._core.ops import Browse, Tally
-from effectonce._core.records import Record, State
+from effectonce._core.records import Record, State, leased
 from effectonce._shown.effects import STATES, abandoned, may_resend, now_of, place_of, reference
 from effectonce._shown.history import is_run
 from effectonce.dead_letters._letter import is_dead, letter_of
@@ -26,7 +26,7 @@ def look(guard: Guard, tenant: str | None = None) -> dict[str, Any]:
     open_ones = [record for page in pages for record in page]
     left = [r for r in open_ones if abandoned(r, now) and not may_resend(r, now)]
     dead = [r for r in open_ones if is_dead(r, now, GRACE_S)]
-    runs = [r for r in open_ones if is_run(r) and r.lease_until <= now]
+    runs = [r for r in open_ones if is_run(r) and not leased(r, now)]
     others = [r for r in dead if not is_run(r) and r not in left]
     oldest = min((record.decided_at for record in doubts), default=now)
     return {

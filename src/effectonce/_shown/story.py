@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from effectonce._core.records import TERMINAL, Record, State
+from effectonce._core.records import TERMINAL, Record, State, leased
 from effectonce._core.terms import GUARANTEES
 from effectonce._shown.effects import abandoned, arguments_of, is_sealed, may_resend, outcome_of, place_of
 from effectonce._shown.history import attempt_told, failure_of, gave_up, is_run, partial_of, run_of, said, told
@@ -73,9 +73,12 @@ def _sends(record: Record, now: float) -> str:
 
 def _owner(record: Record, now: float) -> str:
     left_s = record.lease_until - now
-    if record.state in TERMINAL or (left_s <= 0 and (record.state is State.IN_DOUBT or not record.token)):
+    alive = leased(record, now)
+    if record.state in TERMINAL or (not alive and (record.state is State.IN_DOUBT or not record.token)):
         return ""  # whoever asked about a doubt last does not own it
-    lease = f"its lease runs {span(left_s)} more" if left_s > 0 else f"its lease ended {span(-left_s)} ago"
+    lease = f"its lease runs {span(left_s)} more" if alive else f"its lease ended {span(-left_s)} ago"
+    if left_s > 0 and not alive:
+        lease = "its lease was written by a wrong clock, and counts as over"
     return f"{record.token[:8] or 'nobody'}, epoch {record.epoch}; {lease}"
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from effectonce._core.attempts import Asked, FailedAttempt, read_entry, read_failure
 from effectonce._core.codec import AS_DATA, NotReadable, Stored, decode
 from effectonce._core.ops import Browse, Find, Flow, ReadCell
-from effectonce._core.records import Evidence, Record, State
+from effectonce._core.records import Evidence, Record, State, leased
 from effectonce._core.steps import CANCEL
 from effectonce._core.verdicts import Bucket
 from effectonce._desk import BATCH, CLOCK, place
@@ -173,9 +173,9 @@ def is_dead(record: Record, now: float, grace_s: float) -> bool:
     """Has somebody given up on it? In doubt: nobody goes on. Claimed or sent: a call said so, or its owner is gone for long enough."""
     if record.state in (State.IN_DOUBT, State.FAILED):
         return True
-    if record.lease_until > now:
+    if leased(record, now):
         return False
-    return now - record.lease_until >= grace_s or any(_gave_up(entry) for entry in _entries(record))
+    return abs(now - record.lease_until) >= grace_s or any(_gave_up(entry) for entry in _entries(record))
 
 
 def may_leave(record: Record) -> bool:

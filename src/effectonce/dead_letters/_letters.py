@@ -15,7 +15,7 @@ from effectonce._core.attempts import asked_again
 from effectonce._core.codec import encode_error
 from effectonce._core.endings import Ending
 from effectonce._core.ops import Applied, Flow, Refute, Search
-from effectonce._core.records import Record, Scene, State, resendable
+from effectonce._core.records import Record, Scene, State, leased, resendable
 from effectonce._desk import atold, told, who
 from effectonce._tool import GuardedTool
 from effectonce._watch import Watch, told_of
@@ -249,7 +249,7 @@ class DeadLetters:
         known = settled(letter)
         if known is not None:
             return known
-        if record.lease_until > now:
+        if leased(record, now):
             return skipped(letter, "it is in flight: somebody is working on it")
         if tool is None:
             return skipped(letter, f"no tool of this guard is called {letter.tool!r}")
@@ -321,7 +321,7 @@ def undiscardable(record: Record, now: float) -> str:
     """Why it cannot be discarded; "" if nothing is known that forbids it."""
     if record.state not in OPEN:
         return f"there is nothing to discard: the effect is {record.state}"
-    if record.lease_until > now:
+    if leased(record, now):
         return "it is in flight: somebody is working on it"
     if record.request.terms.steps:
         return "it is a run of a workflow, and its steps may have happened: cancel it (guard.workflows.cancel), and they are compensated"

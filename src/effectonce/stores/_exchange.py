@@ -247,12 +247,20 @@ def _decide(op: RecordOp, table: Table, seen: Seen | None = None) -> Answering[A
 
 
 def decide_once(op: Complete, table: Table = TABLE) -> Answering[Applied | Refused]:
-    """Complete a record inside a tool's own transaction. Only a change counts: if it is done already, the tool's writes must not stay."""
-    seen = yield from See(op.key)
-    step = transition(seen.record, op, _scene(seen, op), table)
-    if step.changed and (yield from Swap(op.key, seen.revision, step.after)):
-        return Applied(op.epoch)
-    return Refused(None if seen.record is None else seen.record.state)
+    """Complete a record inside a tool's own transaction. Only a change counts: if it is done already, the tool's writes must not stay.
+
+    A heartbeat that was under way when the tool returned may change the record under this decision, like anybody else's write.
+    """
+    state: State | None = None
+    for _ in range(PATIENCE):
+        seen = yield from See(op.key)
+        state = None if seen.record is None else seen.record.state
+        step = transition(seen.record, op, _scene(seen, op), table)
+        if not step.changed:
+            break
+        if (yield from Swap(op.key, seen.revision, step.after)):
+            return Applied(op.epoch)
+    return Refused(state)
 
 
 def _scene(seen: Seen, op: RecordOp) -> Scene:

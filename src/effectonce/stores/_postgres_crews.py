@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from effectonce.stores._postgres_jobs import BATCH_MAX, Habits, Job, Talk, talk
 from effectonce.stores._postgres_schema import Unfit
 from effectonce.stores._postgres_wire import Lost, ServerError, Wire
+from effectonce.stores.base import in_a_signal_handler
 
 Open = Callable[[float], Wire]  # connects, until the given moment
 
@@ -46,7 +47,7 @@ class Crew:
 
     def __init__(self, open_wire: Open, habits: Habits, limit: int) -> None:
         self._open, self._habits, self._limit = open_wire, habits, limit
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # it knows who holds it
         self._idle: list[Wire] = []
         self._leaders: set[int] = set()  # threads. One that comes again was interrupted before it could say that it had ended
         self._waiting: deque[_Turn] = deque()
@@ -54,6 +55,8 @@ class Crew:
     def do(self, jobs: list[Job]) -> None:
         """Return when these jobs are done."""
         me = threading.get_ident()
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
+            raise in_a_signal_handler("this store")
         with self._lock:
             if len(self._leaders) < self._limit or me in self._leaders:
                 self._leaders.add(me)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from queue import Empty, SimpleQueue
 from typing import Any, NoReturn
 
 import psycopg
@@ -24,7 +24,7 @@ from effectonce._core.ops import Applied, Complete, Refused
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores import _postgres_sql as sql
 from effectonce.stores._exchange import Exchange, arun, decide_once, run
-from effectonce.stores._postgres_jobs import Job, Unreadable, result
+from effectonce.stores._postgres_jobs import RACED, Job, Unreadable, result
 from effectonce.stores._postgres_wire import Lost, ServerError, Wire
 from effectonce.stores.base import RolledBack
 
@@ -61,6 +61,11 @@ _CLOSED = _closed()
 
 def _check_status(wire: Wire) -> None:
     """Is there a transaction in which a record can be written?"""
+    if wire.pgconn.pipeline_status != pq.PipelineStatus.OFF:
+        raise ContractViolation(
+            "the tool left a pipeline open on the connection that was lent to it, so its record cannot be written. Nothing of it stays. "
+            "Use the pipeline as a block: with connection.pipeline()."
+        )
     match wire.pgconn.transaction_status:
         case pq.TransactionStatus.INTRANS:
             return
@@ -110,6 +115,12 @@ class Loan:
     def unavailable(self, error: Exception, known: str) -> StoreUnavailable:
         return StoreUnavailable(f"{self._where}: {error}. {known}")
 
+    def refused(self, error: Exception) -> Refused:
+        """Was another caller faster? Then this transaction is over, and so is its say. Otherwise it could not be asked."""
+        if isinstance(error, ServerError) and error.sqlstate in RACED:
+            return Refused(None)
+        raise self.unavailable(error, GONE) from error
+
     def uncommitted(self, error: Exception) -> StoreUnavailable:
         """A server that refuses COMMIT has rolled back; one that does not answer may have done either."""
         if isinstance(error, ServerError):
@@ -123,13 +134,17 @@ class Lending:
     def __init__(self, open_wire: Open, where: str, now: Now, timeout_s: float, limit: int) -> None:
         self._open, self._where, self._now, self._timeout_s, self._limit = open_wire, where, now, timeout_s, limit
         self._idle: list[Wire] = []
-        self._places = threading.Semaphore(limit)
+        self._places: SimpleQueue[None] = SimpleQueue()  # as a semaphore that a signal handler may ask, too
+        for _ in range(limit):
+            self._places.put(None)
         self._loop_places: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = weakref.WeakKeyDictionary()
 
     def begin(self) -> Loan:
         give_up_at = time.monotonic() + self._timeout_s
-        if not self._places.acquire(timeout=self._timeout_s):
-            raise self._crowded()
+        try:
+            self._places.get(timeout=self._timeout_s)
+        except Empty:
+            raise self._crowded() from None
         wire = self._take()
         try:
             if wire is None:
@@ -138,7 +153,7 @@ class Lending:
             connection.read_only = True  # what psycopg would begin after ours is over
             wire.ask_simple(sql.BEGIN, give_up_at)
         except BaseException:
-            self._places.release()
+            self._places.put(None)
             _close(wire)
             raise
         return self._loan(wire, connection)
@@ -155,7 +170,7 @@ class Lending:
             loan.wire.close()
             raise
         finally:
-            self._places.release()
+            self._places.put(None)
 
     async def abegin(self) -> Loan:
         give_up_at = time.monotonic() + self._timeout_s
@@ -241,6 +256,8 @@ def _ending(wire: Wire) -> Iterator[str]:
 class _Lent:
     """What both colours of an open transaction share."""
 
+    exclusive = False  # until its record is written, it holds no lock that a renewal would wait for
+
     def __init__(self, loan: Loan) -> None:
         self._loan = loan
         self.connection = loan.connection
@@ -264,14 +281,11 @@ class LentConnection(_Lent):
             _check_mark(loan.wire.ask([sql.Query(sql.LENT, ())], loan.give_up_at()))
             return run(decide_once(op), self._perform)
         except (Lost, ServerError, Unreadable) as error:
-            raise loan.unavailable(error, GONE) from error
+            return loan.refused(error)
 
     def _perform(self, exchange: Exchange[Any]) -> Any:
         job = self._loan.job(exchange)
-        try:
-            job.settle(self._loan.wire.ask(job.queries, job.give_up_at))
-        except ServerError as error:
-            job.refuse(error)
+        job.settle(self._loan.wire.ask(job.queries, job.give_up_at))
         return result(job)
 
     def commit(self) -> None:
@@ -292,15 +306,12 @@ class LentAsyncConnection(_Lent):
             _check_mark(await areceive(loan.wire, loan.give_up_at()))
             return await arun(decide_once(op), self._perform)
         except (Lost, ServerError, Unreadable) as error:
-            raise loan.unavailable(error, GONE) from error
+            return loan.refused(error)
 
     async def _perform(self, exchange: Exchange[Any]) -> Any:
         job = self._loan.job(exchange)
-        try:
-            self._loan.wire.send(job.queries, named=False)
-            job.settle(await areceive(self._loan.wire, job.give_up_at))
-        except ServerError as error:
-            job.refuse(error)
+        self._loan.wire.send(job.queries, named=False)
+        job.settle(await areceive(self._loan.wire, job.give_up_at))
         return result(job)
 
     async def commit(self) -> None:

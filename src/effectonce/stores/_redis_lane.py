@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections import deque
 from typing import Any
 
 from effectonce.errors import StoreUnavailable
-from effectonce.stores._redis_wire import MORE, Connection, ProtocolError, lost
+from effectonce.stores._redis_wire import ABOUT_YOU, ABOUT_YOU_REPLIES, MORE, Connection, ProtocolError, lost
 
 _CHUNK = 1 << 18  # more than a record of TLS: nothing stays behind, decrypted, that the loop would not tell us about
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -18,7 +19,7 @@ class Lane:
     """An open connection that a loop watches. It is used on that loop only."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, connection: Connection) -> None:
-        self._loop, self._connection = loop, connection
+        self._loop, self.connection = loop, connection
         self._socket, self._reader, self.target = connection.socket, connection.reader, connection.target
         self._socket.setblocking(False)
         self._asked: deque[tuple[asyncio.Future[list[Any]], int, float]] = deque()
@@ -31,7 +32,7 @@ class Lane:
 
     def ask(self, payload: bytes, replies: int) -> asyncio.Future[list[Any]]:
         """Send one batch. Its replies come in a list, or `StoreUnavailable` does."""
-        loop, timeout_s = self._loop, self._connection.timeout_s
+        loop, timeout_s = self._loop, self.connection.timeout_s
         future: asyncio.Future[list[Any]] = loop.create_future()
         if self.closed:  # between finding this lane and asking it: nobody would ever answer
             future.set_exception(StoreUnavailable(f"{self.target} hung up before it was asked. Nothing was written."))
@@ -47,6 +48,13 @@ class Lane:
             loop.call_soon(self._flush)
         return future
 
+    def outdated(self) -> bool:
+        return self.connection.outdated(time.monotonic())
+
+    async def ask_again(self) -> None:
+        """What does its server promise today? Raises if no record may be kept there."""
+        self.connection.hear(await self.ask(ABOUT_YOU, ABOUT_YOU_REPLIES))
+
     def close(self, error: StoreUnavailable | None = None) -> None:
         """Hang up. Whoever waits for a reply does not get one."""
         if self.closed:
@@ -57,7 +65,7 @@ class Lane:
             self._loop.remove_writer(self._socket)
             if self._timer is not None:
                 self._timer.cancel()
-        self._connection.close()
+        self.connection.close()
         waiting, self._asked = self._asked, deque()
         for future, _, _ in waiting:
             if not future.done() and not self._loop.is_closed():  # otherwise there is nobody left to tell
@@ -127,6 +135,6 @@ class Lane:
             return
         late_at = self._asked[0][2]
         if late_at <= self._loop.time():
-            self.close(lost(self.target, TimeoutError(), self._connection.timeout_s))
+            self.close(lost(self.target, TimeoutError(), self.connection.timeout_s))
         else:
             self._timer = self._loop.call_at(late_at, self._check_time)

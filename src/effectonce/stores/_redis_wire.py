@@ -32,6 +32,7 @@ except ModuleNotFoundError as missing:
     raise ModuleNotFoundError("Redis and Valkey stores need hiredis: pip install 'effectonce[redis]'") from missing
 
 IDLE_S = 1.0  # a connection that rested longer is looked at before it is used: the server may have hung up
+FACTS_S = 30.0  # what a server said about itself is asked again after this: CONFIG SET changes it under an open connection
 _CHUNK = 1 << 16
 _OLDEST = (6, 2)
 MORE = object()
@@ -49,6 +50,9 @@ class Batch(Struct, frozen=True):
     address: tuple[str, int]
     payload: bytes
     replies: int
+
+
+ABOUT_YOU, ABOUT_YOU_REPLIES = pack(("INFO",)) + pack(("CONFIG", "GET", "appendfsync")), 2
 
 
 class Facts(Struct, frozen=True):
@@ -92,23 +96,32 @@ class Connection:
 
     def __init__(self, target: Target, timeout_s: float) -> None:
         self.target, self.timeout_s, self.used_at = target, timeout_s, 0.0
+        self.asked_at = time.monotonic()
         self.reader = Reader(notEnoughData=MORE)
         try:
             self.socket = _connect(target, timeout_s)
         except OSError as error:
             raise StoreUnavailable(f"{target} cannot be reached: {error}. Nothing was written.") from error
         try:
-            self.facts = self._introduce()
+            self._introduce()
         except BaseException:
             self.close()
             raise
 
-    def _introduce(self) -> Facts:
+    def _introduce(self) -> None:
         target = self.target
         login = [("AUTH", *([target.username] if target.username else []), target.password)] if target.password else []
         choose = [("SELECT", str(target.db))] if target.db else []
-        commands: list[tuple[bytes | str, ...]] = [*login, *choose, ("INFO",), ("CONFIG", "GET", "appendfsync")]
-        *done, info, fsync = self.exchange(b"".join(pack(command) for command in commands), len(commands))
+        commands = [pack(command) for command in (*login, *choose)]
+        self.hear(self.exchange(b"".join((*commands, ABOUT_YOU)), len(commands) + ABOUT_YOU_REPLIES))
+
+    def ask_again(self) -> None:
+        """Does it still promise what it did?"""
+        self.hear(self.exchange(ABOUT_YOU, ABOUT_YOU_REPLIES))
+
+    def hear(self, replies: list[Any]) -> None:
+        """Note what it says about itself. Raises if no record may be kept there."""
+        target, (*done, info, fsync) = self.target, replies
         refusals = [str(reply) for reply in (*done, info) if isinstance(reply, ReplyError)]
         if refusals:
             raise StoreUnavailable(
@@ -126,7 +139,7 @@ class Connection:
             ) from missing
         if facts.complaint():
             raise StoreUnavailable(f"{target} {facts.complaint()}. Nothing was written.")
-        return facts
+        self.facts, self.asked_at = facts, time.monotonic()
 
     def exchange(self, payload: bytes, replies: int) -> list[Any]:
         """Send commands and wait for their replies."""
@@ -149,9 +162,13 @@ class Connection:
         except (OSError, ProtocolError) as error:
             raise lost(self.target, error, self.timeout_s) from error
 
-    def stale(self) -> bool:
+    def stale(self, now: float) -> bool:
         """Did the server hang up while nobody looked? Nothing is due, so whatever can be read is an end."""
-        return time.monotonic() - self.used_at > IDLE_S and bool(_readable(self.socket))
+        return now - self.used_at > IDLE_S and bool(_readable(self.socket))
+
+    def outdated(self, now: float) -> bool:
+        """Is it so long ago that it said what it promises, that it may have been set up anew?"""
+        return now - self.asked_at > FACTS_S
 
     def close(self) -> None:
         self.socket.close()
@@ -220,8 +237,10 @@ def lost(target: Target, error: Exception, timeout_s: float) -> StoreUnavailable
 class Pool:
     """Connections of one process to one node, the last used first. As many as it may have, then callers wait for each other."""
 
-    def __init__(self, connect: Callable[[], Connection], timeout_s: float, size: int) -> None:
-        self._connect, self._timeout_s = connect, timeout_s
+    def __init__(
+        self, connect: Callable[[], Connection], accept: Callable[[Connection], None], timeout_s: float, size: int
+    ) -> None:
+        self._connect, self._accept, self._timeout_s = connect, accept, timeout_s
         self._idle: deque[Connection] = deque()
         # Not a number that is counted down and up: a signal may strike in between. A connection that nobody holds any more makes room.
         self._alive: weakref.WeakSet[Connection] = weakref.WeakSet()
@@ -246,10 +265,22 @@ class Pool:
             connection = self._idle.pop()
         except IndexError:
             return self._open()
-        if connection.stale():
+        now = time.monotonic()
+        if connection.stale(now):
             self.discard(connection)
             return self._open()
+        if connection.outdated(now):
+            self.ask_again(connection)
         return connection
+
+    def ask_again(self, connection: Connection) -> None:
+        """What does its server promise today? If that is not enough, nobody uses it."""
+        try:
+            connection.ask_again()
+            self._accept(connection)
+        except BaseException:
+            self.discard(connection)
+            raise
 
     def give(self, connection: Connection) -> None:
         connection.used_at = time.monotonic()

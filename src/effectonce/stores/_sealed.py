@@ -194,7 +194,7 @@ async def _atransaction(store: TransactionalStore, ring: Keyring) -> AsyncIterat
 class _SealedTransaction:
     def __init__(self, transaction: Transaction, ring: Keyring) -> None:
         self._transaction, self._ring = transaction, ring
-        self.connection = transaction.connection
+        self.connection, self.exclusive = transaction.connection, transaction.exclusive
 
     @property
     def broken(self) -> bool:
@@ -210,7 +210,7 @@ class _SealedTransaction:
 class _AsyncSealedTransaction:
     def __init__(self, transaction: AsyncTransaction, ring: Keyring) -> None:
         self._transaction, self._ring = transaction, ring
-        self.connection = transaction.connection
+        self.connection, self.exclusive = transaction.connection, transaction.exclusive
 
     @property
     def broken(self) -> bool:

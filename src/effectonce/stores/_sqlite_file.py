@@ -17,7 +17,9 @@ import time
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 from effectonce._core.keys import REFERENCE_LENGTH
 from effectonce._core.ops import Cell, Complete, ListCells, ReadCell, Recorded, Request, WriteCell
@@ -25,9 +27,12 @@ from effectonce._core.records import Record
 from effectonce._core.transitions import Step
 from effectonce.errors import StoreUnavailable
 from effectonce.stores import _rows
+from effectonce.stores._steady import Note, Steadiness
 from effectonce.stores.base import DUE_SHOWN, Finding, due_finding, size_finding
 
+Isolation: TypeAlias = Literal["IMMEDIATE"] | None
 POLL_S = 0.0002
+STEADY = "clock/steady"  # a cell that is never forgotten
 _MINE = fcntl.LOCK_EX | fcntl.LOCK_NB
 SCHEMA_VERSION = 3
 
@@ -151,6 +156,7 @@ SELECT ?1, ?3, 1 + abs(random() % 1000000000000000), ?4
 """
 LIST_CELLS = "SELECT name, value FROM cells WHERE name > ? AND name < ? AND forget_at > ? ORDER BY name LIMIT ?"
 LIST_CELLS_BACKWARDS = LIST_CELLS.replace("name LIMIT", "name DESC LIMIT")
+KEEP_CELL = "INSERT OR REPLACE INTO cells (name, value, revision, forget_at) VALUES (?, ?, 1, 9e999)"
 FORGET_CELLS = "DELETE FROM cells WHERE name IN (SELECT name FROM cells WHERE forget_at <= ? ORDER BY forget_at LIMIT ?)"
 
 LOW_B = 100_000_000
@@ -169,32 +175,49 @@ def _filesystem(path: Path) -> str:
     return max((len(at), kind) for _, at, kind, *_ in mounts if path.is_relative_to(at.replace("\\040", " ")))[1]
 
 
-def _all_but_the_end(action: int, *_: Any) -> int:
-    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
+def found(path: Path) -> Path:
+    """The file of this name: SQLite keeps its log beside the file, and so do we our queue, not beside a link to it."""
+    file = path.resolve()
+    if path.is_symlink() and not file.exists():
+        raise StoreUnavailable(
+            f"{path} is a link to {file}, which is not there. Nothing was sent. Put the file back, or remove the link to begin a new one."
+        )
+    if not file.parent.is_dir():
+        raise StoreUnavailable(f"{path}: there is no folder {file.parent}. Nothing was sent.")
+    names = file.stat().st_nlink if file.is_file() else 1
+    if names > 1:
+        raise StoreUnavailable(
+            f"{path} has {names} names (hard links). SQLite keeps a log for each, so what is written by one is not seen by another. "
+            f"Nothing was sent. Remove the other names; symbolic links are fine."
+        )
+    return file
 
 
 class Connection:
     """One SQLite connection and its place in the queue of writers."""
 
-    def __init__(self, path: Path, busy_s: float) -> None:
+    def __init__(
+        self, path: Path, busy_s: float, kind: type[sqlite3.Connection] = sqlite3.Connection, isolation: Isolation = None
+    ) -> None:
         self.path, self._busy_s = path, busy_s
-        self._name = str(path)
-        if not path.parent.is_dir():
-            raise StoreUnavailable(f"{path}: there is no folder {path.parent}. Nothing was sent.")
-        self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=busy_s)
+        self.file = found(path)
+        self._name, self._queue = str(path), -1
+        self.db = sqlite3.connect(self.file, timeout=busy_s, isolation_level=isolation, check_same_thread=False, factory=kind)
         try:
-            self._queue = os.open(f"{path}-queue", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError:
-            self.db.close()
-            raise
-        try:
-            self._enter_queue()  # two processes must not create the schema at once
+            self._queue = os.open(f"{self.file}-queue", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            if not self._is_prepared():
+                self._enter_queue()  # two processes must not create the schema at once
             self._prepare()
             self._inodes = self._look_at_files()
+            fcntl.flock(self._queue, fcntl.LOCK_UN)
         except BaseException:
             self.close()
             raise
-        fcntl.flock(self._queue, fcntl.LOCK_UN)
+
+    def _is_prepared(self) -> bool:
+        """Is there nothing to write? Then whoever opens the file need not wait for a writer."""
+        version, journal = (self.db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "journal_mode"))
+        return bool(version >= SCHEMA_VERSION and journal == "wal")
 
     def _prepare(self) -> None:
         version = self.db.execute("PRAGMA user_version").fetchone()[0]
@@ -206,21 +229,27 @@ class Connection:
         # A call changes a little on each of seven pages: small ones halve what is logged and synced. Only a new file listens.
         self.db.execute("PRAGMA page_size = 2048")
         journal = self.db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-        self._log = f"{self.path}-wal" if journal == "wal" else self._name  # some filesystems cannot have one
+        self._log = f"{self.file}-wal" if journal == "wal" else self._name  # some filesystems cannot have one
         # An acknowledged claim must survive a power cut: with NORMAL it does not, and the effect would run twice.
         self.db.execute("PRAGMA synchronous = FULL")
         self.db.execute("PRAGMA fullfsync = ON")  # on macOS a plain sync leaves it in the memory of the disk
         self.db.execute("PRAGMA cache_size = -65536")
         self.db.execute("PRAGMA wal_autocheckpoint = 4000")
         if version < SCHEMA_VERSION:
-            self.db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+            sqlite3.Connection.executescript(
+                self.db, f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+            )
 
     def close(self) -> None:
-        self.db.close()
+        """Close it, as often as you like. What is not committed is gone, and the next writer may come."""
+        sqlite3.Connection.close(self.db)
         self.leave_queue()
 
     def leave_queue(self) -> None:
-        os.close(self._queue)
+        if self._queue >= 0:
+            fcntl.flock(self._queue, fcntl.LOCK_UN)  # first: a signal may strike before it is closed
+            queue, self._queue = self._queue, -1
+            os.close(queue)
 
     def check_file(self) -> None:
         """Are the file at this path and its log still those that are open?"""
@@ -275,7 +304,7 @@ class Connection:
         """What safety and speed rest on."""
         self.begin()  # is it writable?
         self.roll_back()
-        kind, free = _filesystem(self.path), shutil.disk_usage(self.path.parent).free
+        kind, free = _filesystem(self.file), shutil.disk_usage(self.file.parent).free
         forgets, shared = kind in _IN_MEMORY, kind in _OVER_A_NETWORK
         place = "it is in memory: a reboot forgets it" if forgets else "WAL does not work over a network" if shared else ""
         journal, synchronous = (self.rows(f"PRAGMA {name}")[0][0] for name in ("journal_mode", "synchronous"))
@@ -291,7 +320,7 @@ class Connection:
                 "Make room: a full disk refuses every call." * (free < LOW_B),
                 bad=free < LOW_B,
             ),
-            size_finding(sum(file.stat().st_size for file in self.path.parent.glob(f"{self.path.name}*")), "in its files"),
+            size_finding(sum(file.stat().st_size for file in self.file.parent.glob(f"{self.file.name}*")), "in its files"),
             Finding("schema", f"version {SCHEMA_VERSION}"),
             Finding("clock", "this machine's own"),
             due_finding(len(found) + len(unreadable), unreadable),
@@ -323,6 +352,15 @@ class Connection:
         written = self.db.execute(WRITE_CELL, (op.name, op.revision, op.value, now + op.keep_s, now)).rowcount == 1
         return None if written else self.cell(op.name, now)
 
+    def steady(self, steadiness: Steadiness) -> Note:
+        """What this file says about the clock, put right if it is not true any more. In a transaction: who sends next relies on it."""
+        stored = self.cell(STEADY, 0.0).value
+        noted = msgspec.json.decode(stored, type=Note) if stored else None
+        note = steadiness.look(noted)
+        if note is not noted:
+            self.db.execute(KEEP_CELL, (STEADY, msgspec.json.encode(note)))
+        return note
+
     def forget_cells(self, now: float, limit: int) -> int:
         return self.db.execute(FORGET_CELLS, (now, limit)).rowcount
 
@@ -333,14 +371,6 @@ class Connection:
         except BaseException:  # also a signal that was raised after BEGIN had succeeded
             self.roll_back()
             raise
-
-    def lend(self) -> None:
-        """A tool gets the connection: it may do everything but end our transaction."""
-        self.db.set_authorizer(_all_but_the_end)
-
-    def take_back(self) -> None:
-        self.db.set_authorizer(None)
-        self.db.row_factory, self.db.text_factory = None, str
 
     def commit(self) -> None:
         self.db.execute("COMMIT")

@@ -24,7 +24,7 @@ _HELD: dict[int, list[Any]] = {}  # by thread: the locks that it holds while it 
 
 def check(path: Path) -> None:
     """May this process open that file?"""
-    if any(inherited.path == path for inherited in _INHERITED):
+    if any(inherited.file == path.resolve() for inherited in _INHERITED):
         raise StoreUnavailable(
             f"{path} was in use when this process was forked, and SQLite cannot share it with a child then. Nothing was sent. "
             f"Call guard.close() before the fork, fork outside of a transaction, or start processes with 'spawn'."
@@ -41,7 +41,7 @@ def before() -> None:
         held.append(store._lock)  # noqa: SLF001
         if store._opening.acquire(timeout=wait_s):  # noqa: SLF001
             held.append(store._opening)  # noqa: SLF001
-            store._close_idle()  # noqa: SLF001
+            store._close_main()  # noqa: SLF001
 
 
 def after_in_parent() -> None:

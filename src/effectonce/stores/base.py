@@ -70,6 +70,14 @@ def due_finding(count: int, unreadable: Sequence[str] = ()) -> Finding:
     return Finding("due", f"{count:,} records" + " or more" * many, advice)
 
 
+def in_a_signal_handler(where: object) -> StoreUnavailable:
+    """A signal handler calls the store in the middle of an operation that it interrupted: waiting for that one would never end."""
+    return StoreUnavailable(
+        f"{where}: a signal handler made this call while its own thread was in the middle of an operation of the store. Nothing was sent. "
+        f"Set a flag in the handler, or hand the call to another thread, and make it there."
+    )
+
+
 class Store(Protocol):
     """Applies one op atomically and replies. Raises `StoreUnavailable` when it cannot say."""
 
@@ -113,6 +121,7 @@ class Transaction(Protocol):
     """
 
     connection: Any
+    exclusive: bool  # nobody else writes to the store while it is open: no lease can be renewed, and none be taken over
 
     @property
     def broken(self) -> bool:
@@ -127,6 +136,7 @@ class AsyncTransaction(Protocol):
     """The same in the other colour."""
 
     connection: Any
+    exclusive: bool
 
     @property
     def broken(self) -> bool: ...

@@ -29,7 +29,8 @@ from effectonce._core.ops import (
 )
 from effectonce._core.records import TABLE, TERMINAL, Record, Scene, State, Table, in_the_air, latch_of
 from effectonce._core.transitions import transition
-from effectonce.stores.base import Capabilities
+from effectonce.stores._steady import Steadiness
+from effectonce.stores.base import Capabilities, in_a_signal_handler
 
 R = TypeVar("R")
 
@@ -39,16 +40,21 @@ class MemoryStore:
 
     capabilities = Capabilities(durable=False, transactions=False)
 
-    def __init__(self, *, clock: Callable[[], float] = time.time, table: Table = TABLE) -> None:
-        self._clock = clock
+    def __init__(
+        self, *, clock: Callable[[], float] = time.time, ticks: Callable[[], float] | None = None, table: Table = TABLE
+    ) -> None:
+        self._clock, self._steadiness = clock, Steadiness(clock, ticks)
+        self._steady = self._steadiness.look(None)
         self._table = table  # another one only to show that the tests would notice
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # it knows who holds it
         self._records: dict[str, Record] = {}
         self._open: dict[str, set[str]] = {}  # latch -> keys without an outcome
         self._cells: dict[str, tuple[bytes, int, float]] = {}  # value, revision, when it is forgotten
         self._revisions = count(1)
 
     def apply(self, op: Op[R], /) -> R:
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
+            raise in_a_signal_handler("this store")
         with self._lock:
             return cast(R, self._apply(op))
 
@@ -105,7 +111,8 @@ class MemoryStore:
         rivals = (self._records[key] for key in others if key != op.key)
         rival = next((r for r in rivals if in_the_air(r)), None)
         predecessor = self._records.get(op.request.after) if isinstance(op, Claim) else None
-        return Scene(self._clock(), rival, predecessor)
+        self._steady = self._steadiness.look(self._steady)
+        return Scene(self._clock(), rival, predecessor, self._steady.since)
 
     def _sweep(self, op: Sweep) -> Swept:
         scene = Scene(self._clock())

@@ -149,24 +149,35 @@ class RedisStore:
     def _pool(self, address: Address) -> Pool:
         pool = self._pools.get(address)
         if pool is None:
-            pool = self._pools.setdefault(address, Pool(lambda: self._open(address), self._timeout_s, self._connections))
+            pool = self._pools.setdefault(
+                address, Pool(lambda: self._open(address), self._accept, self._timeout_s, self._connections)
+            )
         return pool
 
     def _look(self, address: Address) -> Connection:
+        """A connection that has just been asked what its server promises."""
         pool = self._pool(address)
         connection = pool.take()
+        pool.ask_again(connection)
         pool.give(connection)
         return connection
 
     def _open(self, address: Address) -> Connection:
         connection = Connection(self._target.at(address), self._timeout_s)
-        if self._promised and not self._durable(connection):
+        try:
+            self._accept(connection)
+        except StoreUnavailable:
             connection.close()
+            raise
+        return connection
+
+    def _accept(self, connection: Connection) -> None:
+        """Refuse a server that promises less than tools rely on."""
+        if self._promised and not self._durable(connection):
             raise StoreUnavailable(
                 f"{connection.target} can forget what it acknowledged, but tools were registered that rely on it. Nothing was written. "
                 f"It needs appendonly yes and appendfsync always, and replicas={connection.facts.replicas} for its replicas."
             )
-        return connection
 
     def _durable(self, connection: Connection) -> bool:
         return connection.facts.synced and connection.facts.replicas <= self._replicas
@@ -206,9 +217,9 @@ class RedisStore:
             return error
 
     def _near(self, address: Address) -> Lane | None:
-        """The connection of this loop, if it is open."""
+        """The connection of this loop, if it is open and its server has lately said what it promises."""
         lane = self._lanes.get((asyncio.get_running_loop(), address))
-        return None if lane is None or lane.closed else lane
+        return None if lane is None or lane.closed or lane.outdated() else lane
 
     async def _lane(self, address: Address) -> Lane:
         """The connection of this loop, opened in a thread by whoever comes first."""
@@ -221,6 +232,9 @@ class RedisStore:
     async def _open_lane(self, place: Place) -> Lane:
         loop, address = place
         try:
+            open_one = self._lanes.get(place)
+            if open_one is not None and not open_one.closed:
+                return await self._ask_again(open_one)
             for known, old in list(self._lanes.items()):  # a copy: other loops come and go in their own threads
                 if known[0].is_closed() and self._lanes.pop(known, None) is not None:
                     old.close()
@@ -228,6 +242,15 @@ class RedisStore:
             return lane
         finally:
             self._opening.pop(place, None)
+
+    async def _ask_again(self, lane: Lane) -> Lane:
+        try:
+            await lane.ask_again()
+            self._accept(lane.connection)
+        except StoreUnavailable as error:
+            lane.close(error)
+            raise
+        return lane
 
 
 def _close(loop: asyncio.AbstractEventLoop, lane: Lane) -> None:

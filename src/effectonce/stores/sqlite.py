@@ -21,6 +21,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -31,6 +32,7 @@ from effectonce._core.ops import (
     Complete,
     Dispatch,
     Find,
+    Inquire,
     ListCells,
     Op,
     ReadCell,
@@ -49,10 +51,12 @@ from effectonce.errors import StoreUnavailable
 from effectonce.stores import _sqlite_forks as forks
 from effectonce.stores._jobs import MUST_WRITE, Job, finish_all
 from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, READ, RIVAL, SEARCH, SEARCH_REFERENCE, TALLY, Connection
-from effectonce.stores._sqlite_lending import AsyncLent, Handover, Lent
-from effectonce.stores.base import Capabilities, Finding
+from effectonce.stores._sqlite_lending import AsyncLent, Handover, Lent, LentConnection
+from effectonce.stores._steady import Note, Steadiness
+from effectonce.stores.base import Capabilities, Finding, in_a_signal_handler
 
 R = TypeVar("R")
+C = TypeVar("C", bound=Connection)
 BATCH_MAX = 256
 FOLLOW_S = 0.1  # how long a follower waits before it looks for itself; it is woken long before
 _BEFORE_A_SEND = frozenset({Claim, Dispatch, Together})
@@ -63,10 +67,18 @@ class SqliteStore:
 
     capabilities = Capabilities(durable=True, transactions=True)
 
-    def __init__(self, path: str | os.PathLike[str], *, busy_s: float = 5.0, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        busy_s: float = 5.0,
+        clock: Callable[[], float] = time.time,
+        ticks: Callable[[], float] | None = None,
+    ) -> None:
+        """Open nothing yet. Only tests pass a *clock*, and *ticks* that no step of the clock touches."""
         self.path = Path(path).absolute()  # a later chdir must not lead to another, empty store
         self._busy_s = busy_s
-        self._clock = clock
+        self._clock, self._steadiness = clock, Steadiness(clock, ticks)
         self._start()
         forks.STORES.add(self)
 
@@ -74,29 +86,31 @@ class SqliteStore:
         """Everything that must not cross a fork: connection, lock, jobs, threads."""
         self._jobs: deque[Job] = deque()
         self._lock = threading.RLock()
-        self._opening = threading.Lock()  # after the other one, where both are held
+        self._opening = threading.RLock()  # after the other one, where both are held
         self._wake = threading.Event()
         self._writer: threading.Thread | None = None
-        self._idle: list[Connection] = []
         self._main: Connection | None = None
         self._connections: list[Connection] = []  # all of them, also those that are lent to a tool
         self._beginner: ThreadPoolExecutor | None = None
+        self._steady: Note | None = None  # as this file has it
 
     def _connect(self) -> Connection:
         if self._main is None:
-            self._main = self._open()
+            self._main = self._open(Connection)
         return self._main
 
-    def _open(self) -> Connection:
+    def _open(self, kind: type[C]) -> C:
         with self._opening:
             forks.check(self.path)
-            connection = Connection(self.path, self._busy_s)
+            connection = kind(self.path, self._busy_s)
             self._connections.append(connection)
         return connection
 
     # ------------------------------------------------------------ both colours
 
     def apply(self, op: Op[R], /) -> R:
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
+            raise in_a_signal_handler(self.path)
         try:
             if self._jobs or not self._lock.acquire(False):  # positional: by name it costs a dict
                 return cast(R, self._together(Job(op)))
@@ -115,6 +129,8 @@ class SqliteStore:
                 self._wake_next()
 
     def look(self, request: Request, /) -> Recorded | None:
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+            return None  # a signal handler's: it would see what is not committed yet
         try:
             if self._main is None or self._jobs or not self._lock.acquire(False):
                 return None
@@ -158,6 +174,8 @@ class SqliteStore:
 
     def examine(self) -> tuple[Finding, ...]:
         """How this file is set up. A file that is not there is not made by looking."""
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+            raise in_a_signal_handler(self.path)
         with self._lock:
             try:
                 if not self.path.exists():
@@ -169,20 +187,16 @@ class SqliteStore:
     def close(self) -> None:
         """Close every connection. A later call opens new ones."""
         with self._lock:
-            self._close_idle()
+            self._close_main()
             if self._beginner is not None:
                 self._beginner.shutdown(wait=False)
                 self._beginner = None
 
-    def _close_idle(self) -> None:
-        if self._main is not None:
-            self._idle.append(self._main)
-            self._main = None
-        while self._idle:
-            with contextlib.suppress(IndexError):  # a transaction took it
-                connection = self._idle.pop()
-                self._connections.remove(connection)
-                connection.close()
+    def _close_main(self) -> None:
+        connection, self._main = self._main, None
+        if connection is not None:
+            self._connections.remove(connection)
+            connection.close()
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the interpreter may be half gone
@@ -316,11 +330,18 @@ class SqliteStore:
                 break
         try:
             connection.begin()
+            steady = self._look_at_the_clock(connection)
             replies = [self._write(connection, op) for op in ops]
             connection.commit()
+            self._steady = steady
         finally:
             connection.roll_back()  # nothing, if it was committed
         return replies
+
+    def _look_at_the_clock(self, connection: Connection) -> Note:
+        """A step of the clock is noted in the same COMMIT as whatever is sent after it."""
+        known = self._steady
+        return known if known is not None and self._steadiness.look(known) is known else connection.steady(self._steadiness)
 
     def _deliver(self, jobs: list[Job]) -> None:
         for job in jobs:
@@ -367,7 +388,8 @@ class SqliteStore:
         rival = connection.record(RIVAL, latch, op.key) if latch else None
         after = op.request.after if isinstance(op, Claim) and record is None else ""
         predecessor = connection.record(READ, after) if after else None
-        return Scene(self._clock(), rival, predecessor)
+        steady_since = connection.steady(self._steadiness).since if isinstance(op, Inquire) else -inf
+        return Scene(self._clock(), rival, predecessor, steady_since)
 
     def _sweep(self, connection: Connection, op: Sweep) -> Swept:
         scene, counts, asked = Scene(self._clock()), Counter[State](), op.limit
@@ -422,26 +444,22 @@ class SqliteStore:
 
     def _begin(self) -> Lent:
         try:
-            connection = self._idle.pop() if self._idle else self._open()
+            connection = self._open(LentConnection)
             lent = Lent(connection, partial(self._change, connection), self._unavailable)
             try:
                 connection.check_file()
                 connection.begin()
-                connection.lend()
             except BaseException:
-                self._connections.remove(connection)
-                connection.close()
+                self._end(lent)
                 raise
         except (sqlite3.Error, OSError, StoreUnavailable) as error:
             raise self._unavailable(error) from error
         return lent
 
     def _end(self, transaction: Lent) -> None:
-        connection = transaction.held
-        connection.take_back()
-        connection.roll_back()  # nothing, if it was committed
-        if connection not in self._idle:
-            self._idle.append(connection)
+        transaction.held.end()
+        with contextlib.suppress(ValueError):  # a signal struck when it was all but done
+            self._connections.remove(transaction.held)
 
 
 def _write_for_async_callers(store: weakref.ref[SqliteStore], wake: threading.Event) -> None:

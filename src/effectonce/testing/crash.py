@@ -95,7 +95,7 @@ class CrashingStore:
 class _CrashingTransaction:
     def __init__(self, transaction: Transaction, store: CrashingStore) -> None:
         self._transaction, self._store = transaction, store
-        self.connection = transaction.connection
+        self.connection, self.exclusive = transaction.connection, transaction.exclusive
 
     @property
     def broken(self) -> bool:
@@ -113,7 +113,7 @@ class _CrashingTransaction:
 class _AsyncCrashingTransaction:
     def __init__(self, transaction: AsyncTransaction, store: CrashingStore) -> None:
         self._transaction, self._store = transaction, store
-        self.connection = transaction.connection
+        self.connection, self.exclusive = transaction.connection, transaction.exclusive
 
     @property
     def broken(self) -> bool:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from effectonce._core.codec import AS_DATA, NotReadable, decode, told
 from effectonce._core.keys import Stable, run_key
 from effectonce._core.ops import Attest, Browse, Find, ReadCell, Together
-from effectonce._core.records import TERMINAL, Record, State
+from effectonce._core.records import TERMINAL, Record, State, leased
 from effectonce._core.steps import CANCEL, Cancellation, cancellation
 from effectonce._core.terms import DAY_S, Kind
 from effectonce._declared import errors, fields, seconds, several, whole
@@ -162,7 +162,7 @@ class Workflows:
         return RunSummary(
             key=key,
             workflow=request.terms.tool,
-            state=str(record.state) if not open_ else "running" if record.lease_until > now else "waiting",
+            state=str(record.state) if not open_ else "running" if leased(record, now) else "waiting",
             runs=record.epoch,
             began_at=record.created_at,
             ended_at=None if open_ else record.decided_at,

@@ -1,0 +1,53 @@
+"""Has a clock been stepped? A machine's wall clock may be put forward or back; the time since its boot may not.
+
+The distance between the two is noted. While it stays the same, the wall clock has gone as fast as time does since the note was made. After a
+step, or a reboot, a new note says since when it can be relied on. A delay that safety rests on is counted from there (rule `quiet`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+TOLERANCE_S = 0.25  # a leap of less is no step
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Note(Struct, frozen=True, array_like=True):
+    """Since when, by the wall clock itself, it has been this far from the time since boot."""
+
+    boot: str
+    distance_s: float
+    since: float
+
+
+def since_boot() -> float:
+    """Seconds that the machine has been up, asleep or not. Where that cannot be had, a sleep looks like a step, which is safe."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def boot_id() -> str:
+    """Which boot this is. Some machines begin each at the same time."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+class Steadiness:
+    """Watches one wall clock. Beside a clock of a test's own, *ticks* are that clock's, unless the test says otherwise."""
+
+    def __init__(self, clock: Callable[[], float], ticks: Callable[[], float] | None = None) -> None:
+        self._clock, self._boot = clock, boot_id()
+        self._ticks = (since_boot if clock is time.time else clock) if ticks is None else ticks
+
+    def look(self, note: Note | None) -> Note:
+        """This note, if it is still true; otherwise a new one."""
+        now = self._clock()
+        distance_s = now - self._ticks()
+        if note is not None and note.boot == self._boot and abs(note.distance_s - distance_s) <= TOLERANCE_S:
+            return note
+        return Note(self._boot, distance_s, now)

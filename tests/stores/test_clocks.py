@@ -1,0 +1,234 @@
+"""Clocks that are wrong, or put right: nobody waits for a year, and no declared delay passes by a step."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from effectonce import ContractViolation, Guard, InDoubt, InFlight, NotFound, Retry
+from effectonce._core import ops
+from effectonce._core.terms import LEASE_MAX_S
+from effectonce.policy import Downstream
+from effectonce.stores import _steady
+from effectonce.stores.memory import MemoryStore
+from effectonce.stores.postgres import PostgresStore
+from effectonce.stores.redis import RedisStore
+from effectonce.stores.sqlite import SqliteStore
+from effectonce.testing.clock import FakeClock
+from effectonce.testing.conformance.bench import request as asked
+from tests.servers import redis
+
+YEAR_S, LEASE_S, DELAY_S = 365 * 86_400.0, 30.0, 60.0
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
+def timed(request, tmp_path):
+    """A store, and its clock."""
+    clock = FakeClock()
+    match request.param:
+        case "memory":
+            store = MemoryStore(clock=clock)
+        case "sqlite":
+            store = SqliteStore(tmp_path / "effects.db", clock=clock)
+        case "postgres":
+            store = PostgresStore(request.getfixturevalue("database"), clock=clock)
+        case "redis":
+            store = RedisStore(redis.emptied(redis.server()).url, clock=clock)
+    yield store, clock
+    store.close()
+
+
+# ---------------------------------------------------------------- leases
+
+
+def test_a_lease_that_a_wrong_clock_wrote_is_over_once_the_clock_is_put_right(timed):
+    store, clock = timed
+    clock.advance(YEAR_S)
+    assert isinstance(store.apply(ops.Claim(asked("sent"), "dead", LEASE_S, dispatch=True)), ops.Held)
+    assert isinstance(store.apply(ops.Claim(asked("claimed"), "dead", LEASE_S, dispatch=False)), ops.Held)
+    clock.advance(-YEAR_S)
+
+    assert isinstance(store.apply(ops.Claim(asked("sent"), "next", LEASE_S, dispatch=True)), ops.Doubtful)
+    assert isinstance(store.apply(ops.Claim(asked("claimed"), "next", LEASE_S, dispatch=True)), ops.Held)
+
+
+def test_a_person_can_settle_what_an_owner_with_a_wrong_clock_left(timed):
+    store, clock = timed
+    clock.advance(YEAR_S)
+    for key in ("happened", "did not"):
+        store.apply(ops.Claim(asked(key), "dead", LEASE_S, dispatch=True))
+    clock.advance(-YEAR_S)
+
+    guard = Guard(store, cache=0)
+    guard.confirm("happened", result=7, by="ada", reason="the bank has it")
+    guard.refute("did not", by="ada", reason="the bank has not")
+
+    assert [guard.find(key).state for key in ("happened", "did not")] == ["completed", "failed"]
+
+
+def test_the_longest_lease_is_respected_and_a_longer_one_cannot_be_declared(timed):
+    store, clock = timed
+    store.apply(ops.Claim(asked("long"), "alive", LEASE_MAX_S, dispatch=True))
+    clock.advance(-600)  # a clock that is put back a little ends no lease
+    assert isinstance(store.apply(ops.Claim(asked("long"), "next", LEASE_S, dispatch=True)), ops.Busy)
+
+    with pytest.raises(ContractViolation, match=r"at most 12 h"):
+        Guard(store).tool(kind="write", lease_s=LEASE_MAX_S + 1)(lambda: None)
+
+
+def test_a_step_that_waits_for_an_absurd_lease_is_in_doubt_and_not_in_flight(timed):
+    store, clock = timed
+    clock.advance(YEAR_S)
+    store.apply(ops.Claim(asked("first", latch="step"), "dead", LEASE_S, dispatch=True))
+    clock.advance(-YEAR_S)
+
+    latched = store.apply(ops.Claim(asked("second", latch="step"), "next", LEASE_S, dispatch=True))
+    assert (type(latched), latched.retry_after_s) == (ops.Latched, None)
+
+
+AHEAD = """
+import sys, time
+from effectonce import Guard
+from effectonce.stores.sqlite import SqliteStore
+
+guard = Guard(SqliteStore(sys.argv[1], clock=lambda: time.time() + 365 * 86_400))
+
+@guard.tool(kind="write", wait_s=0)
+def pay():
+    import os
+    os._exit(9)
+
+with guard.step("chat", "pay"):
+    pay()
+"""
+
+
+def test_a_process_that_died_with_its_clock_a_year_ahead_holds_nobody_up(tmp_path):
+    file = tmp_path / "effects.db"
+    died = subprocess.run([sys.executable, "-c", AHEAD, file], capture_output=True, check=False)
+    assert died.returncode == 9, died.stderr
+    guard = Guard(SqliteStore(file), cache=0)
+
+    @guard.tool(kind="write", wait_s=0)
+    def pay():
+        return "paid"
+
+    with guard.step("chat", "pay"), pytest.raises(InDoubt, match="its owner vanished"):
+        pay()
+    guard.close()
+
+
+# ---------------------------------------------------------------- the delay of a probe
+
+
+class Machine:
+    """A wall clock that can be stepped, and the time since boot, which cannot."""
+
+    def __init__(self, where):
+        self.wall, self.ticks, self._where = FakeClock(), FakeClock(0.0), where
+        self._memory = MemoryStore(clock=self.wall, ticks=self.ticks)
+
+    def store(self):
+        return self._memory if self._where is None else SqliteStore(self._where, clock=self.wall, ticks=self.ticks)
+
+    def pass_s(self, seconds):
+        self.wall.advance(seconds)
+        self.ticks.advance(seconds)
+
+    def step(self, seconds):
+        self.wall.advance(seconds)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def machine(request, tmp_path):
+    return Machine(None if request.param == "memory" else tmp_path / "effects.db")
+
+
+def probed(store, runs):
+    """A tool whose first request is lost, and whose probe does not find it. Every process has its own."""
+    guard = Guard(store, cache=0)
+    settings = {"retry": Retry(attempts=1), "wait_s": 0, "lease_s": LEASE_S}
+
+    @guard.tool(kind="write", downstream=Downstream.probe(delay=DELAY_S), **settings)
+    def pay():
+        runs.append("run")
+        if len(runs) == 1:
+            raise TimeoutError("no answer")
+        return "paid"
+
+    @pay.probe
+    def ask():
+        return NotFound()
+
+    def call():
+        with guard.step("chat", "pay"):
+            return pay()
+
+    return call
+
+
+def test_a_step_forward_does_not_make_the_declared_delay_pass(machine):
+    runs = []
+    first, later = probed(machine.store(), runs), probed(machine.store(), runs)
+    with pytest.raises(InDoubt):
+        first()
+
+    machine.step(YEAR_S)
+    for call in (first, later):
+        with pytest.raises((InDoubt, InFlight)):
+            call()
+    assert runs == ["run"], "the first request may still be on its way"
+
+    machine.pass_s(LEASE_S + DELAY_S + 1)
+    assert later() == "paid"
+    assert runs == ["run"] * 2
+
+
+def test_time_that_passes_makes_the_declared_delay_pass(machine):
+    runs = []
+    call = probed(machine.store(), runs)
+    with pytest.raises(InDoubt):
+        call()
+
+    machine.pass_s(LEASE_S + DELAY_S + 1)
+
+    assert call() == "paid"
+
+
+def test_a_clock_that_went_back_while_a_request_left_and_came_forward_again_is_noticed(machine):
+    runs = []
+    early = machine.store()
+    early.apply(ops.Claim(asked("somebody else's"), "t", LEASE_S, dispatch=True))
+
+    machine.step(-YEAR_S)
+    call = probed(machine.store(), runs)
+    with pytest.raises(InDoubt):
+        call()
+    machine.step(YEAR_S)
+
+    with pytest.raises(InDoubt):
+        probed(machine.store(), runs)()
+    assert runs == ["run"]
+
+
+def test_after_a_reboot_the_delay_is_counted_from_when_the_clock_was_first_seen(tmp_path, monkeypatch):
+    """A machine without a battery begins each boot at the same time."""
+    machine, runs = Machine(tmp_path / "effects.db"), []
+    with pytest.raises(InDoubt):
+        probed(machine.store(), runs)()
+    machine.pass_s(LEASE_S + DELAY_S + 1)
+
+    monkeypatch.setattr(_steady, "_BOOT_ID", tmp_path / "none")
+    with pytest.raises(InDoubt):
+        probed(machine.store(), runs)()
+    machine.pass_s(LEASE_S + DELAY_S + 1)
+
+    assert probed(machine.store(), runs)() == "paid"
+
+
+def test_the_clock_of_this_machine_is_steady():
+    steadiness = _steady.Steadiness(time.time)
+    note = steadiness.look(None)
+    assert steadiness.look(note) is note
+    assert note.boot

@@ -1,0 +1,186 @@
+"""A tool that takes longer than its lease, inside a transaction: it runs once, and what cannot be recorded is not tried for ever."""
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from effectonce import GaveUp, Guard, Retry, current_effect
+from effectonce._core import ops
+from effectonce._core.codec import encode
+from effectonce.stores.postgres import PostgresStore
+from effectonce.stores.sqlite import SqliteStore
+from effectonce.testing.clock import FakeClock
+
+LEASE_S = 0.3
+SLOW_S = 4 * LEASE_S
+CALLERS = 3
+ROWS = "CREATE TABLE IF NOT EXISTS ledger (amount int)"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def open_store(request, tmp_path):
+    """Opens the same store, however often: with a clock of the test's, if it has one."""
+    if request.param == "sqlite":
+        where = tmp_path / "effects.db"
+        make = lambda clock: SqliteStore(where) if clock is None else SqliteStore(where, clock=clock)
+    else:
+        where = request.getfixturevalue("database")
+        make = lambda clock: PostgresStore(where, clock=clock)
+    opened = []
+
+    def opening(clock=None):
+        opened.append(make(clock))
+        return opened[-1]
+
+    yield opening
+    for store in opened:
+        store.close()
+
+
+def rows(store):
+    with store.transaction() as transaction:
+        transaction.connection.execute(ROWS)
+        return transaction.connection.execute("SELECT count(*) FROM ledger").fetchone()[0]
+
+
+def make_table(store):
+    with store.transaction() as transaction:
+        transaction.connection.execute(ROWS)
+        transaction.commit()
+
+
+def test_a_transaction_that_is_slower_than_its_lease_runs_once_for_all_who_ask(open_store):
+    make_table(open_store())
+    runs = []
+
+    def caller(_):
+        guard = Guard(open_store(), cache=0)
+
+        @guard.tool(kind="irreversible", downstream="transaction", lease_s=LEASE_S)
+        def book(amount: int):
+            runs.append(amount)
+            current_effect().connection.execute(f"INSERT INTO ledger VALUES ({amount})")
+            time.sleep(SLOW_S)  # the tool is slow; nothing is waited for
+            return amount
+
+        with guard.step("chat", "book"):
+            return book(7)
+
+    with ThreadPoolExecutor(CALLERS) as pool:
+        assert list(pool.map(caller, range(CALLERS))) == [7] * CALLERS
+
+    assert (runs, rows(open_store())) == ([7], 1)
+
+
+def test_an_async_transaction_that_is_slower_than_its_lease_runs_once_for_all_who_ask(open_store):
+    make_table(open_store())
+    runs = []
+
+    async def caller():
+        guard = Guard(open_store(), cache=0)
+
+        @guard.tool(kind="irreversible", downstream="transaction", lease_s=LEASE_S)
+        async def book(amount: int):
+            runs.append(amount)
+            written = current_effect().connection.execute(f"INSERT INTO ledger VALUES ({amount})")
+            if asyncio.iscoroutine(written):
+                await written
+            await asyncio.sleep(SLOW_S)  # the tool is slow; nothing is waited for
+            return amount
+
+        async with guard.step("chat", "book"):
+            return await book(7)
+
+    async def main():
+        return await asyncio.gather(*(caller() for _ in range(CALLERS)))
+
+    assert asyncio.run(main()) == [7] * CALLERS
+    assert (runs, rows(open_store())) == ([7], 1)
+
+
+def robbed(open_store, runs, rob, **contract):
+    """A tool whose record another caller takes, and lets go again, each time that it runs."""
+    clock = FakeClock()
+    guard, other = Guard(open_store(clock), cache=0), open_store(clock)
+    make_table(other)
+
+    @guard.tool(**({"kind": "write", "downstream": "transaction"} | contract))
+    def book(amount: int):
+        effect = current_effect()
+        runs.append(effect.attempt)
+        clock.advance(1000)
+        rob(other, guard.find(effect.key).request)
+        effect.connection.execute(f"INSERT INTO ledger VALUES ({amount})")
+        return amount
+
+    def call():
+        with guard.step("chat", "book"):
+            return book(7)
+
+    return guard, call
+
+
+@pytest.fixture
+def pg_store(database):
+    opened = []
+
+    def opening(clock=None):
+        opened.append(PostgresStore(database, clock=clock))
+        return opened[-1]
+
+    yield opening
+    for store in opened:
+        store.close()
+
+
+def let_go(store, request):
+    token = f"other-{time.monotonic_ns()}"
+    held = store.apply(ops.Claim(request, token, 30, dispatch=False))
+    assert isinstance(store.apply(ops.Renew(request.key, token, held.epoch, 0)), ops.Applied)
+
+
+def test_every_run_whose_record_was_taken_counts_as_an_attempt(pg_store):
+    runs = []
+    _, call = robbed(pg_store, runs, let_go, retry=Retry(attempts=3))
+
+    with pytest.raises(GaveUp, match=r"did not run.*attempt 3 ended with RuntimeError.*It was tried 3 times") as gave_up:
+        call()
+
+    assert runs == [1, 2, 3]
+    assert gave_up.value.effectonce_verdict.certainty == "not_sent"
+    assert rows(pg_store()) == 0
+
+
+def test_no_run_begins_after_the_deadline_however_many_attempts_are_left(pg_store):
+    runs = []
+
+    def slowly(store, request):
+        let_go(store, request)
+        time.sleep(0.15)  # the tool is slow; nothing is waited for
+
+    _, call = robbed(pg_store, runs, slowly, retry=Retry(attempts=1000, deadline_s=0.2))
+
+    with pytest.raises(GaveUp, match="The time that it may take is over"):
+        call()
+
+    assert len(runs) in (1, 2)
+
+
+def test_a_run_that_was_beaten_to_the_end_returns_what_the_other_recorded(pg_store):
+    runs = []
+
+    def finish(store, request):
+        token = "other"
+        held = store.apply(ops.Claim(request, token, 30, dispatch=False))
+        with store.transaction() as transaction:
+            done = ops.Complete(request.key, token, held.epoch, encode(70))
+            assert isinstance(transaction.complete(done), ops.Applied)
+            transaction.commit()
+
+    _, call = robbed(pg_store, runs, finish, retry=Retry(attempts=1))
+
+    assert call() == 70
+    assert runs == [1]
+    assert rows(pg_store()) == 0
