@@ -20,16 +20,25 @@ import msgspec
 from msgspec import Struct
 
 from effectonce._core.backoff import full_jitter
+from effectonce._core.codec import excuse
 from effectonce._core.keys import derive
 from effectonce._core.ops import Applied, Attest, Complete, Fail
 from effectonce._forks import anew_in_a_fork
 from effectonce.effect import reference_of
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._keyring import Keyring, NotOpened
-from effectonce.stores.base import Store
+from effectonce.stores.base import Finding, Store, TooLarge
 
 LOG = logging.getLogger("effectonce")
 FIRST_S, MAX_S = 1.0, 60.0  # how long to wait for the store between two rounds
+
+
+# What no round can write, by the name that its file is given.
+LEFT = {
+    ".toolarge": "are recorded without their results, which are too large for it",
+    ".unknown": "are of effects that it does not know",
+    ".unreadable": "cannot be read",
+}
 
 
 class Entry(Struct, frozen=True, tag_field="version", tag=1):
@@ -106,7 +115,16 @@ class Spool:
         LOG.warning(
             "the store could not be told the outcome of %s; it is kept in %s until it can", reference_of(op.key), self.folder
         )
+        self._drop_older(op, name)
         self._settle_in_the_background()
+
+    def _drop_older(self, op: Complete | Fail, name: str) -> None:
+        """A later call of the same effect came to the same end: one file for both, that of who owns the record now."""
+        for file in self._files():
+            if file.stem != name and file.name.startswith(f"{reference_of(op.key)}-"):
+                older = self._read(file)
+                if older is not None and type(older) is type(op) and (older.key, older.outcome) == (op.key, op.outcome):
+                    file.unlink(missing_ok=True)
 
     def settle(self) -> Settled:
         """Tell the store what is kept. Raises `StoreUnavailable` if it still cannot be reached; nothing is lost by that."""
@@ -116,7 +134,14 @@ class Spool:
             if op is None:
                 continue
             self._failed_at = file  # unless it goes well
-            if isinstance(self._store.apply(op), Applied):
+            too_large = ""
+            try:
+                reply = self._store.apply(op)
+            except TooLarge as error:
+                too_large = str(error)
+                op = msgspec.structs.replace(op, outcome=excuse(f"it is too large for the store: {error}"))
+                reply = self._store.apply(op)
+            if isinstance(reply, Applied):
                 written += 1
             elif self._store.apply(Attest(op.key, "kept while the store could not be reached", op.outcome)) is not None:
                 attested += 1
@@ -126,9 +151,30 @@ class Spool:
                 with contextlib.suppress(OSError):  # another process was faster
                     file.rename(file.with_suffix(".unknown"))
                 continue
+            if too_large:
+                self._leave_result(op, file, too_large)
             file.unlink(missing_ok=True)
         self._failed_at = Path()
         return Settled(written, attested, self.waiting())
+
+    def _leave_result(self, op: Complete | Fail, file: Path, why: str) -> None:
+        """That it happened is recorded, without its result: that would be refused each time."""
+        left = file.with_suffix(".toolarge")
+        LOG.error("the outcome of %s is too large for the store, and is left to you as %s: %s", reference_of(op.key), left, why)
+        with contextlib.suppress(OSError):  # another process was faster
+            file.rename(left)
+
+    def finding(self) -> Finding:
+        """What waits here, and what is left to a person."""
+        waiting = self.waiting()
+        left = {suffix: len(list(self.folder.glob(f"*{suffix}"))) for suffix in LEFT}
+        found = f"{waiting:,} outcomes wait for the store" + "".join(
+            f"; {count:,} {LEFT[suffix]} ({suffix})" for suffix, count in left.items() if count
+        )
+        advice = "They are written as soon as it answers." * (waiting > 0)
+        if any(left.values()):
+            advice = f"{advice} Look at what is left in {self.folder}, then remove it.".strip()
+        return Finding("spool", found, advice)
 
     def _read(self, file: Path) -> Complete | Fail | None:
         try:

@@ -428,10 +428,7 @@ class Guard:
     def health(self) -> Health:
         """How the store is, and whether it can keep what the tools of this guard promise. Never raises for a sick store."""
         health = examine(self.store, [tool.contract for tool in self._tools.values()])
-        waiting = 0 if self.spool is None else self.spool.waiting()
-        kept = Finding(
-            "spool", f"{waiting:,} outcomes wait for the store", "They are written as soon as it answers." * (waiting > 0)
-        )
+        kept = Finding("spool", "0 outcomes wait for the store") if self.spool is None else self.spool.finding()
         amplified = [tool.amplified for tool in self._tools.values() if tool.amplified is not None]
         return msgspec.structs.replace(health, findings=(*health.findings, kept, *amplified))
 

@@ -189,7 +189,10 @@ def _refuse(ending: Fenced | Busy | Latched | Mismatch | ExpiredReply | Early | 
         case Early():
             raise OutOfOrder(f"{effect} came before its predecessor had an outcome. Nothing was sent.", effect=effect)
         case Unavailable(error):
-            raise StoreUnavailable(f"{effect} was not run by this call: {error}", effect=effect) from error
+            unavailable = StoreUnavailable(f"{effect} was not run by this call: {error}", effect=effect)
+            if isinstance(error, StoreUnavailable):  # one that refuses a value for its size need not be asked again
+                unavailable.retriable, unavailable.corrective_action = error.retriable, error.corrective_action
+            raise unavailable from error
         case _:
             assert_never(ending)
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from effectonce import Guard, Keyring, Rejected, ReplayedFailure, Retry, State, StoreUnavailable
+from effectonce import Guard, Keyring, Rejected, ReplayedFailure, ResultUnavailable, Retry, State, StoreUnavailable
 from effectonce._core import ops
 from effectonce._spool import Settled, Spool, default_folder
+from effectonce.stores.base import TooLarge
 from effectonce.stores.memory import MemoryStore
 from tests.core.helpers import named, tool
 from tests.flaky import FlakyStore
@@ -385,3 +386,79 @@ def test_what_is_kept_is_sealed_as_in_the_store(store, spool, caplog):
     assert guard.spool.settle().written == 1
     with guard.step("chat", "pay"):
         assert pay() == "receipt"
+
+
+def test_calls_of_one_effect_that_come_to_the_same_end_leave_one_file(store, spool, clock):
+    guard, pay, _ = unwritten(store, spool, downstream="key")
+    for _ in range(3):
+        clock.advance(1000)
+        store.fail(ops.Complete, times=10_000)
+        with guard.step("chat", "pay"):
+            assert not guard.call(pay, {}).recorded
+        store.faults.clear()
+
+    assert guard.spool.waiting() == 1
+    assert guard.spool.settle() == Settled(written=1, attested=0, left=0)
+
+
+def test_calls_of_one_effect_that_come_to_other_ends_leave_both(store, spool, clock):
+    results = iter(["first", "second"])
+    guard, pay, _ = unwritten(store, spool, lambda: next(results), downstream="key")
+    clock.advance(1000)
+    store.fail(ops.Complete, times=10_000)
+    with guard.step("chat", "pay"):
+        guard.call(pay, {})
+    store.faults.clear()
+
+    assert guard.spool.waiting() == 2
+    assert guard.spool.settle() == Settled(written=1, attested=1, left=0)
+
+
+class Small(MemoryStore):
+    """Takes no outcome of more than 100 bytes, and counts what it refuses."""
+
+    refused = 0
+
+    def apply(self, op):
+        if len(getattr(op, "outcome", b"")) > 100:
+            self.refused += 1
+            raise TooLarge("a value of 1 kB was refused")
+        return super().apply(op)
+
+
+def test_a_result_that_the_store_refuses_for_its_size_is_asked_once_and_recorded_as_done(spool, caplog):
+    store = Small()
+    guard = Guard(store, cache=0, spool=spool)
+    pay = tool(guard, named("pay", lambda: "x" * 1000), retry=Retry(deadline_s=60))
+    with guard.step("chat", "pay"):
+        outcome = guard.call(pay, {})
+    assert (outcome.value, outcome.recorded, store.refused) == ("x" * 1000, False, 1)
+
+    assert guard.spool.settle() == Settled(written=1, attested=0, left=0)
+    assert guard.spool.settle() == Settled(written=0, attested=0, left=0)
+
+    assert store.refused == 2
+    with guard.step("chat", "pay"), pytest.raises(ResultUnavailable, match="too large for the store"):
+        pay()
+    kept = guard.health().findings[-1]
+    assert "1 are recorded without their results" in kept.found
+    assert str(spool) in kept.advice
+    (left,) = spool.glob("*.toolarge")
+    assert b"version" in left.read_bytes()
+    assert "too large for the store" in caplog.text
+
+
+def test_a_claim_that_the_store_refuses_for_its_size_says_so_and_is_not_to_be_repeated():
+    class Refuses(MemoryStore):
+        def apply(self, op):
+            if isinstance(op, ops.Claim):
+                raise TooLarge("a value of 1 GB was refused")
+            return super().apply(op)
+
+    guard = Guard(Refuses(), cache=0)
+    pay = tool(guard, named("pay", lambda: 1))
+
+    with guard.step("chat", "pay"), pytest.raises(StoreUnavailable, match="1 GB was refused") as refused:
+        pay()
+    assert not refused.value.retriable
+    assert "Return or pass less" in refused.value.as_model_error()["corrective_action"]

@@ -308,7 +308,7 @@ class GuardedCall:
                 return reply  # type: ignore[no-any-return]
             left_s = self.patience.give_up_at - self.env.now()  # looked at once: a moment later it may be below zero
             failures += 1
-            if left_s <= 0:
+            if left_s <= 0 or get(reply.error, "retriable") is False:
                 break
             if isinstance((yield from Sleep(min(left_s, full_jitter(failures, 0.05, 2.0, self.env.rng)))), Interrupted):
                 break

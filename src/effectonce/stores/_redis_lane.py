@@ -24,7 +24,7 @@ class Lane:
         self._socket.setblocking(False)
         self._asked: deque[tuple[asyncio.Future[list[Any]], int, float]] = deque()
         self._got: list[Any] = []  # replies of the oldest batch so far
-        self._out: list[bytes] = []
+        self._out: list[bytes | memoryview] = []
         self._flushing = self._watching = False
         self._timer: asyncio.TimerHandle | None = None
         self.closed = False
@@ -36,6 +36,11 @@ class Lane:
         future: asyncio.Future[list[Any]] = loop.create_future()
         if self.closed:  # between finding this lane and asking it: nobody would ever answer
             future.set_exception(StoreUnavailable(f"{self.target} hung up before it was asked. Nothing was written."))
+            return future
+        try:
+            self.connection.check_size(payload)
+        except StoreUnavailable as error:
+            future.set_exception(error)
             return future
         self._asked.append((future, replies, loop.time() + timeout_s))
         self._out.append(payload)
@@ -87,7 +92,7 @@ class Lane:
             self.close(lost(self.target, error, 0))
             return
         if sent < len(data):
-            self._out.insert(0, data[sent:])
+            self._out.insert(0, memoryview(data)[sent:])  # a copy of what is left, each time, would take longer than the socket
             self._watching = True
             self._loop.add_writer(self._socket, self._write_on)
 

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._redis_url import Target
-from effectonce.stores.base import Finding, size_finding
+from effectonce.stores.base import Finding, TooLarge, size_finding
 
 try:
     from hiredis import ProtocolError as ProtocolError  # noqa: PLC0414  # for our neighbours
@@ -52,7 +52,21 @@ class Batch(Struct, frozen=True):
     replies: int
 
 
-ABOUT_YOU, ABOUT_YOU_REPLIES = pack(("INFO",)) + pack(("CONFIG", "GET", "appendfsync")), 2
+_ASKED = (("INFO",), ("CONFIG", "GET", "appendfsync"), ("CONFIG", "GET", "proto-max-bulk-len"))
+ABOUT_YOU, ABOUT_YOU_REPLIES = b"".join(map(pack, _ASKED)), len(_ASKED)
+BULK_MAX_B = 512 << 20  # the largest value of a server that does not say
+
+
+def largest_b(payload: bytes) -> int:
+    """The largest word of these commands."""
+    at, largest, end = 0, 0, len(payload)
+    while at < end:
+        line_end = payload.index(b"\r\n", at)
+        if payload[at : at + 1] == b"$":
+            size_b = int(payload[at + 1 : line_end])
+            largest, line_end = max(largest, size_b), line_end + 2 + size_b
+        at = line_end + 2
+    return largest
 
 
 class Facts(Struct, frozen=True):
@@ -64,6 +78,7 @@ class Facts(Struct, frozen=True):
     synced: bool  # every acknowledged write is on the disk
     replicas: int  # may take over, without the last writes
     memory_b: int = 0
+    bulk_max_b: int = BULK_MAX_B  # a larger value ends the connection
 
     def complaint(self) -> str:
         """Why no record may be kept there; "" if there is no reason."""
@@ -91,12 +106,15 @@ class Facts(Struct, frozen=True):
         )
 
 
+UNKNOWN = Facts("", "", "", synced=False, replicas=0)
+
+
 class Connection:
     """One socket to one node. Not shared: whoever holds it waits for its replies."""
 
     def __init__(self, target: Target, timeout_s: float) -> None:
         self.target, self.timeout_s, self.used_at = target, timeout_s, 0.0
-        self.asked_at = time.monotonic()
+        self.asked_at, self.facts = time.monotonic(), UNKNOWN
         self.reader = Reader(notEnoughData=MORE)
         try:
             self.socket = _connect(target, timeout_s)
@@ -121,7 +139,7 @@ class Connection:
 
     def hear(self, replies: list[Any]) -> None:
         """Note what it says about itself. Raises if no record may be kept there."""
-        target, (*done, info, fsync) = self.target, replies
+        target, (*done, info, fsync, bulk_max) = self.target, replies
         refusals = [str(reply) for reply in (*done, info) if isinstance(reply, ReplyError)]
         if refusals:
             raise StoreUnavailable(
@@ -132,7 +150,7 @@ class Connection:
             # Until it has read its append-only file, it says that it has none.
             raise StoreUnavailable(f"{target} is reading its data and will answer soon. Nothing was written.")
         try:
-            facts = _facts(told, fsync)
+            facts = _facts(told, fsync, bulk_max)
         except KeyError as missing:
             raise StoreUnavailable(
                 f"{target} does not say what its {missing} is, so no record may be kept there. Nothing was written."
@@ -143,6 +161,7 @@ class Connection:
 
     def exchange(self, payload: bytes, replies: int) -> list[Any]:
         """Send commands and wait for their replies."""
+        self.check_size(payload)
         got, until, reader, sock = list[Any](), 0.0, self.reader, self.socket
         try:
             sock.sendall(payload)
@@ -161,6 +180,15 @@ class Connection:
                     raise TimeoutError  # it answers, but a byte at a time
         except (OSError, ProtocolError) as error:
             raise lost(self.target, error, self.timeout_s) from error
+
+    def check_size(self, payload: bytes) -> None:
+        """A server hangs up on a value that is too large for it, without a word that reaches us."""
+        limit_b = self.facts.bulk_max_b
+        if len(payload) > limit_b and largest_b(payload) > limit_b:
+            raise TooLarge(
+                f"{self.target} takes no value of {largest_b(payload) / 1e6:,.0f} MB: its proto-max-bulk-len is {limit_b / 1e6:,.0f} MB. "
+                f"Nothing of it was written."
+            )
 
     def stale(self, now: float) -> bool:
         """Did the server hang up while nobody looked? Nothing is due, so whatever can be read is an end."""
@@ -209,7 +237,7 @@ def _readable(sock: socket.socket) -> list[Any]:
     return poll.poll(0)
 
 
-def _facts(info: str, fsync: Any) -> Facts:
+def _facts(info: str, fsync: Any, bulk_max: Any) -> Facts:
     said = dict(line.split(":", 1) for line in info.split("\r\n") if ":" in line)
     # Where CONFIG is forbidden nobody knows how often it syncs, and what is not known is not promised.
     always = isinstance(fsync, list) and fsync[1:] == [b"always"]
@@ -220,6 +248,7 @@ def _facts(info: str, fsync: Any) -> Facts:
         said["aof_enabled"] == "1" and always,
         int(said.get("connected_slaves", "0")),
         int(said.get("used_memory", "0")),
+        int(bulk_max[1]) if isinstance(bulk_max, list) and bulk_max else BULK_MAX_B,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
-from effectonce._core.ops import Applied, Complete, Op, Recorded, Refused, Request
+from effectonce._core.ops import Applied, Claim, Complete, Op, Recorded, Refused, Request
 from effectonce._core.terms import Capability, Kind
 from effectonce.errors import StoreUnavailable
 
@@ -76,6 +76,21 @@ def in_a_signal_handler(where: object) -> StoreUnavailable:
         f"{where}: a signal handler made this call while its own thread was in the middle of an operation of the store. Nothing was sent. "
         f"Set a flag in the handler, or hand the call to another thread, and make it there."
     )
+
+
+LARGE_B = 4 << 20  # whatever takes too long and is larger than this takes long because of it
+
+
+class TooLarge(StoreUnavailable):
+    """The store refused a value for its size: it will refuse it again. Nothing of it was written."""
+
+    retriable = False
+    corrective_action = "Return or pass less: a reference to a large value, not the value. Or let the store take more."
+
+
+def size_b(op: Op[Any]) -> int:
+    """How large the value is that an op brings: arguments, or an outcome."""
+    return len(op.request.arguments) if isinstance(op, Claim) else len(getattr(op, "outcome", b""))
 
 
 class Store(Protocol):

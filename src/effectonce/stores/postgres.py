@@ -38,7 +38,7 @@ from effectonce.stores._exchange import (
     run,
 )
 from effectonce.stores._urls import ENCODE, shown, tellable
-from effectonce.stores.base import DUE_SHOWN, Capabilities, Finding, clock_finding, due_finding
+from effectonce.stores.base import DUE_SHOWN, LARGE_B, Capabilities, Finding, TooLarge, clock_finding, due_finding, size_b
 
 try:
     from psycopg import ProgrammingError
@@ -56,6 +56,8 @@ from effectonce.stores._postgres_wire import Lost, ServerError, Wire, connect
 R = TypeVar("R")
 FAILURES = (Lost, ServerError, Unfit, Unreadable)
 _BEFORE_A_SEND = (Claim, Dispatch)
+# Beyond a limit of the server (54000, or its allocator's own words), out of memory, or its statement_timeout.
+_FOR_ITS_SIZE = frozenset({"54000", "XX000", "53200", "57014"})
 _READS = (Find, Browse, Search, Tally, ReadCell, ListCells)
 
 
@@ -123,7 +125,7 @@ class PostgresStore:
         try:
             return run(answer(op), lambda exchange: self._perform(exchange, give_up_at))
         except FAILURES as error:
-            raise self._unavailable(error, _known(op)) from error
+            raise self._unanswered(error, op) from error
 
     def _perform(self, exchange: Exchange[Any], give_up_at: float) -> Any:
         if isinstance(exchange, SwapAll):
@@ -143,7 +145,7 @@ class PostgresStore:
         try:
             return await arun(answer(op), lambda exchange: self._aperform(exchange, give_up_at, lanes))
         except FAILURES as error:
-            raise self._unavailable(error, _known(op)) from error
+            raise self._unanswered(error, op) from error
 
     async def _aperform(self, exchange: Exchange[Any], give_up_at: float, lanes: Lanes) -> Any:
         if isinstance(exchange, SwapAll):
@@ -191,6 +193,17 @@ class PostgresStore:
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the interpreter may be half gone
             self.close()
+
+    def _unanswered(self, error: Exception, op: Op[Any]) -> StoreUnavailable:
+        """Is it the size of its value that an op failed for? Then it will fail again."""
+        value_b = size_b(op)
+        if value_b <= LARGE_B:
+            return self._unavailable(error, _known(op))
+        large = f"{self.where}: a value of {value_b / 1e6:,.0f} MB"
+        if isinstance(error, ServerError) and error.sqlstate in _FOR_ITS_SIZE:
+            return TooLarge(f"{large} was refused: {error}. Nothing of it was written.")
+        more = "Give it more time (timeout_s=), or store less."
+        return StoreUnavailable(f"{large} was not written: {error}. {_known(op)} {more}")
 
     def _unavailable(self, error: Exception, known: str) -> StoreUnavailable:
         remedy = f" {error.remedy}" if isinstance(error, Unfit) else ""

@@ -53,11 +53,12 @@ from effectonce.stores._jobs import MUST_WRITE, Job, finish_all
 from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, READ, RIVAL, SEARCH, SEARCH_REFERENCE, TALLY, Connection
 from effectonce.stores._sqlite_lending import AsyncLent, Handover, Lent, LentConnection
 from effectonce.stores._steady import Note, Steadiness
-from effectonce.stores.base import Capabilities, Finding, in_a_signal_handler
+from effectonce.stores.base import Capabilities, Finding, TooLarge, in_a_signal_handler
 
 R = TypeVar("R")
 C = TypeVar("C", bound=Connection)
 BATCH_MAX = 256
+TOO_LARGE = (sqlite3.DataError, OverflowError)  # more than SQLite, or the C below it, can count
 FOLLOW_S = 0.1  # how long a follower waits before it looks for itself; it is woken long before
 _BEFORE_A_SEND = frozenset({Claim, Dispatch, Together})
 
@@ -283,8 +284,7 @@ class SqliteStore:
                     job.answer(self._read(connection, job.op))
             writes = [job for job in jobs if not job.done]
             if writes:
-                for job, reply in zip(writes, self._commit(connection, [job.op for job in writes]), strict=True):
-                    job.answer(reply)
+                self._write_all(connection, writes)
         except Exception as error:  # noqa: BLE001  # one caller works for all: each must hear of it, none may wait for ever
             failure = error
         finally:
@@ -292,6 +292,19 @@ class SqliteStore:
                 if not job.done:
                     job.error, job.done = self._unavailable(failure), True
             self._deliver(jobs)
+
+    def _write_all(self, connection: Connection, writes: list[Job]) -> None:
+        try:
+            for job, reply in zip(writes, self._commit(connection, [job.op for job in writes]), strict=True):
+                job.answer(reply)
+        except TOO_LARGE:
+            if len(writes) == 1:
+                raise
+            for job in writes:  # nothing was written, and only one of them is at fault
+                try:
+                    self._write_all(connection, [job])
+                except TOO_LARGE as error:
+                    job.error, job.done = self._unavailable(error), True
 
     def _read(self, connection: Connection, op: Any) -> Any:
         """Most ops find a record that leaves them nothing to write. Those take no lock of the file's."""
@@ -405,6 +418,10 @@ class SqliteStore:
         return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT], cells, tuple(unreadable))
 
     def _unavailable(self, error: BaseException) -> StoreUnavailable:
+        if isinstance(error, TOO_LARGE):
+            return TooLarge(f"{self.path}: SQLite refuses a value for its size ({error}). Nothing of it was written.")
+        if isinstance(error, TooLarge):  # as another caller found who wrote for this one
+            return TooLarge(str(error))
         hint = ": is it a file, and may its folder be written?" if str(error).startswith("unable to open") else "."
         told = str(error) if isinstance(error, StoreUnavailable) else f"{self.path}: {error}{hint} Nothing was sent."
         unavailable = StoreUnavailable(told)
