@@ -2,7 +2,7 @@
 
 import contextlib
 
-from effectonce import Downstream, EffectOnceError, NotSent, Rejected, Retry
+from effectonce import Downstream, EffectOnceError, NotSent, Rejected, Retry, current_effect
 
 QUICK = Retry(base_s=0, cap_s=0)
 BY = {"by": "ada", "reason": "the bank is back"}
@@ -18,6 +18,7 @@ class Shop:
         @guard.tool(kind="write", downstream=Downstream.key(window=3600), **settings)
         def pay(invoice: str, amount: int = 1) -> dict:
             """It is refused before it leaves."""
+            current_effect().downstream_key  # noqa: B018  # sent with the request
             if self.away:
                 raise NotSent(f"no connection for {invoice}")
             return self.done("pay", invoice)
@@ -25,6 +26,7 @@ class Shop:
         @guard.tool(kind="write", downstream=Downstream.key(window=3600), **settings)
         def ship(invoice: str) -> dict:
             """It leaves, and nobody answers."""
+            current_effect().downstream_key  # noqa: B018  # sent with the request
             if self.away:
                 raise TimeoutError("no answer")
             return self.done("ship", invoice)
@@ -40,6 +42,7 @@ class Shop:
 
         @guard.tool(kind="write", name="apay", downstream=Downstream.key(window=3600), **settings)
         async def apay(invoice: str) -> dict:
+            current_effect().downstream_key  # noqa: B018  # sent with the request
             if self.away:
                 raise NotSent(f"no connection for {invoice}")
             return self.done("apay", invoice)

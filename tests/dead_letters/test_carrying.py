@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from effectonce import ContractViolation, Guard, Keyring, NotSent, State
+from effectonce import ContractViolation, Guard, Keyring, NotSent, State, current_effect
 from effectonce._core import ops
 from effectonce.dead_letters import Imported, Problem
 from effectonce.dead_letters._file import write_line
@@ -152,6 +152,7 @@ def test_a_transaction_is_carried_as_never_started(tmp_path, clock):
 
     @guard.tool(kind="write", downstream="transaction", retry=QUICK)
     def book():
+        current_effect().connection.execute("SELECT 1")
         raise TimeoutError
 
     with pytest.raises(Exception, match="did not run"):

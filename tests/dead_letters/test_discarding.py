@@ -2,7 +2,7 @@
 
 import pytest
 
-from effectonce import ContractViolation, Guard, ReplayedFailure, State
+from effectonce import ContractViolation, Guard, ReplayedFailure, State, current_effect
 from effectonce._core import ops
 from tests.dead_letters.shop import BY, QUICK
 
@@ -29,6 +29,7 @@ def test_a_transaction_that_never_happened_can_be_discarded(tmp_path, clock):
 
     @guard.tool(kind="write", downstream="transaction", retry=QUICK)
     def book():
+        current_effect().connection.execute("SELECT 1")
         raise TimeoutError
 
     with pytest.raises(Exception, match="did not run"):

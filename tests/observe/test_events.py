@@ -23,8 +23,10 @@ from effectonce import (
     Retry,
     RetryBudget,
     StoreUnavailable,
+    current_effect,
 )
 from effectonce._core.ops import Complete, Unavailable
+from effectonce.effect import running
 from effectonce.observe import EVENTS, OUTCOMES, Event
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
@@ -66,6 +68,8 @@ def script(*answers):
     left = list(answers)
 
     def body():
+        if running.get() is not None:  # a read has no key
+            current_effect().downstream_key  # noqa: B018  # sent with the request
         answer = left.pop(0)
         if isinstance(answer, BaseException):
             raise answer
@@ -710,6 +714,7 @@ def test_a_cancelled_call_is_told_as_such():
 
     @guard.tool(kind="write", downstream="key")
     async def pay():
+        current_effect().downstream_key  # noqa: B018  # sent with the request
         started.set()
         await asyncio.sleep(60)
 

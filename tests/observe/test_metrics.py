@@ -21,7 +21,17 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.trace import StatusCode
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 
-from effectonce import Circuit, Conflict, ContractViolation, Guard, InDoubt, Rejected, RetryBudget, StoreUnavailable
+from effectonce import (
+    Circuit,
+    Conflict,
+    ContractViolation,
+    Guard,
+    InDoubt,
+    Rejected,
+    RetryBudget,
+    StoreUnavailable,
+    current_effect,
+)
 from effectonce._core.ops import Tally
 from effectonce.observe import EVENTS, METRICS, Event, StoreGauges, Waiting, alerts, grafana
 from effectonce.observe.metrics import MEASURED, VALUES_MAX, measured
@@ -323,6 +333,7 @@ def traced(guard, *answers, colour="sync", inside=lambda: None):
     def body():
         inside()
         answer = left.pop(0)
+        current_effect().downstream_key  # noqa: B018  # sent with the request
         if isinstance(answer, BaseException):
             raise answer
         return answer

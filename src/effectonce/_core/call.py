@@ -82,7 +82,7 @@ NEVER = Next(Action.FAIL, "an error of another effect says nothing about this on
 GONE = Refused(None)
 ANSWER_LOST = frozenset({Bucket.NO_ANSWER, Bucket.SERVER_ERROR})
 LARGE = 1 << 16  # bytes: an outcome that a store may take too long to write
-UNAIDED = "; it did not use what its contract declares, its key or its transaction, so nothing would recognise a repeat"
+UNAIDED = "; it did not use what its contract declares, its key or its transaction, so nothing would recognise a repeat: see lint EO501"
 POLL_FIRST_S, POLL_MAX_S, POLL_GROWTH = 0.004, 0.25, 1.6
 
 

@@ -33,8 +33,9 @@ def accident(point):
 
 @guard.tool(kind="irreversible", downstream="key", volatile=["reason"], lease_s=0.5)
 def refund(payment_id: str, amount_minor: int, reason: str) -> str:
+    key = current_effect().downstream_key
     accident("before the effect")
-    receipt = pay(PORT, payment_id, amount_minor, key=current_effect().downstream_key)["receipt"]
+    receipt = pay(PORT, payment_id, amount_minor, key=key)["receipt"]
     accident("after the effect")
     return str(receipt)
 
