@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import inspect
 import json
+import logging
 import os
 import random
 import select
@@ -70,6 +71,7 @@ EXACTLY_ONCE = ("key", "transaction")
 
 def work(round_, point, how, patience_s=PATIENCE_S):
     """One process, one call; one that does not die asks until it is told something. Returns what it was told."""
+    logging.getLogger("effectonce").setLevel(logging.ERROR)  # the twists would fill the screen with warnings
     twist = round_["twist"] if point is not None or round_["twist"] == "vanishes" else ""  # the last worker is as it should be
     store = opened(round_["store"], patience_s / 2, {"ahead": YEAR_S, "behind": -YEAR_S}.get(twist, 0.0))
     guard = Guard(store if point is None else CrashingStore(store, at=point, how=how), cache=0, spool=round_["spool"])
