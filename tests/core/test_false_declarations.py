@@ -53,7 +53,7 @@ def test_a_key_that_is_never_read_protects_nothing_so_a_lost_answer_is_in_doubt(
             bank.call()
 
     assert bank.paid == 1
-    assert "did not use what its contract declares" in str(raised.value)
+    assert "declares downstream='key' and did not read its key" in str(raised.value)
     assert bank.record().request.terms.downstream is Capability.NONE
 
 

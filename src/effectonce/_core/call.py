@@ -82,7 +82,8 @@ NEVER = Next(Action.FAIL, "an error of another effect says nothing about this on
 GONE = Refused(None)
 ANSWER_LOST = frozenset({Bucket.NO_ANSWER, Bucket.SERVER_ERROR})
 LARGE = 1 << 16  # bytes: an outcome that a store may take too long to write
-UNAIDED = "; it did not use what its contract declares, its key or its transaction, so nothing would recognise a repeat: see lint EO501"
+KEY_UNREAD = "; the tool declares downstream='key' and did not read its key, so a repeat would not be recognised"
+OUTSIDE = "; the tool declares downstream='transaction' and did not use its connection, so the rollback undid nothing"
 POLL_FIRST_S, POLL_MAX_S, POLL_GROWTH = 0.004, 0.25, 1.6
 
 
@@ -453,7 +454,8 @@ class GuardedCall:
             if then.delay_s is not None and (yield from self._pause(then.delay_s)):
                 return None
             return GaveUp(error, self.patience.attempt, verdict.retry_after_s, then.why)
-        reason = f"{verdict.why} ({told(type(error).__name__, printable(error))}){UNAIDED * self.unaided}"
+        unaided = (OUTSIDE if self.in_transaction else KEY_UNREAD) if self.unaided else ""
+        reason = f"{verdict.why} ({told(type(error).__name__, printable(error))}){unaided}"
         reply = yield from self._write_down(Doubt(self.key, self.token, self.epoch, reason, self.unaided))
         yield from self._leave(reply, self.patience.attempt, error, verdict, then.why)
         if self.plan.has_probe and isinstance(error, Exception) and isinstance(reply, Applied):

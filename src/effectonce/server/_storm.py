@@ -109,9 +109,11 @@ def code_of(policy: Policy) -> str:
         *(['budget=RetryBudget("bank")'] if policy.budget else []),
         *(['breaker=breaker("bank")'] if policy.breaker else []),
     ]
-    names = ["Retry", *(["RetryBudget"] if policy.budget else []), *(["breaker"] if policy.breaker else [])]
-    head = [f"from effectonce import {', '.join(names)}", "", "@guard.tool("]
-    return "\n".join([*head, *(f"    {part}," for part in parts), ")", "def refund(payment_id: str) -> dict: ..."])
+    wanted = {"Retry": True, "RetryBudget": policy.budget, "breaker": policy.breaker, "current_effect": policy.keys}
+    head = [f"from effectonce import {', '.join(name for name, is_used in wanted.items() if is_used)}", "", "@guard.tool("]
+    key = ", idempotency_key=current_effect().downstream_key" if policy.keys else ""
+    body = ["def refund(payment_id: str) -> dict:", f"    return bank.refund(payment_id{key})"]
+    return "\n".join([*head, *(f"    {part}," for part in parts), ")", *body])
 
 
 PLAYGROUND = (("/storm", "storm", storm), ("/storm.svg", "storm_figure", figure))
