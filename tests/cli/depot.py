@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from effectonce import Downstream, EffectOnceError, Guard, NotSent, Rejected, Retry
+from effectonce import Downstream, EffectOnceError, Guard, NotSent, Rejected, Retry, current_effect
 from effectonce.observe import Audit
 from effectonce.workflows import Run
 
@@ -28,6 +28,7 @@ def tools(guard):
 
     @guard.tool(kind="write", downstream=Downstream.key(window=3600), retry=TWICE)
     def ship(parcel: str) -> str:
+        current_effect().downstream_key  # noqa: B018  # sent with the request
         if not is_open():
             raise NotSent("the carrier cannot be reached")
         if os.environ.get("DEPOT_SLOW"):
@@ -39,6 +40,7 @@ def tools(guard):
 
     @guard.tool(kind="write", downstream=Downstream.key(window=3600), retry=TWICE)
     async def call_back(customer: str) -> str:
+        current_effect().downstream_key  # noqa: B018  # sent with the request
         await asyncio.sleep(0)
         if not is_open():
             raise NotSent("the line is dead")

@@ -2,7 +2,7 @@
 
 import os
 
-from effectonce import Downstream, EffectOnceError, Found, Guard, Keyring, NotFound, Rejected, Retry, breaker
+from effectonce import Downstream, EffectOnceError, Found, Guard, Keyring, NotFound, Rejected, Retry, breaker, current_effect
 
 ONCE = Retry(attempts=1)
 
@@ -36,6 +36,7 @@ def tools(guard):
 
     @guard.tool(kind="write", downstream=Downstream.key(window=3600), retry=ONCE)
     def book(seat: str) -> str:
+        current_effect().downstream_key  # noqa: B018  # sent with the request
         raise TimeoutError("no answer")
 
     return guard

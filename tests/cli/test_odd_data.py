@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 from tests.cli.desk import Desk
 
-from effectonce import EffectOnceError, Guard, PartialSuccess, Retry, TimeWindow
+from effectonce import EffectOnceError, Guard, PartialSuccess, Retry, TimeWindow, current_effect
 from effectonce.effect import EffectRef
 from effectonce.workflows import Run
 
@@ -35,6 +35,7 @@ def tools(guard):
 
     @guard.tool(kind="write", downstream="key", retry=Retry(attempts=2, base_s=0, cap_s=0))
     def book(seat: str) -> None:
+        current_effect().downstream_key  # noqa: B018  # sent with the request
         raise TimeoutError("no answer")
 
     @guard.tool(kind="write", dedup=TimeWindow(seconds=300))

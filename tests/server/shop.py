@@ -2,7 +2,7 @@
 
 import contextlib
 
-from effectonce import CannotTell, Downstream, Found, NotSent, Rejected, Retry, breaker
+from effectonce import CannotTell, Downstream, Found, NotSent, Rejected, Retry, breaker, current_effect
 from effectonce.observe import Audit
 from effectonce.workflows import Run
 
@@ -39,15 +39,18 @@ class Shop:
         return {"receipt": 90071992547409931, "of": payment_id}
 
     def _book(self, seat: str) -> str:
+        current_effect().downstream_key  # noqa: B018  # sent with the request
         raise TimeoutError("no answer")
 
     def _ship(self, parcel: str) -> str:
+        current_effect().downstream_key  # noqa: B018  # sent with the request
         if not self.is_open:
             raise NotSent("the carrier cannot be reached")
         self.ledger.append(parcel)
         return f"shipped {parcel}"
 
     async def _call_back(self, customer: str) -> str:
+        current_effect().downstream_key  # noqa: B018  # sent with the request
         if not self.is_open:
             raise NotSent("the line is dead")
         self.ledger.append(customer)
