@@ -54,7 +54,7 @@ def pay(invoice: str, cents: int = 5, note: str = "") -> int:
         ({"tombstone": "x"}, "tombstone='x': give a number of seconds"),
         ({"lease_s": "30"}, "lease_s='30': give a number of seconds"),
         ({"lease_s": timedelta(seconds=30)}, "lease_s=.*: give a number of seconds"),
-        ({"lease_s": math.inf}, "lease_s=inf: a lease ends some day"),
+        ({"lease_s": math.inf}, "lease_s=inf: at most 12 h"),
         ({"wait_s": True}, "wait_s=True: give a number of seconds"),
         ({"retry": 3}, r"retry=3: give a policy, such as retry=Retry\(attempts=3\)"),
         ({"retry": 0}, "retry=0: give a policy"),

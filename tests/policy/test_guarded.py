@@ -28,6 +28,7 @@ from effectonce import (
     retry,
 )
 from effectonce._core.ops import Dispatch, WriteCell
+from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 
 QUICK = Retry(base_s=0, cap_s=0)
@@ -629,7 +630,8 @@ class Probed(Bank):
 
     def __init__(self, colour, **contract):
         super().__init__(colour, downstream=Downstream.probe(delay=0), **contract)
-        self.clock = self.guard.store._clock = FakeClock()
+        self.clock = FakeClock()
+        MemoryStore.__init__(self.guard.store, clock=self.clock)
 
         async def coroutine():
             return NotFound()
