@@ -129,7 +129,9 @@ class Performer:
     def _run(self, op: Invoke | Ask | Transact, lent: Transaction | None = None) -> Answer:
         setup, call = self.setup, self.call
         effect = setup.effect(op, call, None if lent is None else lent.connection)
-        if not op.key or (lent is not None and lent.exclusive):  # a read, or nobody can claim it: nothing to keep alive
+        if not op.key or (
+            lent is not None and lent.exclusive
+        ):  # a read, or no other caller can claim it: nothing to keep alive
             return _capture(setup.called(op), call, effect)
         heart = setup.heart
         beat = heart.beat(op, setup.lease_s)

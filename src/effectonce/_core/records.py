@@ -184,7 +184,7 @@ def resendable(r: Record, op: Any, scene: Scene) -> bool:
         return True
     since_s = (
         scene.now - r.first_dispatch_at
-    )  # before it was sent, if the clock was put back: then nobody knows how long ago that was
+    )  # before it was sent, if the clock was put back: then it is not known how long ago that was
     return resend_s > 0 and -SET_BACK_S <= since_s < resend_s
 
 
