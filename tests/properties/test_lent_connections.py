@@ -130,7 +130,7 @@ def obey(open_store, ways, actions, raises):
     with contextlib.suppress(sqlite3.Error, psycopg.Error, EffectOnceError, KeyError):
         done = call(1) == 1
     written = count(open_store())
-    assert (written > 0) == done, f"{written} rows, and the caller was told {done}"
+    assert (written > 0) == done, f"{written} rows, and the caller got {done}"
 
     for kept in KEPT:
         with contextlib.suppress(Exception):

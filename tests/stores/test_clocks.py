@@ -1,4 +1,4 @@
-"""Clocks that are wrong, or put right: nobody waits for a year, and no declared delay passes by a step."""
+"""Clocks that are wrong, or put right: no caller waits for a year, and no declared delay passes by a step."""
 
 import subprocess
 import sys
@@ -104,7 +104,7 @@ with guard.step("chat", "pay"):
 """
 
 
-def test_a_process_that_died_with_its_clock_a_year_ahead_holds_nobody_up(tmp_path):
+def test_a_process_that_died_with_its_clock_a_year_ahead_holds_no_other_up(tmp_path):
     file = tmp_path / "effects.db"
     died = subprocess.run([sys.executable, "-c", AHEAD, file], capture_output=True, check=False)
     assert died.returncode == 9, died.stderr
@@ -199,7 +199,7 @@ def test_time_that_passes_makes_the_declared_delay_pass(machine):
 def test_a_clock_that_went_back_while_a_request_left_and_came_forward_again_is_noticed(machine):
     runs = []
     early = machine.store()
-    early.apply(ops.Claim(asked("somebody else's"), "t", LEASE_S, dispatch=True))
+    early.apply(ops.Claim(asked("another"), "t", LEASE_S, dispatch=True))
 
     machine.step(-YEAR_S)
     call = probed(machine.store(), runs)

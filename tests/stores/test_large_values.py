@@ -17,11 +17,11 @@ from effectonce.testing.conformance.bench import request
 from tests.servers import redis
 
 MB = 1 << 20
-BOTH = pytest.mark.parametrize("colour", ["sync", "async"])
+BOTH = pytest.mark.parametrize("mode", ["sync", "async"])
 
 
-def apply(store, colour, op):
-    if colour == "sync":
+def apply(store, mode, op):
+    if mode == "sync":
         return store.apply(op)
 
     async def main():
@@ -39,19 +39,19 @@ def complete(size_b, key="k"):
 
 
 @BOTH
-def test_sqlite_says_that_a_value_is_too_large(tmp_path, colour):
+def test_sqlite_says_that_a_value_is_too_large(tmp_path, mode):
     store = SqliteStore(tmp_path / "effects.db")
     claimed(store)
     store._connect().db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MB)
 
     with pytest.raises(TooLarge, match="string or blob too big"):
-        apply(store, colour, complete(2 * MB))
+        apply(store, mode, complete(2 * MB))
 
-    assert apply(store, colour, complete(MB // 2)) == ops.Applied(1)
+    assert apply(store, mode, complete(MB // 2)) == ops.Applied(1)
     store.close()
 
 
-def test_a_value_that_is_too_large_spoils_nobody_elses_commit(tmp_path):
+def test_a_value_that_is_too_large_does_not_spoil_the_commit_of_others(tmp_path):
     store = SqliteStore(tmp_path / "effects.db")
     for key in ("large", "small", "other"):
         claimed(store, key)
@@ -89,23 +89,23 @@ def server(tmp_path):
 
 
 @BOTH
-def test_redis_says_that_a_value_is_too_large(server, colour):
+def test_redis_says_that_a_value_is_too_large(server, mode):
     server.ask("CONFIG", "SET", "proto-max-bulk-len", str(MB))
     store = RedisStore(server.url)
     claimed(store)
 
     with pytest.raises(TooLarge, match="proto-max-bulk-len is 1 MB"):
-        apply(store, colour, complete(2 * MB))
+        apply(store, mode, complete(2 * MB))
 
-    assert apply(store, colour, complete(MB // 2)) == ops.Applied(1)
+    assert apply(store, mode, complete(MB // 2)) == ops.Applied(1)
     store.close()
 
 
 @BOTH
-def test_a_large_value_reaches_redis_within_its_time(server, colour):
+def test_a_large_value_reaches_redis_within_its_time(server, mode):
     store = RedisStore(server.url)
     claimed(store)
-    assert apply(store, colour, complete(64 * MB)) == ops.Applied(1)
+    assert apply(store, mode, complete(64 * MB)) == ops.Applied(1)
     store.close()
 
 
@@ -115,26 +115,26 @@ def test_the_largest_word_of_several_commands_counts_and_not_their_sum():
 
 
 @BOTH
-def test_postgres_says_that_a_value_is_too_large_for_its_time_limit(database, postgres, colour):
+def test_postgres_says_that_a_value_is_too_large_for_its_time_limit(database, postgres, mode):
     store = PostgresStore(database)
     claimed(store)
     store.close()
     postgres.execute("ALTER ROLE test SET statement_timeout = '20ms'", database)
     try:
         with pytest.raises(TooLarge, match="a value of 34 MB was refused: canceling statement due to statement timeout"):
-            apply(store, colour, complete(32 * MB))
-        assert apply(store, colour, complete(10)) == ops.Applied(1)
+            apply(store, mode, complete(32 * MB))
+        assert apply(store, mode, complete(10)) == ops.Applied(1)
     finally:
         postgres.execute("ALTER ROLE test RESET statement_timeout", database)
         store.close()
 
 
 @BOTH
-def test_a_large_value_that_takes_too_long_is_named_as_the_cause(database, colour):
+def test_a_large_value_that_takes_too_long_is_named_as_the_cause(database, mode):
     store = PostgresStore(database)
     claimed(store)
     store._timeout_s = 0.05
     with pytest.raises(StoreUnavailable, match=r"a value of 67 MB was not written.*Give it more time"):
-        apply(store, colour, complete(64 * MB))
+        apply(store, mode, complete(64 * MB))
     assert LARGE_B < 64 * MB
     store.close()

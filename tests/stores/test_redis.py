@@ -296,7 +296,7 @@ def test_a_server_that_evicts_is_refused(private, opened, caller, policy):
     ("said", "told"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak Redis"),
-        (b"$19\r\nredis_version:7.2.0\r\n*0\r\n", "does not say what its 'role' is"),
+        (b"$19\r\nredis_version:7.2.0\r\n*0\r\n*0\r\n", "does not say what its 'role' is"),
     ],
 )
 def test_something_that_is_not_redis_is_an_unavailable_store(opened, said, told):

@@ -31,7 +31,7 @@ def store(server):
 
 @pytest.fixture(params=["sync", "async"])
 def calling(request, store):
-    """A caller of an irreversible tool, in one colour, and what the tool did."""
+    """A caller of an irreversible tool, sync or async, and what the tool did."""
     calls, loop = [], asyncio.new_event_loop()
     guard, call = (guarded if request.param == "sync" else aguarded)(store, calls, kind="irreversible", retry=QUICK)
     yield guard, call if request.param == "sync" else (lambda *args: loop.run_until_complete(call(*args))), calls
@@ -44,16 +44,16 @@ def later(monkeypatch):
     monkeypatch.setattr(_redis_wire, "FACTS_S", -1.0)
 
 
-@pytest.mark.parametrize(("setting", "told"), [(EVICTS, "would drop records"), (FORGETS, "can forget what it acknowledged")])
+@pytest.mark.parametrize(("setting", "said"), [(EVICTS, "would drop records"), (FORGETS, "can forget what it acknowledged")])
 def test_a_server_that_stops_keeping_its_promise_is_refused_before_anything_is_sent(
-    server, calling, monkeypatch, setting, told
+    server, calling, monkeypatch, setting, said
 ):
     _, call, calls = calling
     call("before")
     server.ask("CONFIG", "SET", *setting)
     later(monkeypatch)
 
-    with pytest.raises(StoreUnavailable, match=told):
+    with pytest.raises(StoreUnavailable, match=said):
         call("after")
 
     assert calls == ["before"]
@@ -86,8 +86,8 @@ def test_nothing_is_asked_again_from_call_to_call(server, calling):
     assert processed < 20
 
 
-@pytest.mark.parametrize(("setting", "told"), [(EVICTS, "would drop records"), (FORGETS, "can forget what it acknowledged")])
-def test_health_and_declarations_look_at_the_server_as_it_is_now(server, store, setting, told):
+@pytest.mark.parametrize(("setting", "said"), [(EVICTS, "would drop records"), (FORGETS, "can forget what it acknowledged")])
+def test_health_and_declarations_look_at_the_server_as_it_is_now(server, store, setting, said):
     calls = []
     guard, call = guarded(store, calls, kind="irreversible", retry=QUICK)
     call()
@@ -96,8 +96,8 @@ def test_health_and_declarations_look_at_the_server_as_it_is_now(server, store, 
 
     health = guard.health()
     assert not health.ok
-    assert told in health.error
-    with pytest.raises(StoreUnavailable, match=told):
+    assert said in health.error
+    with pytest.raises(StoreUnavailable, match=said):
         Guard(store).tool(kind="irreversible")(lambda invoice: invoice)
 
 

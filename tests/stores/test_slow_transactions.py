@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from effectonce import GaveUp, Guard, Retry, current_effect
-from effectonce._core import ops
+from effectonce._core import endings, ops
 from effectonce._core.codec import encode
 from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.sqlite import SqliteStore
@@ -184,3 +184,8 @@ def test_a_run_that_was_beaten_to_the_end_returns_what_the_other_recorded(pg_sto
     assert call() == 70
     assert runs == [1]
     assert rows(pg_store()) == 0
+
+
+def test_what_an_earlier_call_may_have_sent_is_not_said_to_have_had_no_effect():
+    assert isinstance(endings.robbed(2, "it was tried 2 times", sent_before=True), endings.GaveUp)
+    assert isinstance(endings.robbed(2, "it was tried 2 times", sent_before=False), endings.NothingSent)

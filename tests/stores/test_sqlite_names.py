@@ -73,8 +73,10 @@ def test_two_processes_that_use_two_names_see_each_others_claims(linked, opened)
     )
 
     for name in (str(link), os.path.relpath(link, link.parent)):
-        told = subprocess.run([sys.executable, "-c", script, name], cwd=link.parent, capture_output=True, text=True, check=True)
-        assert told.stdout.strip() == "t"
+        found = subprocess.run(
+            [sys.executable, "-c", script, name], cwd=link.parent, capture_output=True, text=True, check=True
+        )
+        assert found.stdout.strip() == "t"
 
 
 def test_a_link_that_leads_nowhere_is_refused(linked, opened):

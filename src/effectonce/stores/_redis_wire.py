@@ -303,7 +303,7 @@ class Pool:
         return connection
 
     def ask_again(self, connection: Connection) -> None:
-        """What does its server promise today? If that is not enough, nobody uses it."""
+        """What does its server promise today? If that is not enough, it is thrown away."""
         try:
             connection.ask_again()
             self._accept(connection)

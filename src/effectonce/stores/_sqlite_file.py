@@ -215,7 +215,7 @@ class Connection:
             raise
 
     def _is_prepared(self) -> bool:
-        """Is there nothing to write? Then whoever opens the file need not wait for a writer."""
+        """Is there nothing to write? Then opening the file need not wait for a writer."""
         version, journal = (self.db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "journal_mode"))
         return bool(version >= SCHEMA_VERSION and journal == "wal")
 

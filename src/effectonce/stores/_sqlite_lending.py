@@ -71,7 +71,7 @@ class LentConnection(Connection):
         super().commit()
 
     def end(self) -> None:
-        """Roll back what is not committed, and close it: whoever kept it finds it closed."""
+        """Roll back what is not committed, and close it: a tool that kept it finds it closed."""
         self._ours = True
         with contextlib.suppress(sqlite3.Error):  # it was closed all the same, and what is open ends with it
             self.db.set_progress_handler(None, 0)  # the tool's own would stop this, too

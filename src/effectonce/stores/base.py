@@ -136,7 +136,7 @@ class Transaction(Protocol):
     """
 
     connection: Any
-    exclusive: bool  # nobody else writes to the store while it is open: no lease can be renewed, and none be taken over
+    exclusive: bool  # no other caller writes to the store while it is open: no lease can be renewed, and none be taken over
 
     @property
     def broken(self) -> bool:
