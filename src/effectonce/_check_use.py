@@ -1,13 +1,21 @@
-"""A declaration is checked, not believed: does an attempt use the help that its tool declares?
+"""A declaration is checked, not believed: does a tool use the help that it declares?
 
 `downstream="key"` helps only if the key is sent, `"transaction"` only if the work is done on the lent connection. Both have to be read from
 `current_effect()` first, so it is noticed which attempts did. An attempt that did not is judged as `downstream="none"`: if it ends without
 an answer, it is in doubt, and is not sent again.
+
+A tool that was seen to use it in this process, or whose own code reads it, keeps its word: an attempt of such a tool that ended before it
+read its key had not come to the request yet. Most tools look something up first.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
+from collections.abc import Callable
+from functools import partial
+from types import CodeType
+from typing import Any
 
 from msgspec import structs
 
@@ -27,18 +35,19 @@ _ADVICE = {
     "@{tool}.probe, or declare downstream='none'",
 }
 _USED = {Capability.KEY: "key", Capability.TRANSACTION: "connection"}
+_READ_AS = {"key": frozenset({"downstream_key", "request_key"}), "connection": frozenset({"connection"})}
 
 
 class DeclarationCheck:
     """What was seen of one tool's declaration in this process."""
 
-    def __init__(self, contract: Contract, *, has_probe: bool) -> None:
+    def __init__(self, contract: Contract, function: Callable[..., Any], *, has_probe: bool) -> None:
         self._tool, self._capability = contract.name, contract.downstream.capability
         relies = GUARANTEES[contract.kind, self._capability].resend is Resend.WINDOW
         self._checks_key = self._capability is Capability.KEY and relies
         self._needs = _USED.get(self._capability, "") if relies or self._capability is Capability.TRANSACTION else ""
         self._missing_probe = self._capability is Capability.PROBE and not has_probe
-        self._seen = self._warned = False
+        self._seen, self._warned = bool(self._needs) and _reads(function, _READ_AS[self._needs]), False
 
     def __call__(self, effect: Effect, answer: Answer) -> Answer:
         """The answer of an attempt; an error of one that did not use what its tool declares says so."""
@@ -53,9 +62,11 @@ class DeclarationCheck:
             if not self._seen:
                 self._warn()
             return answer
-        # Many transaction tools read elsewhere before they first use their connection: one that was seen to use it is believed.
-        believed = self._capability is Capability.TRANSACTION and self._seen
-        return Raised(answer.error, unaided=True) if isinstance(answer, Raised) and not believed else answer
+        return Raised(answer.error, unaided=True) if isinstance(answer, Raised) and not self._seen else answer
+
+    def believe(self) -> None:
+        """It is known otherwise that the tool keeps its word."""
+        self._seen = True
 
     def _warn(self) -> None:
         if not self._warned:
@@ -68,3 +79,23 @@ class DeclarationCheck:
         if self._checks_key and self._warned and not self._seen:
             return structs.replace(declared, downstream=Capability.NONE, resend_s=0.0)
         return declared
+
+
+def _reads(function: Callable[..., Any], names: frozenset[str], levels: int = 2) -> bool:
+    """Does the code of a function, or of those of its module that it names, read one of these attributes?"""
+    while isinstance(function, partial):
+        function = function.func
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if not isinstance(code, CodeType):
+        return False
+    named = _names(code)
+    if named & names:
+        return True
+    module = getattr(inspect.unwrap(function), "__globals__", {})
+    helpers = [each for name in named if inspect.isfunction(each := module.get(name)) and each.__globals__ is module]
+    return levels > 0 and any(_reads(helper, names, levels - 1) for helper in helpers)
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = [_names(each) for each in code.co_consts if isinstance(each, CodeType)]
+    return set(code.co_names).union(*inner)

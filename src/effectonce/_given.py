@@ -6,36 +6,93 @@ that has yet to happen (a generator, a future, a coroutine) says nothing about t
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
-from collections.abc import Awaitable
+import itertools
+from collections import abc
 from concurrent.futures import Future
-from io import IOBase
-from types import CoroutineType, NoneType
+from functools import lru_cache
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, MappingProxyType, NoneType
 from typing import Any, get_origin
 
+from effectonce._core.hints import arms
+
 UNCHANGING = frozenset({str, int, float, bool, NoneType, bytes})
-_MODELS = ("__dataclass_fields__", "__pydantic_fields__", "__struct_fields__")
 _LOOKED_INTO = 4  # levels of lists and dicts in a result
+_LAZY: tuple[type, ...] = (
+    CoroutineType,
+    GeneratorType,
+    AsyncGeneratorType,
+    Future,
+    asyncio.Future,
+    map,
+    filter,
+    zip,
+    enumerate,
+    reversed,
+    type(iter([])),
+    *(kind for kind in vars(itertools).values() if isinstance(kind, type)),
+)
+_DECLARED_LAZY = frozenset(
+    {
+        *_LAZY,
+        asyncio.Task,
+        abc.Awaitable,
+        abc.Coroutine,
+        abc.Iterator,
+        abc.Generator,
+        abc.AsyncIterator,
+        abc.AsyncGenerator,
+    }
+)
+
+
+# ---------------------------------------------------------------- arguments
 
 
 def own(value: Any, *, models: bool = True) -> Any:
-    """A copy of plain data, and of *models* if asked for. Everything else stays what it is: a client, a session."""
+    """A copy of plain data, and of *models* if asked for. Everything else stays what it is: a client, a session, a row of an ORM."""
+    try:
+        return _own(value, models)
+    except RecursionError:  # it holds itself: it is no data, and cannot be part of a key
+        return value
+
+
+def _own(value: Any, models: bool) -> Any:  # noqa: FBT001  # called for each item
     kind = type(value)
     if kind in UNCHANGING:
         return value
     if kind is dict:
-        return {key: own(item, models=models) for key, item in value.items()}
+        return {key: _own(item, models) for key, item in value.items()}
     if kind is list:
-        return [own(item, models=models) for item in value]
+        return [_own(item, models) for item in value]
     if kind is tuple:
-        return tuple([own(item, models=models) for item in value])
+        return tuple([_own(item, models) for item in value])
     if kind is set or kind is bytearray:
         return kind(value)
-    if models and (isinstance(value, dict | list | set) or any(hasattr(kind, mark) for mark in _MODELS)):
+    if isinstance(value, tuple) and hasattr(kind, "_make"):  # a named tuple
+        return kind._make([_own(item, models) for item in value])
+    if kind is MappingProxyType:
+        return MappingProxyType(_own(dict(value), models))
+    if models and (isinstance(value, abc.Mapping | list | set) or _only_fields(value)):
         with contextlib.suppress(Exception):  # code of its own makes the copy; what cannot be copied is handed on
             return copy.deepcopy(value)
     return value
+
+
+def _only_fields(value: Any) -> bool:
+    """Is it a model that holds its declared fields and nothing else? What holds more is alive: it belongs to a session, or has listeners."""
+    kind = type(value)
+    if hasattr(kind, "__struct_fields__"):
+        return True
+    if hasattr(kind, "__pydantic_fields__"):
+        return not value.__pydantic_private__
+    fields = getattr(kind, "__dataclass_fields__", None)
+    return fields is not None and getattr(value, "__dict__", {}).keys() <= fields.keys()
+
+
+# ---------------------------------------------------------------- results
 
 
 def done(value: Any) -> Any:
@@ -54,18 +111,21 @@ def done(value: Any) -> Any:
 
 def _lazy(value: Any, levels: int) -> Any:
     """What in here has yet to happen; None: nothing."""
-    kind = type(value)
-    if kind is dict or kind is list or kind is tuple:
-        items = value.values() if kind is dict else value
+    if isinstance(value, dict | list | tuple | set):
+        items = value.values() if isinstance(value, dict) else value
         if levels == 0 or UNCHANGING.issuperset(map(type, items)):
             return None
         return next((found for item in items if (found := _lazy(item, levels - 1)) is not None), None)
-    return value if is_lazy(kind) else None
+    kind: Any = type(value)
+    return value if _is_lazy(kind) else None
 
 
-def is_lazy(kind: Any) -> bool:
-    """Is a value of this type something that happens later? An open file is read later, but what it is has happened."""
-    origin = get_origin(kind) or kind
-    if not isinstance(origin, type) or issubclass(origin, IOBase):
-        return False
-    return issubclass(origin, Awaitable | Future) or hasattr(origin, "__next__") or hasattr(origin, "__anext__")
+@lru_cache(maxsize=1024)
+def _is_lazy(kind: type) -> bool:
+    """Does a value of this type happen later? Cursors, files and pages of an SDK are read later, but what they are has happened."""
+    return issubclass(kind, _LAZY) or hasattr(kind, "__await__")
+
+
+def declared_lazy(hint: Any) -> bool:
+    """Does a return type say that the result happens later?"""
+    return any((get_origin(arm) or arm) is each for arm in arms(hint) for each in _DECLARED_LAZY)

@@ -57,6 +57,8 @@ class ToolSignature:
         self._defaults = {n: p.default for n, p in parameters.items() if p.default is not Parameter.empty}
         self._positional = tuple(n for n, p in parameters.items() if p.kind is Parameter.POSITIONAL_OR_KEYWORD)
         self._in_order = tuple(n for n, p in parameters.items() if p.kind in _IN_ORDER)
+        self._more = next((n for n, p in parameters.items() if p.kind is Parameter.VAR_POSITIONAL), "")
+        self._others = next((n for n, p in parameters.items() if p.kind is Parameter.VAR_KEYWORD), "")
         # A default that a tool may change in place: what calls without it mean, and get.
         self.changing = {n: own(d) for n, d in self._defaults.items() if own(d) is not d and parameters[n].kind in _NAMED}
         self._defaults |= self.changing
@@ -156,12 +158,13 @@ class ToolSignature:
 
     def copied(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The same call with arguments of its own. Of a volatile one only plain data is copied: it may be a client, or hold one."""
-        named = {name: own(value, models=name not in self.volatile) for name, value in kwargs.items()}
-        ordered = [
-            own(value, models=not (at < len(self._in_order) and self._in_order[at] in self.volatile))
-            for at, value in enumerate(args)
-        ]
-        given = self._in_order[: len(args)]
+        volatile, given = self.volatile, self._in_order[: len(args)]
+        parameters = (*given, *[self._more] * (len(args) - len(given)))  # of each argument in order
+        ordered = [own(value, models=name not in volatile) for name, value in zip(parameters, args, strict=True)]
+        named = {
+            name: own(value, models=(name if name in self.names else self._others) not in volatile)
+            for name, value in kwargs.items()
+        }
         for name, default in self.changing.items():
             if name not in named and name not in given:
                 named[name] = own(default)

@@ -42,7 +42,7 @@ from effectonce._core.patience import Env, Plan
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind, Terms
 from effectonce._drive import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive, drive
-from effectonce._given import is_lazy
+from effectonce._given import declared_lazy
 from effectonce._heart import Heart
 from effectonce._signature import ToolSignature, is_async
 from effectonce._turns import step_of, turn_here
@@ -135,7 +135,7 @@ class GuardedTool:
         self.is_async = is_async(function)
         declared = None if identity is None else tuple(identity)
         self.signature = ToolSignature(function, contract.name, declared, contract.volatile, contract.redact, contract.added)
-        if contract.kind is not Kind.READ and is_lazy(self.signature.returns):
+        if contract.kind is not Kind.READ and declared_lazy(self.signature.returns):
             raise TypeError(
                 f"{contract.name} declares that it returns {self.signature.returns}, which happens after the tool has returned: its "
                 f"effect would be recorded before that. Finish it inside the tool and return the result"
@@ -161,7 +161,7 @@ class GuardedTool:
 
     def _plan_calls(self) -> None:
         contract, house = self.contract, self.house
-        self._check = DeclarationCheck(contract, has_probe=self.probe_function is not None)
+        self.check = DeclarationCheck(contract, self.function, has_probe=self.probe_function is not None)
         self.plan = Plan(
             lease_s=contract.lease_s,
             wait_s=contract.wait_s,
@@ -180,7 +180,7 @@ class GuardedTool:
             self.probe_function,
             self.plan.encode,
             house.keep,
-            self._check,
+            self.check,
             contract.one_request,
         )
 
@@ -219,7 +219,9 @@ class GuardedTool:
 
     def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: tuple[Part, ...] | None = None) -> Prepared:
         """Check everything that can be checked, then say which effect this is. Nothing is claimed yet."""
-        boundary, asked = here.get(), None
+        boundary, asked, outer = here.get(), None, running.get()
+        if outer is not None:
+            outer.used.add("key")  # the key of this call is made of it
         if boundary is not None and boundary.lasting and key is None and not self.signature.changing:
             asked = _asked(boundary, args, kwargs)
         known = None if asked is None else self._asked.get(asked)
@@ -279,7 +281,6 @@ class GuardedTool:
         effect = running.get()
         if effect is None:
             return
-        effect.used.add("key")  # this call's own key is made of it
         if effect.lent is not None:
             raise ContractViolation(
                 f"{self.contract.name} was called inside the transaction of {effect.ref.tool}, where it could not be recorded on its own. "
@@ -306,7 +307,7 @@ class GuardedTool:
         return Request(
             effect_key(tenant, boundary.scope, tool, intent, place, secret),
             fingerprint(self._prefix + matched, secret),
-            self._check.terms(self.terms),
+            self.check.terms(self.terms),
             tenant,
             scope,
             step,

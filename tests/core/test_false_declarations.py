@@ -1,6 +1,7 @@
 """A declaration is checked, not believed: a tool that says it sends its key, and does not read it, is not sent again."""
 
 import asyncio
+import functools
 import logging
 import threading
 
@@ -16,6 +17,14 @@ def mode(request):
     return request.param
 
 
+def read_the_key():
+    """In a function that only the tool of this file calls through a list: its code does not show it."""
+    return current_effect().downstream_key
+
+
+READ = [read_the_key]
+
+
 class Bank:
     """A tool that pays, reads its key in those attempts that say so, and loses the answers of the first ones."""
 
@@ -25,7 +34,7 @@ class Bank:
         def pay():
             self.paid += 1
             if self.paid in self.reads:
-                current_effect().downstream_key  # noqa: B018
+                READ[0]()
             if self.paid <= self.lost:
                 raise self.error
             return self.paid
@@ -69,13 +78,60 @@ def test_and_nobody_can_have_it_sent_again_under_a_key_that_was_not_sent(guard, 
     assert bank.call() == 1
 
 
-def test_each_attempt_is_looked_at_for_itself(guard, mode):
-    bank = Bank(guard, mode, reads={1})
+def test_a_tool_that_was_seen_to_read_its_key_may_fail_before_it_reads_it(guard, mode):
+    bank = Bank(guard, mode, reads={1, 3}, lost=2)
 
-    with pytest.raises(InDoubt):
-        bank.call()
+    assert bank.call() == 3
 
-    assert bank.paid == 2  # the first was sent under the key, the second was not
+
+def look_up(calls):
+    calls.append("look up")
+    if calls.count("look up") < 3:
+        raise TimeoutError
+    return current_effect().downstream_key
+
+
+@pytest.mark.parametrize("where", ["in its own code", "in a helper of its module", "below a decorator"])
+def test_a_tool_whose_code_reads_its_key_may_look_something_up_first(guard, where):
+    calls = []
+
+    def own():
+        calls.append("look up")
+        if calls.count("look up") < 3:
+            raise TimeoutError
+        return current_effect().downstream_key
+
+    def helped():
+        return look_up(calls)
+
+    @functools.wraps(own)
+    def decorated(*args):
+        return own(*args)
+
+    pay = {"in its own code": own, "in a helper of its module": functools.partial(helped), "below a decorator": decorated}
+
+    with guard.step("chat", "pay"):
+        assert tool(guard, pay[where], name="pay", downstream="key")().startswith("eo_")
+
+
+def test_what_has_no_code_to_look_at_is_judged_by_what_it_does(guard):
+    class Callable:
+        def __call__(self):
+            raise TimeoutError
+
+    with guard.step("chat", "pay"), pytest.raises(InDoubt):
+        tool(guard, Callable(), name="pay", downstream="key")()
+
+
+def test_to_explain_another_tool_is_not_to_use_the_key(guard):
+    other = tool(guard, named("mail", lambda: None))
+
+    def pay():
+        other.explain()
+        raise TimeoutError
+
+    with guard.step("chat", "pay"), pytest.raises(InDoubt):
+        tool(guard, pay, downstream="key")()
 
 
 def test_a_key_that_is_read_is_sent_again(guard, mode):
@@ -157,6 +213,8 @@ def test_a_guarded_call_inside_has_a_key_that_is_made_of_the_outer_one(guard):
 
 # ---------------------------------------------------------------- transaction
 
+CONNECTION = [lambda: current_effect().connection]
+
 
 @pytest.fixture
 def sqlite(tmp_path):
@@ -196,7 +254,7 @@ def test_a_tool_that_was_seen_to_use_its_connection_is_believed(sqlite):
         runs.append(n)
         if n == 2 and runs.count(2) < 3:
             raise TimeoutError  # of a read, before it writes
-        current_effect().connection.execute("CREATE TABLE IF NOT EXISTS booked (n)")
+        CONNECTION[0]().execute("CREATE TABLE IF NOT EXISTS booked (n)")
         return n
 
     booked = tool(sqlite, book, downstream="transaction")

@@ -1,10 +1,13 @@
 """A tool that has returned has run, whatever it returned; and what it returned counts only if it has happened."""
 
 import asyncio
+import collections
 import collections.abc
 import concurrent.futures
 import gc
 import io
+import sqlite3
+import unittest.mock
 from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
 
 import pytest
@@ -32,6 +35,7 @@ LAZY = {
     "async generator": spelled,
     "futures in a list": lambda: [concurrent.futures.Future()],
     "coroutines in a tuple": lambda: (1, forgotten()),
+    "a map in an ordered dict": lambda: collections.OrderedDict(lines=map(str, [1])),
     "a map deep in a dict": lambda: {"paid": [{"lines": map(str, [1])}]},
 }
 
@@ -120,6 +124,7 @@ def test_a_result_that_has_happened_is_one_whatever_it_is_made_of(guard, result)
         collections.abc.Coroutine,
         concurrent.futures.Future,
         "asyncio.Future[int]",
+        Iterator[int] | None,
     ],
 )
 def test_a_declared_result_that_happens_later_is_refused_when_the_tool_is_made(guard, returns):
@@ -143,3 +148,18 @@ def test_a_read_may_return_what_it_likes(guard):
 def test_a_refusal_stays_one(guard):
     with pytest.raises(Rejected):
         paying(guard, "sync", Ledger(("before", Rejected("no"))), forgotten)()
+
+
+def test_a_cursor_a_page_and_a_mock_are_results(guard):
+    """They are read later, or by anybody; what they are has happened."""
+
+    class Page:
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            raise StopIteration
+
+    for step, result in enumerate((sqlite3.connect(":memory:").execute("SELECT 1"), Page(), unittest.mock.MagicMock())):
+        with guard.step("chat", step):
+            assert tool(guard, lambda number, result=result: result, name=f"pay {step}", volatile=["result"])(step) is result

@@ -5,6 +5,8 @@ import collections
 import dataclasses
 import json
 import threading
+from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
 import pydantic
@@ -47,7 +49,15 @@ def model(order):
     order.lines.append("changed")
 
 
+class Basket(NamedTuple):
+    id: str
+    lines: list
+
+
 MADE = {
+    "named tuple": (lambda: Basket("o1", []), lambda order: order.lines.append("changed")),
+    "mapping proxy": (lambda: MappingProxyType({"id": "o1", "lines": []}), lambda order: order["lines"].append("changed")),
+    "user dict": (lambda: collections.UserDict(id="o1", tries=0, lines=[]), plain),
     "dict": (lambda: {"id": "o1", "tries": 0, "lines": []}, plain),
     "ordered dict": (lambda: collections.OrderedDict(id="o1", tries=0, lines=[]), plain),
     "a dict of the caller's": (lambda: Bag(id="o1", tries=0, lines=[]), plain),
@@ -178,3 +188,55 @@ def test_a_step_of_a_workflow_gets_its_own_as_well(guard):
 
     assert refund("o1") == ["a"]
     assert seen == [["a"]]
+
+
+def test_volatile_arguments_behind_a_star_are_handed_on_as_they_are(guard):
+    @dataclasses.dataclass
+    class Session:
+        sent: int = 0
+
+    def pay(order, *rest, **context):
+        for session in (*rest, *context.values()):
+            session.sent += 1
+
+    sessions = Session(), Session()
+    with guard.step("chat", "pay"):
+        tool(guard, pay, volatile=["rest", "context"])("o1", sessions[0], session=sessions[1])
+
+    assert [session.sent for session in sessions] == [1, 1]
+
+
+@dataclasses.dataclass
+class Row:
+    """As an ORM has it: declared fields, and what ties it to its session."""
+
+    id: str
+    status: str = "new"
+
+
+class Watched(pydantic.BaseModel):
+    id: str
+    _listeners: list = pydantic.PrivateAttr(default_factory=list)
+
+
+def test_a_row_that_belongs_to_a_session_is_no_data_to_be_copied(guard):
+    row = Row("o1")
+    row.__dict__["_sa_instance_state"] = object()
+    model = Watched(id="o1")
+    model._listeners.append("one")
+
+    def pay(order):
+        return order
+
+    paying = tool(guard, pay)
+    for step, order in enumerate((row, model)):
+        with guard.step("chat", step):
+            assert paying(order) is order
+
+
+def test_a_volatile_argument_that_holds_itself_is_handed_on(guard):
+    knot = []
+    knot.append(knot)
+
+    with guard.step("chat", "pay"):
+        assert tool(guard, lambda order, knot: knot[0] is knot, name="pay", volatile=["knot"])("o1", knot) is True

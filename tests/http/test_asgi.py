@@ -549,6 +549,18 @@ def test_a_refusal_does_not_speak_for_a_run_before_it_that_may_have_done_somethi
     assert "x-effectonce-tried" not in at_once.headers
 
 
+def test_a_handler_that_is_run_again_by_its_profile_may_fail_before_it_reads_its_key():
+    runs = []
+
+    async def app(scope, receive, send):
+        runs.append(await receive())
+        await answer(send, 500 if len(runs) == 1 else 201, b"{}")
+
+    first, again = asked(guarded(app, profile="stripe_v2"), {}, {})
+
+    assert (first.status, again.status) == (500, 201)
+
+
 def test_an_app_that_never_completes_its_response_is_in_doubt():
     async def silent(_scope, _receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})

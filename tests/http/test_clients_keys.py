@@ -337,3 +337,16 @@ def test_a_redirect_is_followed_and_has_a_key(shop, caller):
     assert caller.guarded(shop.url, "/pay") == [200]
     assert [path for _, path, _ in shop.requests] == ["/pay", "/elsewhere", "/elsewhere"]
     assert (shop.effects, shop.keys[1] is None, shop.keys[1]) == (1, False, shop.keys[2])
+
+
+def test_what_is_idempotent_by_its_method_needs_no_key_and_may_be_repeated(shop):
+    tried = []
+
+    def replace(client):
+        answer = client.put("/pay", json={"order": 1})
+        tried.append(answer.status_code)
+        if len(tried) < 3:
+            raise TimeoutError("its answer was lost on the way to the caller")
+        return "replaced"
+
+    assert tool(shop, replace)() == "replaced"

@@ -350,8 +350,10 @@ def _doubted(r: Record, op: Doubt, scene: Scene) -> Record:
     return replace(doubted, request=replace(r.request, terms=terms))
 
 
-def _abandoned(r: Record, _op: Claim | Sweep, scene: Scene) -> Record:
-    return _lost(r, scene, "its owner vanished after the request may have left")
+def _abandoned(r: Record, op: Claim | Sweep, scene: Scene) -> Record:
+    changed = isinstance(op, Claim) and not recognisable(r.request.terms, op.request.terms)
+    then = "; the contract has changed since, and would not recognise a repeat" if changed else ""
+    return _lost(r, scene, f"its owner vanished after the request may have left{then}")
 
 
 def _lost(r: Record, scene: Scene, reason: str) -> Record:

@@ -27,11 +27,12 @@ READ_MAX = WEIGHT_MAX = 1024  # characters: what comes after them is not looked 
 
 _COUNTED = (
     r"(?i)(?<![a-z])(?<!max[ _-])(?:attempt|retry|retries|try|tries|redelivery)s?(?:[ _-]?(?:count|number|num|no|index))?"
-    r"[\s_=:#./-]{0,3}\d{1,2}(?![0-9a-z]|[ _-]?times)"
+    r"[\s_=:#./-]{0,3}\d{1,2}(?![0-9a-z]|[ _-]?(?:times|s(?:ec|econds?)?(?![a-z])|min|hour|day|week|month))"
 )
 # None of these repeats a repetition, so that each is read in one pass.
 _CHANGES = (
-    (r"@(?<=[^@\s/:]@)[^@\s/:]+\.[^@\s/:]", PERSON),
+    # Conversations of Teams and WhatsApp look like addresses, and are none of a person.
+    (r"@(?<=[^@\s/:]@)(?!thread\.(?:v2|tacv2|skype)(?![^\s/:])|g\.us(?![^\s/:]))[^@\s/:]+\.[^@\s/:]", PERSON),
     (r"(?<!\d)\d{4}-\d\d-\d\d[Tt ]\d\d:?\d\d", CLOCK),
     (r"(?<!\d)20\d\d[-_.]?[01]\d[-_.]?[0-3]\d[-_Tt ](?:0[1-9]|1\d|2[0-3])[-_:.]?[0-5]\d[-_:.]?[0-5]\d(?!\d)", CLOCK),
     (r"(?<![0-9A-Za-z])20\d\d[01]\d[0-3]\d(?:[Tt]\d{4}|[0-2]\d[0-5]\d[0-5]\d(?:\d{3}|\d{6})?(?!\d))", CLOCK),
@@ -42,7 +43,7 @@ _OF_A_CALL = (
     r"(?<![0-9a-f])[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(?![0-9a-f])",  # a trace of W3C
     r"(?<![0-9a-f])1-[0-9a-f]{8}-[0-9a-f]{24}(?![0-9a-f])",  # a trace of AWS
     r"(?<![0-9A-Za-z])msg_(?:bdrk_|vrtx_)?01[0-9A-Za-z]{22}(?![0-9A-Za-z])",  # a message of Anthropic
-    r"(?<![0-9A-Za-z])[a-z]{2,4}_[0-9a-f]{48,56}(?![0-9A-Za-z])",  # an item of a response of OpenAI
+    r"(?<![0-9A-Za-z])(?!conv_)[a-z]{2,4}_[0-9a-f]{48,56}(?![0-9A-Za-z])",  # an item of a response of OpenAI; a conversation lives on
 )
 _UUID = r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
 _UUIDS = (

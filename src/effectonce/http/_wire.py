@@ -144,6 +144,8 @@ class Exchange:
     def _put_key(self) -> bool:
         """Is there a key in the headers now?"""
         header, effect, given = self._header, self._effect, self._given
+        if effect is not None and self._asked.method in ("PUT", "DELETE"):
+            effect.used.add("key")  # it needs none: to repeat it does no harm by its method
         if header is None:
             return False
         if given is not None and (effect is None or header.keeps(given)):

@@ -160,13 +160,16 @@ class IdempotencyMiddleware:
             wait_s=profile.wait_s,
             retry=Retry(attempts=1, deadline_s=self._deadline_s),
         )
+        hosted = self.guard._host(contract, _run)  # noqa: SLF001  # the door for rooms that make their own requests
+        if route.downstream is None:
+            hosted.check.believe()  # the profile says how its handlers are written
         return _Served(
             route,
             route.pattern(),
             frozenset(method.upper() for method in route.methods),
             profile.required if route.required is None else route.required,
             Fields(tuple(route.include), tuple(route.exclude)),
-            self.guard._host(contract, _run),  # noqa: SLF001  # the door for rooms that make their own requests
+            hosted,
         )
 
     # ------------------------------------------------------------ a request
