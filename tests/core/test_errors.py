@@ -355,3 +355,17 @@ def test_a_refusal_that_says_nothing_is_told_by_its_name(guard):
             mail("ada")
         with pytest.raises(ReplayedFailure, match=r"with Rejected\. It was not tried again"):
             mail("ada")
+
+
+def test_a_partial_success_that_is_too_large_keeps_what_can_be_read(guard):
+    done = ["room " * 1000] * 4000
+
+    def pay():
+        raise PartialSuccess("some rooms", done=done, corrective_action="rent the others")
+
+    paying = tool(guard, pay)
+    for _ in range(2):
+        with guard.step("chat", "pay"), pytest.raises(PartialSuccess, match="some rooms") as raised:
+            paying()
+
+    assert len(raised.value.done) == 10_000

@@ -4,12 +4,13 @@ import asyncio
 
 import pytest
 
-from effectonce import Guard, InDoubt, PartialSuccess, Rejected, ReplayedFailure, Retry, State, current_effect
+from effectonce import GaveUp, Guard, InDoubt, PartialSuccess, Rejected, ReplayedFailure, Retry, State, current_effect
 from effectonce._core import ops
 from tests.core.helpers import Ledger, named, tool
 from tests.flaky import FlakyStore
 
 AT_ONCE = Retry(base_s=0, cap_s=0, deadline_s=0.01)
+ONCE = Retry(attempts=1)
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -150,3 +151,40 @@ def test_another_caller_who_has_it_meanwhile_keeps_it():
 
     assert second.ledger.effects == 1
     assert any(entry.is_result for entry in first.record.evidence)
+
+
+def test_a_send_that_may_be_repeated_is_not_forgotten_with_its_record(mode):
+    pay = Vanishing(mode, ("after", TimeoutError()), ("before", Rejected("?")), downstream="key", retry=ONCE)
+
+    with pytest.raises(GaveUp):
+        pay.call()
+    assert (pay.record.state, pay.record.sends) == (State.DISPATCHED, 1)
+
+    with pytest.raises(InDoubt, match="an earlier send may have landed"):
+        pay.call()
+
+
+@pytest.mark.parametrize("retry", ["at once", "later"])
+def test_another_caller_who_has_it_before_it_is_sent_again_goes_on_with_it(retry):
+    store = FlakyStore()
+
+    def taken(_store):
+        first.then = None
+        second.call()
+
+    first = Vanishing(
+        "sync",
+        ("after", TimeoutError()),
+        store=store,
+        then=taken,
+        downstream="key",
+        **{"retry": ONCE} if retry == "later" else {},
+    )
+    second = Vanishing("sync", store=store, downstream="key")
+    second.vanishes = 0
+
+    if retry == "later":
+        with pytest.raises(GaveUp):
+            first.call()
+
+    assert first.call() == {"receipt": 1}  # that of the second

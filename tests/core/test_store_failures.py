@@ -194,3 +194,16 @@ def test_a_pause_is_never_negative_however_late_the_clock_is_looked_at(tick_s):
             op = flow.send(replies.get(type(op), ops.Unavailable(StoreUnavailable("gone"))))
     assert pauses
     assert min(pauses) >= 0
+
+
+def test_a_large_result_that_the_store_does_not_take_in_time_is_kept_when_the_store_is_away(tmp_path):
+    store = FlakyStore()
+    guard = Guard(store, cache=0, spool=tmp_path)
+    pay = tool(guard, named("pay", lambda: "x" * 100_000), retry=Retry(deadline_s=0.01))
+    store.fail(ops.Complete, times=99)
+
+    with guard.step("chat", "pay"):
+        outcome = guard.call(pay, {})
+
+    assert (len(outcome.value), outcome.recorded) == (100_000, False)
+    assert len(list(tmp_path.glob("*.json"))) == 1

@@ -322,7 +322,7 @@ class GuardedCall:
         return reply  # type: ignore[return-value]  # as every op is replied to, if nobody answers
 
     def _write_down(self, op: Complete | Fail | Doubt) -> Flow[WriteReply]:
-        """What came of it. A record that is gone is nobody else's: it is written anew, so that no later call takes it for the first."""
+        """What came of it. A record that is gone was not taken over: it is written anew, or the next call would take it for the first."""
         reply: WriteReply = yield from self._persist(op)
         if reply != GONE or (isinstance(op, Fail) and (self.sends > 1 or self.unanswered is not None)):
             return reply  # a refusal does not speak for a send before it, which the record that is gone knew of

@@ -71,7 +71,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     """How this tool wants to be called: the flow's view of a contract."""
 
     lease_s: float
-    wait_s: float  # how long to wait for somebody else's call of the same effect; 0 = not at all
+    wait_s: float  # how long to wait for another caller of the same effect; 0 = not at all
     retrying: Retrying
     separate_dispatch: bool
     has_probe: bool

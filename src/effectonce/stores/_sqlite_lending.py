@@ -1,4 +1,4 @@
-"""A transaction of SQLite that is lent to a tool, in both colours.
+"""A transaction of SQLite that is lent to a tool, for sync and async tools.
 
 The tool gets a connection that is opened for it alone and closed when it returns, so nothing that it does to the connection outlives its
 call. What would end the transaction is refused on the spot: by the methods of Python, and in SQL by an authorizer. SQLite itself may end a
