@@ -94,7 +94,7 @@ def work(round_, point, how, patience_s=PATIENCE_S):
             paid = _insert(payment_id, round_, point, how, closes=twist == "closes")
         else:
             paid = _pay(payment_id, round_, point, how, keyed=downstream == "key")
-        return {"lazy": lambda: iter([paid]), "huge": lambda: paid.ljust(HUGE)}.get(twist, lambda: paid)()
+        return _twisted(paid, twist)
 
     def find(payment: dict):
         payment_id = payment["id"]
@@ -152,6 +152,17 @@ def guarded(tool, find, downstream):
     if downstream == "probe":
         tool.probe(find)
     return tool
+
+
+def _twisted(paid, twist):
+    """What the tool returns instead. Of an async insert that is known when it is awaited."""
+    if inspect.isawaitable(paid):
+        return _atwisted(paid, twist)
+    return {"lazy": lambda: iter([paid]), "huge": lambda: paid.ljust(HUGE)}.get(twist, lambda: paid)()
+
+
+async def _atwisted(paid, twist):
+    return _twisted(await paid, twist)
 
 
 async def _call_async(guard, decorate, pay, find, downstream, round_):
