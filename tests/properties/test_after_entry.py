@@ -69,6 +69,10 @@ class World:
     sent: list = field(default_factory=list)  # (key or None, kind), in the order of their arrival
     alive: bool = True
 
+    def key(self):
+        """What the tool sends with its request. Here, and not in the code of the tool: that would be looked at."""
+        return current_effect().downstream_key if self.keeps_word else None
+
     @property
     def twice(self):
         """Two sends that the downstream takes for two, one of which may not be repeated."""
@@ -121,7 +125,7 @@ def deployed(world, store, call, script):
     @guard.tool(kind=kind, downstream=declared, retry=retry, wait_s=0, lease_s=LEASE_S, accept_store_loss=True)
     def pay(order: dict):
         run = next(script)
-        key = current_effect().downstream_key if world.keeps_word and downstream == "key" else None
+        key = world.key() if downstream == "key" else None
         if run.changes:
             order["tries"] += 1
         if run.error == "before":

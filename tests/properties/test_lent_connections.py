@@ -168,6 +168,7 @@ def test_a_tool_can_neither_end_nor_keep_nor_lock_what_it_was_lent_by_sqlite(pla
 
 
 @settings(max_examples=40)
+@example(plan=(["pipeline"], False))
 @given(plan=misuse(POSTGRES))
 def test_a_tool_can_neither_end_nor_keep_nor_lock_what_it_was_lent_by_postgres(postgres, plan):
     database = postgres.database()
