@@ -140,9 +140,7 @@ def test_any_text_is_judged(text):
 
 
 @given(st.text("aZ0_-:@. tTryx1f", min_size=1, max_size=12), st.integers(1, 3000))
-def test_no_text_takes_long_however_it_repeats_itself(unit, times):
-    started = time.process_time()
+def test_no_more_of_a_text_is_read_than_its_beginning(unit, times):
+    text = unit * times
 
-    unstable_text(unit * times)
-
-    assert time.process_time() - started < 0.5
+    assert unstable_text(text) == unstable_text(text[:READ_MAX])
