@@ -88,6 +88,7 @@ class World:
         self.sends += 1
         behaviour = self.pending.pop(0) if self.pending else "ok"
         effect = current_effect()
+        _ = effect.connection if self.capability is Capability.TRANSACTION else effect.downstream_key  # as it declares
         if behaviour == "not-sent":
             raise NotSent("connection refused")
         if behaviour == "busy":
