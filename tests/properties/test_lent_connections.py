@@ -155,6 +155,7 @@ def count(store):
 
 @settings(max_examples=80 * LONG, derandomize=LONG == 1)
 @example((["half read write", "progress"], True))
+@example((["or rollback"], False))
 @given(misuse(SQLITE))
 def test_a_tool_can_neither_end_nor_keep_nor_lock_what_it_was_lent_by_sqlite(plan):
     with tempfile.TemporaryDirectory() as folder:
