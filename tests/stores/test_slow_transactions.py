@@ -1,6 +1,7 @@
 """A tool that takes longer than its lease, inside a transaction: it runs once, and what cannot be recorded is not tried for ever."""
 
 import asyncio
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,29 +15,62 @@ from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.clock import FakeClock
 
 LEASE_S = 0.3
-SLOW_S = 4 * LEASE_S
+SLOW_LEASES = 4
 CALLERS = 3
 ROWS = "CREATE TABLE IF NOT EXISTS ledger (amount int)"
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+class Watched:
+    """A store that tells when a lease was renewed."""
+
+    renewals: threading.Semaphore
+
+    def apply(self, op, /):
+        return self._seen(op, super().apply(op))
+
+    async def aapply(self, op, /):
+        return self._seen(op, await super().aapply(op))
+
+    def _seen(self, op, reply):
+        if isinstance(op, ops.Renew) and isinstance(reply, ops.Applied):
+            self.renewals.release()
+        return reply
+
+
+class WatchedSqlite(Watched, SqliteStore):
+    pass
+
+
+class WatchedPostgres(Watched, PostgresStore):
+    pass
+
+
+@pytest.fixture(params=[WatchedSqlite, WatchedPostgres], ids=["sqlite", "postgres"])
 def open_store(request, tmp_path):
     """Opens the same store, however often: with a clock of the test's, if it has one."""
-    if request.param == "sqlite":
-        where = tmp_path / "effects.db"
-        make = lambda clock: SqliteStore(where) if clock is None else SqliteStore(where, clock=clock)
+    if request.param is WatchedSqlite:
+        where, wall = tmp_path / "effects.db", time.time
     else:
-        where = request.getfixturevalue("database")
-        make = lambda clock: PostgresStore(where, clock=clock)
-    opened = []
+        where, wall = request.getfixturevalue("database"), None
+    renewals, opened = threading.Semaphore(0), []
 
-    def opening(clock=None):
-        opened.append(make(clock))
+    def opening(clock=wall):
+        opened.append(request.param(where, clock=clock))
+        opened[-1].renewals = renewals
         return opened[-1]
 
     yield opening
     for store in opened:
         store.close()
+
+
+def take_longer_than_the_lease(store, clock):
+    """Time passes by the store's clock, and only after the lease was renewed: a machine that stalls changes nothing."""
+    for _ in range(2 * SLOW_LEASES):
+        assert isinstance(store, WatchedSqlite) or store.renewals.acquire(timeout=30), (
+            "nothing keeps the lease of this transaction alive"
+        )
+        clock.advance(LEASE_S / 2)
 
 
 def rows(store):
@@ -53,16 +87,17 @@ def make_table(store):
 
 def test_a_transaction_that_is_slower_than_its_lease_runs_once_for_all_who_ask(open_store):
     make_table(open_store())
-    runs = []
+    clock, runs = FakeClock(), []
 
     def caller(_):
-        guard = Guard(open_store(), cache=0)
+        store = open_store(clock)
+        guard = Guard(store, cache=0)
 
         @guard.tool(kind="irreversible", downstream="transaction", lease_s=LEASE_S)
         def book(amount: int):
             runs.append(amount)
             current_effect().connection.execute(f"INSERT INTO ledger VALUES ({amount})")
-            time.sleep(SLOW_S)  # the tool is slow; nothing is waited for
+            take_longer_than_the_lease(store, clock)
             return amount
 
         with guard.step("chat", "book"):
@@ -76,10 +111,11 @@ def test_a_transaction_that_is_slower_than_its_lease_runs_once_for_all_who_ask(o
 
 def test_an_async_transaction_that_is_slower_than_its_lease_runs_once_for_all_who_ask(open_store):
     make_table(open_store())
-    runs = []
+    clock, runs = FakeClock(), []
 
     async def caller():
-        guard = Guard(open_store(), cache=0)
+        store = open_store(clock)
+        guard = Guard(store, cache=0)
 
         @guard.tool(kind="irreversible", downstream="transaction", lease_s=LEASE_S)
         async def book(amount: int):
@@ -87,7 +123,7 @@ def test_an_async_transaction_that_is_slower_than_its_lease_runs_once_for_all_wh
             written = current_effect().connection.execute(f"INSERT INTO ledger VALUES ({amount})")
             if asyncio.iscoroutine(written):
                 await written
-            await asyncio.sleep(SLOW_S)  # the tool is slow; nothing is waited for
+            await asyncio.to_thread(take_longer_than_the_lease, store, clock)
             return amount
 
         async with guard.step("chat", "book"):
