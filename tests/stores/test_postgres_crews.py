@@ -17,7 +17,7 @@ from effectonce.stores import _exchange, postgres
 from effectonce.stores import _postgres_crews as crews
 from effectonce.stores import _postgres_sql as sql
 from effectonce.stores._postgres_jobs import Job
-from effectonce.stores._postgres_wire import Lost
+from effectonce.stores._postgres_wire import Lost, connect
 from effectonce.stores.postgres import PostgresStore
 from effectonce.testing.conformance.bench import LEASE_S, TRANSACTED, request, terms
 
@@ -454,3 +454,20 @@ def test_threads_and_loops_at_once_share_one_store(store):
         thread.join()
     assert len(replies) == 40
     assert all(isinstance(reply, ops.Held) for reply in replies)
+
+
+def test_a_fork_closes_no_file_that_has_the_number_of_a_lost_connection(postgres, database, tmp_path):
+    """libpq closes the socket of a connection that it has lost; its number goes to whatever is opened next."""
+    wire = connect(database, time.monotonic() + 30)
+    number = wire.fd
+    postgres.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()", database)
+    with pytest.raises(Lost):
+        wire.ask_simple("SELECT 1", time.monotonic() + 30)
+
+    with (tmp_path / "next").open("wb") as opened:
+        assert opened.fileno() == number
+
+        wire.leave()
+
+        opened.write(b"still here")
+    assert (tmp_path / "next").read_bytes() == b"still here"

@@ -181,7 +181,7 @@ def test_every_run_whose_record_was_taken_counts_as_an_attempt(pg_store):
     runs = []
     _, call = robbed(pg_store, runs, let_go, retry=Retry(attempts=3))
 
-    with pytest.raises(GaveUp, match=r"did not run.*attempt 3 ended with RuntimeError.*It was tried 3 times") as gave_up:
+    with pytest.raises(GaveUp, match=r"did not run.*attempt 3 ended with RecordTaken.*It was tried 3 times") as gave_up:
         call()
 
     assert runs == [1, 2, 3]

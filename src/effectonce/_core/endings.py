@@ -86,13 +86,13 @@ Ending: TypeAlias = (
 )
 
 
-class Robbed(RuntimeError):
+class RecordTaken(RuntimeError):
     """What a transaction did was rolled back, because its record was not its own any more."""
 
 
 def robbed(attempts: int, why: str, *, sent_before: bool) -> Ending:
     """Each time that the tool ran, its record could not be written, and the effect is still to be had. Now nothing may run again."""
-    error = Robbed(
+    error = RecordTaken(
         "its record could not be completed with it: another caller had taken the record meanwhile, or it was begun under another contract"
     )
     if sent_before:

@@ -23,7 +23,18 @@ from msgspec import Struct
 
 from effectonce._boundary import flagged, named
 from effectonce._core.codec import encode
-from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, OutOfPatience, Rejection, Replay, Robbed
+from effectonce._core.endings import (
+    Ending,
+    Fenced,
+    Fresh,
+    GaveUp,
+    Lost,
+    NothingSent,
+    OutOfPatience,
+    RecordTaken,
+    Rejection,
+    Replay,
+)
 from effectonce._core.keys import ByName, effect_key
 from effectonce._core.ops import Busy, Doubtful, Early, Expired, Latched, Mismatch, Request, Unavailable
 from effectonce._core.terms import Capability
@@ -285,7 +296,7 @@ class IdempotencyMiddleware:
                     exchange.doubt()
                 await exchange.deliver()  # whatever became of the record: this is what the app says
                 return None
-            case NothingSent(Robbed()) | GaveUp(Robbed()):
+            case NothingSent(RecordTaken()) | GaveUp(RecordTaken()):
                 trouble = Trouble.IN_FLIGHT  # what it did is undone: the same request again runs from the start
             case NothingSent(error) | GaveUp(error) | Lost(error) | Rejection(error):
                 if exchange.raised(error):

@@ -166,8 +166,8 @@ class Wire:
 
     def leave(self) -> None:
         """In a forked child: give back our end of the socket without a word. The connection is the parent's."""
-        with contextlib.suppress(OSError):  # it was closed before the fork
-            os.close(self.fd)
+        with contextlib.suppress(OperationalError):  # closed before the fork, or lost: then its number may be another file's
+            os.close(self.pgconn.socket)
 
 
 def connect(conninfo: str, give_up_at: float) -> Wire:
