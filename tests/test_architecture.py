@@ -14,7 +14,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 # Rooms from the ground up: a room may import rooms that stand before it, and its own.
 LAYERS = (
     ("lint",),  # reads source, and nothing of ours
-    ("_core", "_forks"),
+    ("_core", "_forks", "_rng"),
     ("effect", "errors"),
     ("_declared",),
     ("stores", "policy"),
@@ -24,6 +24,7 @@ LAYERS = (
         "_check_use",
         "_documents",
         "_drive",
+        "_elsewhere",
         "_given",
         "_heart",
         "clients",

@@ -21,6 +21,8 @@ from msgspec import structs
 
 from effectonce._core.ops import Answer, Ok, Raised
 from effectonce._core.terms import GUARANTEES, Capability, Resend, Terms
+from effectonce._core.witness import Seen, seen
+from effectonce._elsewhere import install, tasks_of
 from effectonce.effect import Effect
 from effectonce.policy import Contract
 
@@ -35,7 +37,11 @@ _ADVICE = {
     "@{tool}.probe, or declare downstream='none'",
 }
 _USED = {Capability.KEY: "key", Capability.TRANSACTION: "connection"}
-_READ_AS = {"key": frozenset({"downstream_key", "request_key"}), "connection": frozenset({"connection"})}
+_READ_AS = {
+    "sending": frozenset({"sending"}),
+    "key": frozenset({"downstream_key", "request_key"}),
+    "connection": frozenset({"connection"}),
+}
 
 
 class DeclarationCheck:
@@ -47,22 +53,32 @@ class DeclarationCheck:
         self._checks_key = self._capability is Capability.KEY and relies
         self._needs = _USED.get(self._capability, "") if relies or self._capability is Capability.TRANSACTION else ""
         self._missing_probe = self._capability is Capability.PROBE and not has_probe
+        self._through, self._inferred = contract.through, contract.inferred
+        if self._through:
+            install()
+        self._announces = _reads(function, _READ_AS["sending"])
         self._seen, self._warned = bool(self._needs) and _reads(function, _READ_AS[self._needs]), False
 
     def __call__(self, effect: Effect, answer: Answer) -> Answer:
         """The answer of an attempt; an error of one that did not use what its tool declares says so."""
         if self._missing_probe:
             self._warn()
-        if not self._needs:
-            return answer
-        if self._needs in effect.used:
-            self._seen = True
-            return answer
-        if isinstance(answer, Ok):
-            if not self._seen:
-                self._warn()
-            return answer
-        return Raised(answer.error, unaided=True) if isinstance(answer, Raised) and not self._seen else answer
+        if effect.used:
+            self._seen = self._seen or self._needs in effect.used
+            self._announces = self._announces or "sending" in effect.used
+        if isinstance(answer, Raised):
+            unaided = bool(self._needs) and not self._seen
+            return Raised(answer.error, unaided, self._witnessed(effect)) if self._inferred or unaided else answer
+        if self._needs and not self._seen and isinstance(answer, Ok):
+            self._warn()
+        return answer
+
+    def _witnessed(self, effect: Effect) -> Seen | None:
+        """What left during an attempt that failed. It is all that did if its tool says so, and was not seen to do anything else."""
+        if not self._inferred:
+            return None
+        declared = self._through or self._announces
+        return seen(effect.requests, whole=declared and not effect.elsewhere and not tasks_of(effect))
 
     def believe(self) -> None:
         """It is known otherwise that the tool keeps its word."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import random
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from effectonce._core.codec import excuse
 from effectonce._core.keys import derive
 from effectonce._core.ops import Applied, Attest, Complete, Fail
 from effectonce._forks import anew_in_a_fork
+from effectonce._rng import rng
 from effectonce.effect import reference_of
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._keyring import Keyring, NotOpened
@@ -227,7 +227,7 @@ class Spool:
             except Exception:  # whatever a store makes of one entry, the others wait for this thread
                 LOG.exception("an outcome in %s could not be settled; the next round comes all the same", self.folder)
             rounds += 1
-            pause.wait(full_jitter(rounds, FIRST_S, MAX_S, random.random))
+            pause.wait(full_jitter(rounds, FIRST_S, MAX_S, rng))
 
 
 def _sync_folder(folder: Path) -> None:

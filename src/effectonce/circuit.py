@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from effectonce._core.votes import Standing, carried
 from effectonce._declared import of_type, texts
 from effectonce._forks import anew_in_a_fork
 from effectonce._permit import NOTHING, WELL, Change, CircuitStats, Everybodys, OnChange, Permit
+from effectonce._rng import rng
 from effectonce._sharing import Sharing
 from effectonce._signature import is_async
 from effectonce.errors import CircuitOpen, ContractViolation
@@ -53,7 +53,7 @@ class Circuit:
         shared: Store | None = None,
         node: str | None = None,
         clock: Callable[[], float] = time.monotonic,
-        rng: Callable[[], float] = random.random,
+        rng: Callable[[], float] = rng,
     ) -> None:
         if not name:
             raise ContractViolation("a circuit needs the name of its dependency")

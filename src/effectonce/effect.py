@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -10,6 +12,7 @@ from msgspec import Struct
 
 from effectonce._core.keys import REFERENCE_LENGTH, downstream_key, request_key
 from effectonce._core.terms import Terms
+from effectonce._core.witness import Sighting
 
 THIS_CLOCK = object()  # whose monotonic clock a time is of: an error that was pickled elsewhere comes with another object
 INSIDE = "inside "  # and the key of a running effect: the step of its own guarded calls
@@ -62,7 +65,9 @@ class Effect(Struct, frozen=True):
         tuple[str, str], dict[int, set[str]]
     ] = {}  # requests of all attempts of this call, by method and path: whose a number is
     taken: dict[tuple[str, str], dict[int, bool]] = {}  # those of this attempt: is the number in use, or was it given back
-    used: set[str] = set()  # of what its tool declares: "key", "connection"
+    used: set[str] = set()  # of what its tool declares: "key", "connection", "sending"
+    requests: list[Sighting] = []  # of this attempt, that may change something: seen by protected clients, or announced
+    elsewhere: list[str] = []  # what this attempt was seen to do past its protected clients
 
     def __repr__(self) -> str:
         """As `EffectRef`: neither the key nor the guard's secret, nor the connection, whose URL may have a password."""
@@ -93,6 +98,14 @@ class Effect(Struct, frozen=True):
         """The key that a protected client sends with the request number *ordinal*, or with the one of that name: for a probe."""
         return request_key(self.downstream_key, method.upper(), path, ordinal)
 
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """Around the part of a tool that sends. An error before it certainly had no effect; one inside it, or later, may have."""
+        self.used.add("sending")
+        self.requests.append(Sighting("what sending() surrounds"))
+        with past_us():
+            yield
+
     @property
     def remaining_s(self) -> float:
         """How many seconds of the call's deadline are left."""
@@ -104,6 +117,17 @@ class Effect(Struct, frozen=True):
 
 
 running: ContextVar[Effect | None] = ContextVar("effectonce_effect", default=None)
+noted: ContextVar[bool] = ContextVar("effectoncenoted", default=False)
+
+
+@contextmanager
+def past_us() -> Iterator[None]:
+    """What is done here is noted as a request already: its sockets and threads are not noticed once more."""
+    token = noted.set(True)
+    try:
+        yield
+    finally:
+        noted.reset(token)
 
 
 def current_effect() -> Effect:

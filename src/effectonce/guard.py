@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -25,8 +24,10 @@ from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
 from effectonce._declared import errors, fields, flags, of_type, seconds, several, whole
 from effectonce._desk import Desk, Doubts, Reconciled
+from effectonce._elsewhere import only_through
 from effectonce._heart import Heart
 from effectonce._registry import register, tool_of
+from effectonce._rng import rng
 from effectonce._sweeper import Sweeper
 from effectonce._tool import GuardedTool, House, Tool, not_kept
 from effectonce._turns import TurnBudget
@@ -81,7 +82,7 @@ class Guard:
         self.keyring = keyring
         self.store: Store = _sealed(as_store(store), keyring, secret)
         self.spool = _spool(store if isinstance(store, str) else "memory:", self.store, spool, keyring)
-        env = Env(now=time.monotonic, new_token=_new_token, rng=random.random)
+        env = Env(now=time.monotonic, new_token=_new_token, rng=rng)
         self._house = House(
             store=self.store,
             tenant=named(tenant, "tenant"),
@@ -124,6 +125,7 @@ class Guard:
         rejected: Sequence[type[BaseException]] = (),
         rules: Rules = (),
         one_request: bool = False,
+        through: Any = (),
         dedup: TimeWindow | None = None,
         accept_store_loss: bool = False,
         breaker: Circuit | None = None,
@@ -133,14 +135,12 @@ class Guard:
         """Guard a function: it is called as before, and its effect lands once.
 
         *kind* says what running twice would do, *downstream* what help there is. *identity* fields are the key, *volatile* ones are
-        ignored, all others must match; *redact* ones count as usual and are never stored; *added* are parameters that came later,
-        and what calls meant without them. An outcome is replayed for *window*, and its key refused for *tombstone* after that, both
-        by default for as long as the kind needs. *not_sent* and *rejected* are exception types that tell for certain that nothing
-        happened, and *rules* say what other errors mean. *one_request* says that the tool makes one request and that nothing below
-        it retries: then what an error says about the request is believed about the effect. *breaker* and *budget* are those of the
-        dependency that it calls: tools that call the same one share them. *clients* are the SDK and HTTP clients that it uses: if
-        they retry by themselves, you are told how often one call may send. *separate_dispatch* costs one more write, and lets a
-        crash before the tool starts be re-run.
+        ignored, all others must match; *redact* ones count and are never stored; *added* are parameters that came later. An outcome is
+        replayed for *window*, and its key refused for *tombstone* after that. *not_sent* and *rejected* are exception types that prove
+        that nothing happened; *rules* say what other errors mean. *one_request*: it makes one request, and nothing below it retries.
+        *through*: it sends only through these protected clients, or `"protected"`. *breaker* and *budget* are those of the dependency
+        that it calls. *clients* are looked at for retries of their own. *separate_dispatch*: one more write, and a crash before the
+        tool starts is re-run. Each is explained in docs/reference/contracts.md.
         """
 
         def decorate(function: Callable[P, R]) -> Tool[P, R]:
@@ -164,6 +164,7 @@ class Guard:
                 rejected=(Rejected, *errors("rejected", rejected)),
                 rules=as_rules(rules),
                 one_request=one_request,
+                through=only_through(through),
                 dedup=dedup,
                 accept_store_loss=accept_store_loss,
             )

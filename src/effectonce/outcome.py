@@ -25,6 +25,7 @@ from effectonce._core.codec import (
     told,
 )
 from effectonce._core.endings import (
+    Done,
     Ending,
     Fenced,
     Fresh,
@@ -38,6 +39,7 @@ from effectonce._core.endings import GaveUp as GaveUpEnding
 from effectonce._core.ops import Busy, Doubtful, Early, Latched, Mismatch, Unavailable
 from effectonce._core.ops import Expired as ExpiredReply
 from effectonce._core.records import State
+from effectonce._core.verdicts import Basis
 from effectonce.effect import THIS_CLOCK, EffectRef
 from effectonce.errors import (
     Conflict,
@@ -77,6 +79,9 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
         return self.value  # type: ignore[return-value]  # a success has a value, and None is one
 
 
+ONLY_THE_ERROR = " Only its last error was seen: what else the tool did before that, if anything, stands."
+
+
 def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
     """Turn an ending into an outcome; raise if the call was refused or gave up."""
     match ending:
@@ -84,6 +89,12 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
             return Outcome(status="succeeded", effect=effect, value=value, recorded=recorded, settled_by=settled_by)
         case Replay():
             return _replayed(ending, effect, _stored(ending, returns))
+        case Done(error, why, recorded):
+            if not isinstance(error, Exception):
+                raise error
+            lost = ResultUnavailable(f"{effect} was done: {why} ({type(error).__name__}: {printable(error)}).", effect=effect)
+            lost.__cause__ = error
+            return Outcome(status="succeeded", effect=effect, error=lost, recorded=recorded)
         case Rejection(error):
             return Outcome(status="failed", effect=effect, error=_stamped(error, effect))
         case Lost(error, reason):
@@ -235,9 +246,10 @@ def _replayed(replay: Replay, effect: EffectRef, stored: Stored) -> Outcome[Any]
         case "ok":
             return known(status="succeeded", value=content)
         case "error":
+            unseen = content.get("basis") == Basis.ERROR and recorded.settled_by in _NOBODY
             failure = ReplayedFailure(
                 f"{effect} failed for good {_ago(recorded.age_s)} with {told(content['type'], content['message'])}. "
-                f"It was not tried again.",
+                f"It was not tried again.{ONLY_THE_ERROR if unseen else ''}",
                 error_type=content["type"],
                 error_message=content["message"],
                 effect=effect,

@@ -291,6 +291,8 @@ class Contract(Struct, frozen=True, kw_only=True):
     rejected: tuple[type[BaseException], ...] = ()
     rules: tuple[Rule, ...] = ()
     one_request: bool = False  # what an error says about its request, it says about the effect
+    through: bool = False  # its effects leave through protected clients only
+    inferred: bool = True  # what was sent may settle an error; not for the handlers of a whole app, which do other things, too
     dedup: TimeWindow | None = None
     accept_store_loss: bool = False
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from types import CoroutineType, TracebackType
@@ -30,6 +29,7 @@ from effectonce._core.terms import Capability, Kind
 from effectonce._core.verdicts import Tried
 from effectonce._declared import flags, of_type
 from effectonce._drive import AsyncPlain, Plain, adrive, drive
+from effectonce._rng import rng
 from effectonce._signature import is_async
 from effectonce._turns import step_of, turn_here
 from effectonce.circuit import Circuit
@@ -44,7 +44,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Rescue = Callable[[Exception, tuple[Any, ...], Mapping[str, Any]], Any]
 REPEATABLE = frozenset({Kind.READ, Kind.IDEMPOTENT_WRITE})
-ENV = Env(now=time.monotonic, new_token=str, rng=random.random)  # nothing here has a token
+ENV = Env(now=time.monotonic, new_token=str, rng=rng)  # nothing here has a token
 
 
 class Retrier:

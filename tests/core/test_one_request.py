@@ -22,8 +22,8 @@ from tests.core.test_backoff import VirtualTime, patience
 from tests.core.test_classify import foreign
 
 
-def http(status, cls="httpx.HTTPStatusError", **headers):
-    return foreign(cls, status_code=status, headers=headers)
+def http(status, cls="httpx.HTTPStatusError", method="POST", **headers):
+    return foreign(cls, status_code=status, headers=headers, request={"method": method})
 
 
 def paying(guard, ledger, **contract):
@@ -42,7 +42,21 @@ def test_what_certainly_did_not_happen_is_tried_again_without_a_key(guard, error
         assert pay() == {"receipt": 1}
 
 
-@pytest.mark.parametrize("error", [http(429), foreign("stripe.CardError"), ConnectionRefusedError()], ids=repr)
+@pytest.mark.parametrize("error", [http(404), foreign("stripe.CardError")], ids=repr)
+def test_without_that_promise_a_final_refusal_is_recorded_and_never_sent_again(guard, error):
+    """What the tool did before it is not known. That it was refused for good is, and cannot become a second effect."""
+    ledger = Ledger(("after", error))
+    pay = paying(guard, ledger)
+
+    with guard.step("chat", "pay"):
+        with pytest.raises(type(error)):
+            pay()
+        with pytest.raises(ReplayedFailure, match="Only its last error was seen"):
+            pay()
+    assert ledger.effects == 1
+
+
+@pytest.mark.parametrize("error", [http(429), http(404, method="GET"), ConnectionRefusedError()], ids=repr)
 def test_without_that_promise_the_same_errors_leave_a_doubt(guard, error):
     """The connection that was refused may be the tool's second request, or an SDK's own retry after a time-out."""
     ledger = Ledger(("after", error))

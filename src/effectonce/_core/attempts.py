@@ -36,6 +36,7 @@ class FailedAttempt(Struct, frozen=True, omit_defaults=True):
     bucket: str = ""
     certainty: str = ""
     why: str = ""  # it was taken to mean that
+    basis: str = ""  # what that rests on: see `Basis`
     retry_after_s: float | None = None
     gave_up: str | None = None  # why there was no other attempt; None: there was to be one
     at: float = 0.0  # by the store's clock
@@ -58,6 +59,7 @@ def failed_attempt(number: int, error: BaseException, verdict: Verdict, gave_up:
         str(verdict.bucket),
         str(verdict.certainty),
         printable(verdict.why),
+        str(verdict.basis),
         verdict.retry_after_s,
         None if gave_up is None else str(gave_up),  # a `Why` has a word of its own, which is not stored
     )
@@ -93,7 +95,7 @@ def read_entry(at: float, note: str, outcome: bytes) -> FailedAttempt | Asked | 
 def in_the_outcome(attempt: FailedAttempt) -> dict[str, Any]:
     """The facts that a stored failure carries beside its type and message."""
     facts = asdict(attempt)
-    return {name: facts[name] for name in ("number", "bucket", "certainty", "why")}
+    return {name: facts[name] for name in ("number", "bucket", "certainty", "why", "basis")}
 
 
 def read_failure(at: float, content: Mapping[str, Any]) -> FailedAttempt:

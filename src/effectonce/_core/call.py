@@ -21,14 +21,25 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from effectonce._core.attempts import failed_attempt, in_the_outcome, left
-from effectonce._core.backoff import full_jitter
 from effectonce._core.budget import Turn
-from effectonce._core.classify import UNKNOWN, Certainty, Verdict
 from effectonce._core.codec import encode_error, excuse, printable, told
-from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, OutOfPatience, Rejection, Replay, robbed
+from effectonce._core.endings import (
+    Again,
+    Done,
+    Ending,
+    Fenced,
+    Fresh,
+    GaveUp,
+    Lost,
+    NothingSent,
+    OutOfPatience,
+    Rejection,
+    Replay,
+    robbed,
+)
 from effectonce._core.foreign import get
 from effectonce._core.gate import Action
 from effectonce._core.ops import (
@@ -71,24 +82,20 @@ from effectonce._core.ops import (
     Unsend,
     WriteReply,
 )
-from effectonce._core.patience import Admission, Env, Next, Patience, Plan, insist, repeated
+from effectonce._core.patience import Admission, Env, Next, Patience, Plan, insist, persist, repeated
 from effectonce._core.probes import what_the_probe_said
 from effectonce._core.records import TERMINAL, Record, State, in_the_air
 from effectonce._core.terms import Capability
-from effectonce._core.verdicts import SURE, Bucket
+from effectonce._core.verdicts import SURE, UNKNOWN, Basis, Bucket, Certainty, Verdict
+from effectonce._core.witness import Seen, of_another, of_attempt
 
 W = TypeVar("W")
 NEVER = Next(Action.FAIL, "an error of another effect says nothing about this one")
 GONE = Refused(None)
 ANSWER_LOST = frozenset({Bucket.NO_ANSWER, Bucket.SERVER_ERROR})
-LARGE = 1 << 16  # bytes: an outcome that a store may take too long to write
 KEY_UNREAD = "; the tool declares downstream='key' and did not read its key, so a repeat would not be recognised"
 OUTSIDE = "; the tool declares downstream='transaction' and did not use its connection, so the rollback undid nothing"
 POLL_FIRST_S, POLL_MAX_S, POLL_GROWTH = 0.004, 0.25, 1.6
-
-
-class _Again(Struct, frozen=True):
-    """The record changed under us: start from the claim."""
 
 
 class GuardedCall:
@@ -128,7 +135,7 @@ class GuardedCall:
             match reply:
                 case Held(dispatched=dispatched) if again and (why := self.patience.used_up()):
                     yield from self._let_go(dispatched=dispatched)
-                    ending: Ending | _Again = robbed(self.patience.attempt, why, sent_before=self.sends > 0)
+                    ending: Ending | Again = robbed(self.patience.attempt, why, sent_before=self.sends > 0)
                 case Held(dispatched=dispatched):
                     ending = yield from self._own(dispatched=dispatched)
                 case Recorded():
@@ -137,7 +144,7 @@ class GuardedCall:
                     ending = yield from self._reconcile(reply)
                 case _:
                     ending = reply
-            if not isinstance(ending, _Again):
+            if not isinstance(ending, Again):
                 return ending if self.unanswered is None else (yield from self._told(ending, self.unanswered))
             again = True
 
@@ -180,7 +187,7 @@ class GuardedCall:
 
     # ------------------------------------------------------------ own
 
-    def _own(self, *, dispatched: bool) -> Flow[Ending | _Again]:
+    def _own(self, *, dispatched: bool) -> Flow[Ending | Again]:
         """Run the tool until its outcome is known, or known to be unknown."""
         patience, closed = self.patience, self.admission.refusal()
         refusal = ""
@@ -204,7 +211,7 @@ class GuardedCall:
             call = (self.key, self.token, self.epoch, patience.attempt, patience.give_up_at)
             op = Transact(*call) if self.in_transaction else Invoke(*call, self.sends > 1)
             answer: Answer | Refused | Unavailable | Unconfirmed = yield op
-            ending: Ending | _Again | None = None
+            ending: Ending | Again | None = None
             if not isinstance(answer, Ok | Raised):
                 self.admission.release()
             match answer:
@@ -213,7 +220,7 @@ class GuardedCall:
                     return (yield from self._complete(value))
                 case Refused():
                     yield from Renew(self.key, self.token, self.epoch, 0)  # latched, or somebody else's: the claim will tell
-                    return _Again()
+                    return Again()
                 case Unavailable():
                     yield from Renew(self.key, self.token, self.epoch, 0)  # if it hears us, nobody waits for our lease
                     return answer
@@ -222,9 +229,9 @@ class GuardedCall:
                 case NotStarted(error):
                     yield from self._take_back(0)
                     return NothingSent(error, 0, exhausted=False)
-                case Raised(error, unaided):
+                case Raised(error, unaided, seen):
                     self.unaided = unaided
-                    ending = yield from self._failed(error)
+                    ending = yield from self._failed(error, seen)
             if ending is not None:
                 return ending
             dispatched, closed = False, self.admission.refusal()
@@ -245,7 +252,7 @@ class GuardedCall:
             return GaveUp(error, attempts, get(refusal, "retry_after_s"))
         return NothingSent(refusal, self.patience.attempt, exhausted=False)
 
-    def _dispatch(self) -> Flow[Ending | _Again | None]:
+    def _dispatch(self) -> Flow[Ending | Again | None]:
         """Write down that the next request may leave. None: it may."""
         op = Dispatch(self.key, self.token, self.epoch, self.sends + 1, self.plan.lease_s)
         reply: WriteReply = yield from insist(op, self.env)
@@ -258,7 +265,7 @@ class GuardedCall:
                     return (yield from self._dispatch())
                 # Somebody else's by now, or sent before and the downstream no longer honours our key. The claim will tell.
                 yield from Renew(self.key, self.token, self.epoch, 0)
-                return _Again()
+                return Again()
             case Unavailable():
                 return reply
 
@@ -282,7 +289,7 @@ class GuardedCall:
             case Refused():
                 return (yield from self._too_late(outcome, value))
 
-    def _resolve(self, value: Any, error: Exception) -> Flow[Ending | _Again | None]:
+    def _resolve(self, value: Any, error: Exception) -> Flow[Ending | Again | None]:
         """The answer to COMMIT was lost, but the record was in that transaction. None: it did not happen, and may be tried again."""
         reply = yield from insist(Claim(self.request, self.token, self.plan.lease_s, dispatch=False), self.env)
         match reply:
@@ -298,28 +305,10 @@ class GuardedCall:
                 self.unanswered = error
             case _:
                 pass
-        return GaveUp(error, self.patience.attempt) if isinstance(reply, Unavailable) else _Again()
+        return GaveUp(error, self.patience.attempt) if isinstance(reply, Unavailable) else Again()
 
     def _persist(self, op: Op[W]) -> Flow[W]:
-        """The effect has happened: keep trying to write it down for as long as the caller's deadline allows, then keep it here."""
-        failures = 0
-        while True:
-            reply = yield op
-            if not isinstance(reply, Unavailable):
-                return reply  # type: ignore[no-any-return]
-            left_s = self.patience.give_up_at - self.env.now()  # looked at once: a moment later it may be below zero
-            failures += 1
-            if left_s <= 0 or get(reply.error, "retriable") is False:
-                break
-            if isinstance((yield from Sleep(min(left_s, full_jitter(failures, 0.05, 2.0, self.env.rng)))), Interrupted):
-                break
-        if isinstance(op, Complete) and len(op.outcome) > LARGE:  # perhaps that is why: that it is done fits in few bytes
-            why = excuse(f"the store could not take its {len(op.outcome):,} bytes")
-            if not isinstance(small := (yield structs.replace(op, outcome=why)), Unavailable):
-                return small  # type: ignore[no-any-return]
-        if isinstance(op, Complete | Fail):
-            yield from Keep(op)
-        return reply  # type: ignore[return-value]  # as every op is replied to, if nobody answers
+        return (yield from persist(op, self.patience.give_up_at, self.env))
 
     def _write_down(self, op: Complete | Fail | Doubt) -> Flow[WriteReply]:
         """What came of it. A record that is gone was not taken over: it is written anew, or the next call would take it for the first."""
@@ -346,10 +335,9 @@ class GuardedCall:
 
     # ------------------------------------------------------------ errors
 
-    def _failed(self, error: BaseException) -> Flow[Ending | None]:
+    def _failed(self, error: BaseException, seen: Seen | None) -> Flow[Ending | None]:
         """The tool raised. None: wait is over, try again."""
-        if get(error, "effectonce_of") not in (None, self.key) and not self.in_transaction:
-            # A guarded call inside this tool failed. What that says about its own effect says nothing about ours.
+        if not self.in_transaction and of_another(error, self.key):
             self.admission.release()
             return (yield from self._ambiguous(error, UNKNOWN, NEVER))
         partial = self.plan.encode_partial(error)
@@ -359,17 +347,16 @@ class GuardedCall:
             if isinstance(reply, Refused):
                 yield from Attest(self.key, "an owner that had lost its lease reports a partial success", partial)
             return Rejection(error)
-        verdict = self.plan.retrying.classify(error)
-        if self.in_transaction and self.unaided and verdict.bucket in ANSWER_LOST:
-            return (yield from self._outside(error, verdict))
-        if self.in_transaction and verdict.certainty is not Certainty.REJECTED:
-            # The transaction was rolled back, whatever the error: nothing happened.
-            verdict = verdict.but(certainty=Certainty.NOT_SENT, retry=verdict.retryable)
+        judged = self.plan.retrying.classify(error)
+        if self.in_transaction and self.unaided and judged.bucket in ANSWER_LOST:
+            return (yield from self._outside(error, judged))
+        verdict = of_attempt(judged, seen, in_transaction=self.in_transaction, repeatable=self._repeatable)
         self.admission.ended(verdict)
         if verdict.final:
             return (yield from self._rejected(error, verdict))
-        repeatable = self._repeatable
-        then = yield from self.patience.after(error, verdict, repeatable=repeatable, probe=self.plan.has_probe)
+        if verdict.certainty is Certainty.ACTED and verdict.basis is Basis.WITNESSED:
+            return (yield from self._done(error, verdict.why))
+        then = yield from self.patience.after(error, verdict, repeatable=self._repeatable, probe=self.plan.has_probe)
         if verdict.certainty in SURE:
             return (yield from self._had_no_effect(error, verdict, then))
         return (yield from self._ambiguous(error, verdict, then))
@@ -378,6 +365,18 @@ class GuardedCall:
     def _repeatable(self) -> bool:
         """May the last attempt be sent again, although it may have happened?"""
         return self.request.terms.resend_s > 0 and not self.unaided
+
+    def _done(self, error: BaseException, why: str) -> Flow[Ending]:
+        """It happened, and the tool lost its result. The probe may have it; nothing is sent again."""
+        if self.plan.has_probe and isinstance(error, Exception):
+            answer = yield from Ask(self.key, self.token, self.epoch)
+            if isinstance(answer, Ok) and isinstance(answer.value, Found):
+                return (yield from self._complete(answer.value.result, by="probe"))
+        outcome = excuse(f"{why} ({told(type(error).__name__, printable(error))})")
+        reply = yield from self._write_down(Complete(self.key, self.token, self.epoch, outcome))
+        if isinstance(reply, Refused):
+            return (yield from self._too_late(outcome, None))
+        return Done(error, why, recorded=isinstance(reply, Applied))
 
     def _outside(self, error: BaseException, verdict: Verdict) -> Flow[Ending | None]:
         """A tool that never used its transaction lost the answer of something else: a rollback says nothing about that."""
@@ -462,7 +461,7 @@ class GuardedCall:
             ending = yield from self._reconcile(Doubtful(0.0, reason))
             if isinstance(ending, OutOfPatience):  # the probe found nothing, and the turn lets nothing run instead
                 return NothingSent(error, self.patience.attempt, exhausted=True, why=ending.why)
-            return Lost(error, reason) if isinstance(ending, Doubtful | Unavailable | _Again) else ending
+            return Lost(error, reason) if isinstance(ending, Doubtful | Unavailable | Again) else ending
         return Lost(error, reason)
 
     # ------------------------------------------------------------ reconcile
@@ -470,9 +469,9 @@ class GuardedCall:
     def reconcile(self) -> Flow[Ending]:
         """Settle an effect that is in doubt by its probe, without ever sending it again."""
         ending = yield from self._reconcile(Doubtful(0.0, ""), may_rerun=False)
-        return Doubtful(0.0, "its record changed meanwhile") if isinstance(ending, _Again | Fenced) else ending
+        return Doubtful(0.0, "its record changed meanwhile") if isinstance(ending, Again | Fenced) else ending
 
-    def _reconcile(self, doubtful: Doubtful, *, may_rerun: bool = True) -> Generator[Op[Any], Any, Ending | _Again]:
+    def _reconcile(self, doubtful: Doubtful, *, may_rerun: bool = True) -> Generator[Op[Any], Any, Ending | Again]:
         self.token = self.env.new_token()
         reply = yield from insist(Inquire(self.key, self.token, self.plan.lease_s), self.env)
         match reply:
@@ -481,7 +480,7 @@ class GuardedCall:
             case Busy():
                 return doubtful  # somebody is asking already
             case Refused(state):
-                return doubtful if state is None else _Again()
+                return doubtful if state is None else Again()
             case _:
                 return reply  # type: ignore[no-any-return]  # Unavailable
         answer = yield from Ask(self.key, self.token, self.epoch)

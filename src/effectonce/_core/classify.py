@@ -2,8 +2,9 @@
 
 What an error says, it says about the request that raised it. It speaks about the effect only if the tool makes one request and no
 more: the connection that was refused may be the tool's second request, or an SDK's own retry after a time-out. So in a guarded call
-nothing is inferred to be harmless, unless the tool says `one_request=True`; what a tool declares itself (`not_sent=`, `rejected=`,
-rules, `NotSent`, `Rejected`) is taken at its word.
+nothing is inferred from the error alone, unless the tool says `one_request=True`. What a tool declares itself (`not_sent=`, `rejected=`,
+rules, `NotSent`, `Rejected`) is taken at its word. What the error says about its own request is kept beside it (`of_request`), for
+`witness.py`, which knows what else was sent.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from effectonce._core.foreign import attempt, get
-from effectonce._core.verdicts import UNKNOWN, Bucket, Certainty, Scope, Verdict
+from effectonce._core.verdicts import UNKNOWN, Basis, Bucket, Certainty, Scope, Verdict
 
 __all__ = ["UNKNOWN", "Bucket", "Certainty", "Classifier", "Rule", "Rules", "Scope", "Verdict", "classifier", "classify"]
 
 OURS = "effectonce"  # what a verdict of our own errors matched
+READS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 Classifier = Callable[[BaseException], Verdict]
 
 
@@ -126,19 +128,23 @@ def classifier(
             # A breaker, and a retry that gave up, speak for one of the tool's requests; the tool itself speaks for the effect. A read
             # that it makes speaks for itself alone.
             whole = one_request or (declared.matched != OURS and get(error, "effectonce_read") is not True)
-            return declared if whole else _about_one_of_many(declared)
+            is_read = get(error, "effectonce_read") is True
+            return declared.but(basis=Basis.DECLARED) if whole else _about_one_of_many(declared, is_read=is_read)
         verdict = classify(error, now=None if wall_clock is None else wall_clock(), rules=rules)
         if verdict.matched.startswith("rule: "):
-            return verdict
+            return verdict.but(basis=Basis.DECLARED)
         if isinstance(error, not_sent) and not attempt(_unsure, error):
             why = "declared by the tool as raised before anything is sent"
-            return verdict.but(certainty=Certainty.NOT_SENT, retry=verdict.retryable, why=why)
+            return verdict.but(certainty=Certainty.NOT_SENT, retry=verdict.retryable, why=why, basis=Basis.DECLARED)
         if isinstance(error, rejected) and not attempt(_unsure, error):
             why, delay_s = "declared by the tool as a definite refusal", verdict.retry_after_s
-            return Verdict(
+            refused = Verdict(
                 verdict.bucket, Certainty.REJECTED, why, delay_s, Scope.REQUEST, retry=False, matched=verdict.matched
             )
-        return verdict if one_request else _about_one_of_many(verdict)
+            return refused.but(basis=Basis.DECLARED)
+        if one_request:
+            return verdict if verdict.certainty is Certainty.AMBIGUOUS else verdict.but(basis=Basis.DECLARED)
+        return _about_one_of_many(verdict, is_read=_of_a_read(error))
 
     return verdict_of
 
@@ -150,9 +156,21 @@ def _unsure(error: BaseException) -> bool:
     return any(read(link.thing).unsure for link in chain(error))
 
 
-def _about_one_of_many(verdict: Verdict) -> Verdict:
+def _about_one_of_many(verdict: Verdict, *, is_read: bool) -> Verdict:
     """The tool may have made another request before the one that this is about."""
     if verdict.certainty is Certainty.AMBIGUOUS:
         return verdict
-    why = f"{verdict.why}: an earlier request may have left"
-    return verdict.but(certainty=Certainty.AMBIGUOUS, retry=verdict.retryable, why=why)
+    why, of_request = f"{verdict.why}: an earlier request may have left", None if is_read else verdict
+    return verdict.but(certainty=Certainty.AMBIGUOUS, retry=verdict.retryable, why=why, of_request=of_request)
+
+
+def _of_a_read(error: BaseException) -> bool:
+    """Is it about a request that changes nothing? Then it says nothing about the one that does."""
+    from effectonce._core.signals import chain
+
+    return any(_method_of(link.thing) in READS for link in chain(error))
+
+
+def _method_of(error: Any) -> Any:
+    requests = (get(error, "request"), get(get(error, "response"), "request"), get(error, "request_info"))
+    return next((method for request in requests if isinstance(method := get(request, "method"), str)), None)

@@ -18,6 +18,14 @@ class Fresh(Struct, frozen=True):
     outcome: bytes = b""  # as it was stored, b"" if it was not
 
 
+class Done(Struct, frozen=True):
+    """It happened, and the tool failed after that: its result is lost."""
+
+    error: BaseException
+    why: str
+    recorded: bool = True
+
+
 class Replay(Struct, frozen=True):
     recorded: Recorded
     coalesced: bool  # it was in flight when we came and we waited for it
@@ -67,8 +75,13 @@ class Fenced(Struct, frozen=True):
     value: Any
 
 
+class Again(Struct, frozen=True):
+    """No ending: the record changed meanwhile. Start from the claim."""
+
+
 Ending: TypeAlias = (
     Fresh
+    | Done
     | Replay
     | Rejection
     | NothingSent

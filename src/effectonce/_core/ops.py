@@ -19,6 +19,7 @@ from effectonce._core.keys import REFERENCE_LENGTH
 if TYPE_CHECKING:
     from effectonce._core.records import Record, State  # in the quoted reply types
     from effectonce._core.terms import Terms
+    from effectonce._core.witness import Seen
 
 R = TypeVar("R", covariant=True)
 
@@ -392,6 +393,7 @@ class Ok(Struct, frozen=True):
 class Raised(Struct, frozen=True):
     error: BaseException
     unaided: bool = False  # this attempt did not use the help that its tool declares: the key, the transaction
+    seen: Seen | None = None  # what left during this attempt; None: nothing can be inferred from it
 
 
 class NotStarted(Struct, frozen=True):

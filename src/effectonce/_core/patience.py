@@ -7,17 +7,20 @@ outer loop of somebody else's adds is bounded by the turn, if there is one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from effectonce._core.backoff import Jitter, delay, full_jitter
 from effectonce._core.budget import Purchase, Turn
 from effectonce._core.classify import Classifier
+from effectonce._core.codec import excuse
+from effectonce._core.foreign import get
 from effectonce._core.gate import GOES_ON, Action, gate
-from effectonce._core.ops import Flow, Interrupted, Op, Sleep, Unavailable
+from effectonce._core.ops import Complete, Fail, Flow, Interrupted, Keep, Op, Sleep, Unavailable
 from effectonce._core.verdicts import SURE, Bucket, Verdict
 
+W = TypeVar("W")
 THROTTLED = frozenset({Bucket.RATE_LIMIT, Bucket.OVERLOADED})
 
 
@@ -224,6 +227,7 @@ def _enough(word: str, why: str) -> Next:
     return Next(Action.HAND_BACK, Why(word, why), gave_up=True)
 
 
+LARGE = 1 << 16  # bytes: an outcome that a store may take too long to write
 STORE_TRIES = 3  # a lost acknowledgement is repeated with the same token before a caller hears of it
 
 
@@ -242,3 +246,25 @@ def repeated(op: Op[Any], reply: Any, env: Env) -> Flow[Any]:
         if not isinstance(reply, Unavailable):
             return reply
     return reply
+
+
+def persist(op: Op[W], give_up_at: float, env: Env) -> Flow[W]:
+    """The effect has happened: keep trying to write it down for as long as the caller's deadline allows, then keep it here."""
+    failures = 0
+    while True:
+        reply = yield op
+        if not isinstance(reply, Unavailable):
+            return reply  # type: ignore[no-any-return]
+        left_s = give_up_at - env.now()  # looked at once: a moment later it may be below zero
+        failures += 1
+        if left_s <= 0 or get(reply.error, "retriable") is False:
+            break
+        if isinstance((yield from Sleep(min(left_s, full_jitter(failures, 0.05, 2.0, env.rng)))), Interrupted):
+            break
+    if isinstance(op, Complete) and len(op.outcome) > LARGE:  # perhaps that is why: that it is done fits in few bytes
+        why = excuse(f"the store could not take its {len(op.outcome):,} bytes")
+        if not isinstance(small := (yield structs.replace(op, outcome=why)), Unavailable):
+            return small  # type: ignore[no-any-return]
+    if isinstance(op, Complete | Fail):
+        yield from Keep(op)
+    return reply  # type: ignore[return-value]  # as every op is replied to, if nobody answers

@@ -25,9 +25,9 @@ import msgspec
 from msgspec import Struct
 
 from effectonce._core.attempts import failed_attempt, in_the_outcome
-from effectonce._core.call import GuardedCall, W, _Again
+from effectonce._core.call import GuardedCall, W
 from effectonce._core.codec import encode_error
-from effectonce._core.endings import Ending, Fenced, Fresh, NothingSent, Rejection
+from effectonce._core.endings import Again, Ending, Fenced, Fresh, NothingSent, Rejection
 from effectonce._core.ops import (
     Applied,
     Claim,
@@ -49,6 +49,7 @@ from effectonce._core.ops import (
 from effectonce._core.patience import insist
 from effectonce._core.records import Record
 from effectonce._core.verdicts import Verdict
+from effectonce._core.witness import Seen
 
 CANCEL = "its cancellation was asked for"
 
@@ -60,7 +61,7 @@ class Parked(Raised, frozen=True):
 class WorkflowCall(GuardedCall):
     """One call of a workflow: it runs, goes on, waits for who is running it, or replays its end."""
 
-    def _own(self, *, dispatched: bool) -> Flow[Ending | _Again]:  # it is never sent
+    def _own(self, *, dispatched: bool) -> Flow[Ending | Again]:  # it is never sent
         self.patience.attempt += 1
         answer = yield from Invoke(self.key, self.token, self.epoch, self.patience.attempt, self.patience.give_up_at)
         if isinstance(answer, Ok):
@@ -118,7 +119,7 @@ class LateCall(GuardedCall):
         # If the claim was refused, both were written before and only the acknowledgement was lost, or somebody else has done it meanwhile.
         return Fresh(value, outcome=outcome) if isinstance(replies[1], Applied) else Fenced(value)
 
-    def _failed(self, error: BaseException) -> Flow[Ending | None]:
+    def _failed(self, error: BaseException, seen: Seen | None) -> Flow[Ending | None]:
         """What comes of an error is written on a record: so it gets one first."""
         if self.late:
             reply = yield from self._persist(self._claiming())
@@ -126,7 +127,7 @@ class LateCall(GuardedCall):
                 self.admission.release()
                 self.unanswered = error
                 return reply if isinstance(reply, Unavailable) else Fenced(None)
-        return (yield from super()._failed(error))
+        return (yield from super()._failed(error, seen))
 
     def _take_back(self, lease_s: float) -> Flow[WriteReply]:
         if not self.late:

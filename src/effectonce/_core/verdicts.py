@@ -48,6 +48,14 @@ class Certainty(StrEnum):
     ACTED = "acted"  # the downstream did its part; what came back is no use
 
 
+class Basis(StrEnum):
+    """What a verdict about an effect rests on."""
+
+    WITNESSED = "witnessed"  # the protected clients of the tool saw what left, and how it was answered
+    DECLARED = "declared"  # the tool says what its errors mean
+    ERROR = "error"  # the error alone: what else the tool did was not seen
+
+
 class Scope(StrEnum):
     """Who is affected: the unit of a breaker or a budget."""
 
@@ -93,6 +101,8 @@ class Verdict(Struct, frozen=True):
     scope: Scope = None  # type: ignore[assignment]  # as the bucket says, filled in below
     retry: bool | None = None  # None: as the bucket says
     matched: str = ""  # the row of the tables, or the declaration, that decided
+    basis: Basis = Basis.ERROR
+    of_request: Verdict | None = None  # what it says about its request, if that is more than about the effect
 
     def __post_init__(self) -> None:
         if self.scope is None:
@@ -119,6 +129,8 @@ class Verdict(Struct, frozen=True):
         retry_after_s: float | None = None,
         scope: Scope | None = None,
         matched: str | None = None,
+        basis: Basis | None = None,
+        of_request: Verdict | None = None,
     ) -> Verdict:
         """The same verdict with something else in it."""
         return Verdict(
@@ -129,6 +141,8 @@ class Verdict(Struct, frozen=True):
             self.scope if scope is None else scope,
             self.retry if retry is None else retry,
             self.matched if matched is None else matched,
+            self.basis if basis is None else basis,
+            of_request,
         )
 
     def exhausted(self, *, unsure: bool) -> Verdict:

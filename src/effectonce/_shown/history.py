@@ -102,13 +102,22 @@ def told(entry: Said, screen: Screen = _ANY) -> str:
 def attempt_told(attempt: FailedAttempt, screen: Screen) -> str:
     said = screen.shorten(attempt.message)
     what = f"{attempt.error}: {said}" if attempt.error and said else attempt.error or said
-    what += f" ({taken_for(attempt.bucket, attempt.certainty)})" if attempt.bucket else ""
+    basis = f", {RESTS_ON[attempt.basis]}" if attempt.basis in RESTS_ON and attempt.certainty in SURE_WORDS else ""
+    what += f" ({taken_for(attempt.bucket, attempt.certainty)}{basis})" if attempt.bucket else ""
     after = f"; not before {attempt.retry_after_s:g} s" if attempt.retry_after_s is not None else ""
     gave_up = f"; gave up: {attempt.gave_up}" if attempt.gave_up and attempt.number else ""
     if attempt.number == 0 and attempt.gave_up is not None:
         return f"gave up: {attempt.gave_up}" + (f"; {what}" if attempt.error else "")
     number = f"attempt {attempt.number}" if attempt.number else "an attempt"
     return f"{number} failed with {what}{after}{gave_up}"
+
+
+RESTS_ON = {
+    "witnessed": "as a protected client saw",
+    "declared": "as the tool declares",
+    "error": "by its error alone",
+}
+SURE_WORDS = ("not_sent", "rejected", "acted")
 
 
 def taken_for(bucket: str, certainty: str) -> str:

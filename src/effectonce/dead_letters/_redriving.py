@@ -8,7 +8,7 @@ from typing import Any, Literal, assert_never
 from msgspec import Struct
 
 from effectonce._core.codec import NotReadable
-from effectonce._core.endings import Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, OutOfPatience, Rejection, Replay
+from effectonce._core.endings import Done, Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, OutOfPatience, Rejection, Replay
 from effectonce._core.ops import Busy, Doubtful, Early, Expired, Latched, Mismatch, Unavailable
 from effectonce._core.records import Record, State
 from effectonce._tool import GuardedTool
@@ -95,8 +95,10 @@ def came_to(ending: Ending) -> tuple[What, str, Any]:
             return ("replayed", "it is done already", None) if done else ("failed", "it failed for good", None)
         case Rejection(error):
             return "failed", last_of(1, error), None
-        case Lost(error) | NothingSent(error) | GaveUp(error) if not isinstance(error, Exception):
+        case Lost(error) | NothingSent(error) | GaveUp(error) | Done(error) if not isinstance(error, Exception):
             raise error
+        case Done(why=why):
+            return "done", why, None
         case Lost(reason=reason) | Doubtful(reason=reason):
             return "in_doubt", reason, None
         case NothingSent(error, attempts) | GaveUp(error, attempts):

@@ -22,15 +22,16 @@ from urllib.parse import unquote, urljoin, urlsplit
 from msgspec import Struct, structs
 
 from effectonce import Circuit, Circuits, GaveUp, Retry, RetryBudget
-from effectonce._core.classify import Rules, as_rules, classifier
+from effectonce._core.classify import READS, Rule, Rules, as_rules, classifier
 from effectonce._core.endings import Fresh
 from effectonce._core.ops import Flow
 from effectonce._core.patience import Env
 from effectonce._core.plain import Over, whole_call
 from effectonce._core.terms import Capability
 from effectonce._core.verdicts import TRIED_HEADER, Bucket, Certainty, Tried, Verdict
+from effectonce._core.witness import Sighting
 from effectonce._drive import AsyncPlain, Plain, adrive, drive
-from effectonce.effect import Effect, running
+from effectonce.effect import Effect, past_us, running
 from effectonce.http._keys import EVERYWHERE, REPEATABLE_METHODS, KeyHeader, Keys, Slot, by_host, take
 from effectonce.http._same import fingerprints
 from effectonce.retrying import ENV, REPEATABLE, Retrier, retrying, tell
@@ -38,6 +39,11 @@ from effectonce.stores.base import Store
 
 HELD_MAX = 1 << 20  # an answer up to this size is read within the attempt
 HANDED_ON = frozenset({307, 308})
+DONE = frozenset({*range(200, 300), 303} - {207})  # the server did what was asked, all of it
+UNSENT = Verdict(Bucket.CONFIG, Certainty.NOT_SENT, "no client sends to such a URL")
+# Above, such an error may be about where an answer redirects to. Here, each request is one of its own.
+BELOW_REDIRECTS = (Rule("httpx.UnsupportedProtocol", UNSENT), Rule("httpx2.UnsupportedProtocol", UNSENT))
+MOVED = Verdict(Bucket.OK, Certainty.NOT_SENT, "the same request is made at another place")
 LONGEST_S = 86_400.0  # a socket takes no time-out without end
 SHORTEST_S = 0.001  # a time-out of zero means none to some clients
 
@@ -92,7 +98,8 @@ class Wire:
         self.harmless = harmless  # to repeat any request of this client
         self.policy, self.breaker, self.budget, self.store, self.env = policy, breaker, budget, store, env
         self.once = structs.replace(policy, attempts=1)
-        self.judge = classifier((), (), rules=as_rules(rules), one_request=True, wall_clock=time.time)
+        known = (*as_rules(rules), *BELOW_REDIRECTS)
+        self.judge = classifier((), (), rules=known, one_request=True, wall_clock=time.time)
         self._headers = by_host(keys)
 
     def replace_random(self) -> None:
@@ -116,6 +123,7 @@ class Exchange:
         self._wire, self._asked = wire, asked
         self._effect = _effect_here()
         self._slot: Slot | None = None  # None: it has no number
+        self._sighting = None if asked.method in READS else Sighting(f"{asked.method} {asked.host}")
         self._header = None if asked.method in REPEATABLE_METHODS else wire.header(asked.host)
         self._given = None if self._header is None else asked.headers.get(self._header.name)
         self._well = False
@@ -123,6 +131,8 @@ class Exchange:
         self._last: Answered | None = None
 
     def __enter__(self) -> Self:
+        if self._sighting is not None and self._effect is not None:
+            self._effect.requests.append(self._sighting)
         keyed = self._put_key()
         self.repeatable = self._may_repeat(keyed=keyed)
         retrier = self._wire.retrier(self._asked, repeatable=self.repeatable)
@@ -201,6 +211,7 @@ class Exchange:
         if isinstance(ended, Fresh):
             return self._answered_well(ended.value)
         error, tried = ended.error, self._tried(ended)
+        self._saw(tried.verdict)
         if isinstance(error, Refusal):
             if tried.mark:
                 error.answered.mark(TRIED_HEADER, tried.mark)
@@ -210,9 +221,17 @@ class Exchange:
 
     def _answered_well(self, answered: Answered) -> Any:
         self._well = not self._handed_on(answered)
+        if not self._well:
+            self._saw(MOVED)
+        elif self._sighting is not None:
+            self._sighting.answered = answered.status in DONE and answered.watch is None
         if self._well and self._slot is not None and answered.watch is not None:
             answered.watch(_only_once(self._slot.give_back))
         return answered.response
+
+    def _saw(self, verdict: Verdict) -> None:
+        if self._sighting is not None:
+            self._sighting.verdict = verdict
 
     def _handed_on(self, answered: Answered) -> bool:
         """Is the same request to be made at the same place of another host? Then nothing was done at this one."""
@@ -240,14 +259,14 @@ def _effect_here() -> Effect | None:
 
 def exchange(wire: Wire, asked: Asked, send: Callable[[float], Answered]) -> Any:
     """Send it, again if need be. *send* is given the seconds that it may take."""
-    with Exchange(wire, asked) as one:
+    with past_us(), Exchange(wire, asked) as one:
         perform = Plain(one.store, lambda: one.judged(send(one.begin())))
         return one.conclude(drive(one.flow(), perform))
 
 
 async def aexchange(wire: Wire, asked: Asked, send: Callable[[float], Awaitable[Answered]]) -> Any:
     """The same in the other colour."""
-    with Exchange(wire, asked) as one:
+    with past_us(), Exchange(wire, asked) as one:
 
         async def attempt() -> Answered:
             return one.judged(await send(one.begin()))

@@ -24,6 +24,7 @@ from msgspec import Struct
 from effectonce._boundary import flagged, named
 from effectonce._core.codec import encode
 from effectonce._core.endings import (
+    Done,
     Ending,
     Fenced,
     Fresh,
@@ -162,6 +163,7 @@ class IdempotencyMiddleware:
     def _serve(self, route: Route) -> _Served:
         profile = self.profile
         contract = Contract(
+            inferred=False,
             name=self._name if route.path == "*" else f"{self._name} {route.path}",
             kind=kind_of(route.kind),
             downstream=profile.downstream if route.downstream is None else Downstream.of(route.downstream),
@@ -298,7 +300,7 @@ class IdempotencyMiddleware:
                 return None
             case NothingSent(RecordTaken()) | GaveUp(RecordTaken()):
                 trouble = Trouble.IN_FLIGHT  # what it did is undone: the same request again runs from the start
-            case NothingSent(error) | GaveUp(error) | Lost(error) | Rejection(error):
+            case NothingSent(error) | GaveUp(error) | Lost(error) | Rejection(error) | Done(error):
                 if exchange.raised(error):
                     return None
                 if not isinstance(error, StoreUnavailable):

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from effectonce import Circuit, Circuits, ContractViolation, Kind, Retry, RetryBudget
 from effectonce._core.classify import Rules
+from effectonce._elsewhere import note_protected
 from effectonce.clients import class_names, without_retries
 from effectonce.http import _aiohttp, _httpx, _requests, _urllib3
 from effectonce.http._keys import KeyHeader, Keys, given_to_sdk, named
@@ -68,6 +69,7 @@ def protect(
     harmless = kind_of(kind) in REPEATABLE
     wire = Wire(policy, expected, breaker, budget, store, rules, harmless=harmless)
     protected: T = row.install(without_retries(client), wire)
+    note_protected(protected)
     return protected
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import random
 import uuid
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -23,6 +22,7 @@ from typing import Any
 from effectonce import ContractViolation, EffectOnceError, Guard, Stable
 from effectonce._boundary import flagged, here
 from effectonce._core.backoff import full_jitter
+from effectonce._rng import rng
 from effectonce.integrations._places import Places, asked_for
 
 try:
@@ -193,4 +193,4 @@ def _name_what_follows(after: Any, sending: _Sending) -> None:
 def _delay_s(error: EffectOnceError, retries: int) -> float:
     if error.retry_after_s is not None:
         return error.retry_after_s
-    return full_jitter(retries + 1, BASE_S, CAP_S, random.random)
+    return full_jitter(retries + 1, BASE_S, CAP_S, rng)

@@ -11,7 +11,6 @@ tenacity is not imported: each callable takes its `RetryCallState`. What an erro
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -22,6 +21,7 @@ from effectonce._core.backoff import full_jitter
 from effectonce._core.classify import Classifier, Rules, as_rules, classifier
 from effectonce._core.gate import GOES_ON, gate
 from effectonce._declared import seconds
+from effectonce._rng import rng
 from effectonce.policy import kind_of
 from effectonce.retrying import REPEATABLE
 
@@ -42,7 +42,7 @@ def retry_if_safe(kind: Kind | str = "write", *, rules: Rules = (), one_request:
 
 
 def wait_full_jitter(
-    base_s: float = 0.5, cap_s: float = 20.0, *, rules: Rules = (), rng: Callable[[], float] = random.random
+    base_s: float = 0.5, cap_s: float = 20.0, *, rules: Rules = (), rng: Callable[[], float] = rng
 ) -> Callable[[Any], float]:
     """Evenly over [0, ceiling], at the cap too, and a little longer than the downstream asks for: for `wait=`."""
     if not 0 <= base_s <= cap_s:

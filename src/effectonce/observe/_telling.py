@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from effectonce._core.classify import UNKNOWN, Certainty, Classifier, Verdict
 from effectonce._core.endings import Ending
-from effectonce._core.foreign import get
 from effectonce._core.ops import (
     Applied,
     Ask,
@@ -51,6 +50,7 @@ from effectonce._core.ops import (
     WriteCell,
 )
 from effectonce._core.plain import Over
+from effectonce._core.witness import of_another, of_attempt
 from effectonce._watch import Watch
 from effectonce.effect import EffectRef
 from effectonce.observe.events import Event, ended, given_up, suppressed
@@ -67,6 +67,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     tool: str
     kind: str
     classify: Classifier
+    resend_s: float = 0.0  # for so long may its request be sent again
     digests: Callable[[Any], Mapping[str, str]]  # of the arguments of a prepared call
     system: str = ""  # which kind of store it is
     now: Callable[[], float] = time.perf_counter
@@ -157,7 +158,7 @@ class Telling:
                 self.verdict, self.error = None, ""
             case Raised(error):
                 self._failing = True
-                self.verdict, self.error = self._judged(error, in_transaction=in_transaction), type(error).__name__
+                self.verdict, self.error = self._judged(reply, in_transaction=in_transaction), type(error).__name__
             case NotStarted(error):
                 self.attempts -= 1
                 self.verdict, self.error = UNKNOWN.but(certainty=Certainty.NOT_SENT), type(error).__name__
@@ -171,14 +172,13 @@ class Telling:
         if in_transaction and isinstance(reply, Ok):
             self.tell("completed", attempt=self.attempts)
 
-    def _judged(self, error: BaseException, *, in_transaction: bool) -> Verdict:
+    def _judged(self, reply: Raised, *, in_transaction: bool) -> Verdict:
         """As the flow judges it."""
         key = "" if self.ref is None else self.ref.key
-        if get(error, "effectonce_of") not in (None, key) and not in_transaction and key:
+        if key and not in_transaction and of_another(reply.error, key):
             return UNKNOWN
-        verdict = self.facts.classify(error)
-        undone = in_transaction and verdict.certainty is not Certainty.REJECTED
-        return verdict.but(certainty=Certainty.NOT_SENT) if undone else verdict
+        repeatable = self.facts.resend_s > 0 and not reply.unaided
+        return of_attempt(self.facts.classify(reply.error), reply.seen, in_transaction=in_transaction, repeatable=repeatable)
 
     def _told_verdict(self, name: str, **data: Any) -> None:
         if self.verdict is None:

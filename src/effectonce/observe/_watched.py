@@ -30,6 +30,7 @@ def facts_of(tool: Any) -> Facts:
         tool=tool.contract.name,
         kind=str(tool.contract.kind),
         classify=tool.retrying.classify,
+        resend_s=tool.terms.resend_s,
         digests=functools.partial(_digests, tool),
         system=_system(tool.house.store),
     )

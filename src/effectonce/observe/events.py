@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from effectonce._core.endings import (
+    Done,
     Ending,
     Fenced,
     Fresh,
@@ -132,6 +133,8 @@ def ended(ending: Ending | Over, attempts: int) -> Ended:
         case Replay(recorded, coalesced):
             word, event = ("coalesced", "coalesced") if coalesced else ("replayed", "dedup_hit")
             return Ended(word, "" if recorded.state is State.COMPLETED else "ReplayedFailure", event, recorded.age_s)
+        case Done():
+            return Ended("executed", "ResultUnavailable")
         case Rejection(error):
             return Ended("failed", type(error).__name__)
         case NothingSent(error) | Over(error, gave_up=None):

@@ -6,7 +6,6 @@ Times are IEEE doubles, so that nothing is rounded and infinity is infinity; the
 
 from __future__ import annotations
 
-import random
 import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -18,6 +17,7 @@ from msgspec import Struct
 from effectonce._core.ops import Cell, Recorded, Request
 from effectonce._core.records import Evidence, Record, State
 from effectonce._core.terms import Terms
+from effectonce._rng import random_bits
 from effectonce.effect import reference_of
 from effectonce.errors import StoreUnavailable
 
@@ -80,7 +80,7 @@ def scores(state: State) -> tuple[str, str]:
 
 def first_revision() -> int:
     """Not 1: a key that was forgotten and is used again must not look like the revision that somebody saw before."""
-    return random.getrandbits(48) | 1  # it need not be unguessable, only another one
+    return random_bits(48) | 1  # it need not be unguessable, only another one
 
 
 def write(record: Record, revision: int) -> bytes:

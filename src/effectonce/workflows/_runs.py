@@ -112,6 +112,7 @@ class Workflows:
         ends_on, runs = errors("ends_on", options.get("ends_on", ())), options.get("runs", RUNS_MAX)
         whole(runs=runs)
         contract = Contract(
+            inferred=False,
             name=options.get("name") or str(getattr(function, "__name__", "")),
             kind=Kind.WRITE,
             downstream=Downstream.none(),
