@@ -10,7 +10,10 @@ from click.testing import CliRunner
 from tests.cli.desk import ROOT, environment, undated
 
 from effectonce import Guard, State
+from effectonce._core.attempts import FailedAttempt
 from effectonce._core.ops import Attest, Browse, Claim, Search
+from effectonce._shown.history import attempt_told
+from effectonce._shown.words import Screen
 from effectonce.cli import main
 from effectonce.stores import open_store
 from effectonce.testing.conformance.bench import request
@@ -237,7 +240,7 @@ def test_a_failure_says_why(desk):
     assert desk.json("effect", "show", ref)["outcome"] == {
         "status": "error",
         "error": "Rejected: the payment is refunded already",
-        "bytes": 162,
+        "bytes": 181,
     }
     assert "failed: attempt 1 failed with Rejected: the payment is refunded already (rejected)" in " ".join(
         desk.run("effect", "show", ref).stdout.split()
@@ -419,3 +422,12 @@ def test_ones_own_guard_names_the_store(desk):
 
     assert len(listed["effects"]) == 6
     assert Guard(desk.url).counts()[State.IN_DOUBT] == 2
+
+
+@pytest.mark.parametrize(
+    ("basis", "shown"), [("witnessed", "(schema, rejected, witnessed)"), ("error", "(schema, rejected, by its error alone)")]
+)
+def test_an_attempt_says_what_its_verdict_rests_on(basis, shown):
+    attempt = FailedAttempt(1, "HTTPStatusError", "422", "schema", "rejected", "a field is wrong", basis)
+
+    assert shown in attempt_told(attempt, Screen())

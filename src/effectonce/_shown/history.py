@@ -102,8 +102,7 @@ def told(entry: Said, screen: Screen = _ANY) -> str:
 def attempt_told(attempt: FailedAttempt, screen: Screen) -> str:
     said = screen.shorten(attempt.message)
     what = f"{attempt.error}: {said}" if attempt.error and said else attempt.error or said
-    basis = f", {RESTS_ON[attempt.basis]}" if attempt.basis in RESTS_ON and attempt.certainty in SURE_WORDS else ""
-    what += f" ({taken_for(attempt.bucket, attempt.certainty)}{basis})" if attempt.bucket else ""
+    what += f" ({taken_for(attempt.bucket, attempt.certainty)}{rests_on(attempt)})" if attempt.bucket else ""
     after = f"; not before {attempt.retry_after_s:g} s" if attempt.retry_after_s is not None else ""
     gave_up = f"; gave up: {attempt.gave_up}" if attempt.gave_up and attempt.number else ""
     if attempt.number == 0 and attempt.gave_up is not None:
@@ -112,12 +111,11 @@ def attempt_told(attempt: FailedAttempt, screen: Screen) -> str:
     return f"{number} failed with {what}{after}{gave_up}"
 
 
-RESTS_ON = {
-    "witnessed": "as a protected client saw",
-    "declared": "as the tool declares",
-    "error": "by its error alone",
-}
-SURE_WORDS = ("not_sent", "rejected", "acted")
+def rests_on(attempt: FailedAttempt) -> str:
+    """What a certain verdict about an attempt rests on; nothing where the error is the tool's own statement."""
+    if attempt.certainty in ("", "ambiguous") or attempt.error in ("NotSent", "Rejected"):
+        return ""
+    return {"witnessed": ", witnessed", "declared": ", declared", "error": ", by its error alone"}.get(attempt.basis, "")
 
 
 def taken_for(bucket: str, certainty: str) -> str:
