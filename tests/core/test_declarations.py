@@ -127,7 +127,7 @@ def test_a_secret_of_the_wrong_type_is_not_told_to_anybody():
 
 
 def test_a_breaker_without_a_count_of_failures_is_still_one():
-    assert Breaker(failures=None, rate=0.5).failures is None
+    assert Breaker(rate=0.5).failures is None
 
 
 @pytest.mark.parametrize(

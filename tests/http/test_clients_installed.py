@@ -316,7 +316,7 @@ def full_urllib3(shop, circuit):
 )
 def test_a_pool_of_ours_that_is_full_does_not_open_the_circuit_of_the_host(shop, full, error):
     shop.faults = ["break"]  # an answer without a length is not read at once
-    circuit = Circuit("shop", Breaker(failures=1))
+    circuit = Circuit("shop", Breaker(consecutive=1))
 
     with pytest.raises(error) as raised:
         full(shop, circuit)

@@ -97,7 +97,7 @@ def test_an_open_circuit_replays_what_is_known(colour):
 
 
 def test_a_circuit_that_opens_between_two_attempts_ends_the_call_and_costs_no_attempt(colour):
-    circuit = Circuit("bank", Breaker(failures=1))
+    circuit = Circuit("bank", Breaker(consecutive=1))
     bank = Bank(colour, breaker=circuit, one_request=True)
     bank.errors = [REFUSED]
     with pytest.raises(CircuitOpen):
@@ -110,7 +110,7 @@ def test_a_circuit_that_opens_between_two_attempts_ends_the_call_and_costs_no_at
 
 def test_what_a_circuit_kept_back_is_not_sent_undispatched_when_its_pause_ends_a_moment_later(colour):
     clock = FakeClock()
-    circuit = Circuit("bank", Breaker(failures=1, open_s=10), clock=clock)
+    circuit = Circuit("bank", Breaker(consecutive=1, open_s=10), clock=clock)
     bank = Bank(colour, breaker=circuit, one_request=True)
     bank.errors = [REFUSED]
     refusal, written = circuit.refusal, []
@@ -137,7 +137,7 @@ def test_what_a_circuit_kept_back_is_not_sent_undispatched_when_its_pause_ends_a
 
 
 def test_a_circuit_that_opens_after_an_unanswered_send_does_not_say_that_nothing_was_sent(colour):
-    circuit = Circuit("bank", Breaker(failures=1))
+    circuit = Circuit("bank", Breaker(consecutive=1))
     bank = Bank(colour, breaker=circuit)
     bank.errors = [TimeoutError()]
     with pytest.raises(GaveUp, match="may have run: attempt 1 ended with TimeoutError") as caught:
@@ -147,7 +147,7 @@ def test_a_circuit_that_opens_after_an_unanswered_send_does_not_say_that_nothing
 
 
 def test_a_circuit_opens_by_the_failures_of_its_tools(colour):
-    circuit = Circuit("bank", Breaker(failures=3))
+    circuit = Circuit("bank", Breaker(consecutive=3))
     bank = Bank(colour, breaker=circuit)
     bank.errors = [TimeoutError() for _ in range(3)]
     with pytest.raises(GaveUp):
@@ -160,7 +160,7 @@ def test_a_circuit_opens_by_the_failures_of_its_tools(colour):
 def test_a_permit_that_was_not_needed_is_given_back(colour):
     """A replay is no probe."""
     clock = FakeClock()
-    circuit = Circuit("bank", Breaker(failures=1, open_s=10), clock=clock)
+    circuit = Circuit("bank", Breaker(consecutive=1, open_s=10), clock=clock)
     bank = Bank(colour, breaker=circuit)
     assert bank.pay() == 1
     circuit.admit().failed(REFUSED)
@@ -174,7 +174,7 @@ def test_a_permit_that_was_not_needed_is_given_back(colour):
 def test_a_probe_that_somebody_else_took_meanwhile_is_not_sent(colour):
     """Another call is let through between the look at the circuit and the claim."""
     clock = FakeClock()
-    circuit = Circuit("bank", Breaker(failures=1, open_s=10), clock=clock)
+    circuit = Circuit("bank", Breaker(consecutive=1, open_s=10), clock=clock)
     bank = Bank(colour, breaker=circuit)
     circuit.admit().failed(REFUSED)
     clock.advance(60)
@@ -205,7 +205,7 @@ def of_another_effect():
 )
 def test_an_error_that_says_nothing_about_the_dependency_keeps_no_permit(colour, error):
     clock = FakeClock()
-    circuit = Circuit("bank", Breaker(failures=1, open_s=10), clock=clock)
+    circuit = Circuit("bank", Breaker(consecutive=1, open_s=10), clock=clock)
     bank = Bank(colour, breaker=circuit)
     circuit.admit().failed(REFUSED)
     clock.advance(60)

@@ -208,7 +208,7 @@ def test_a_plain_retry_speaks_for_a_tool_that_makes_one_request(colour):
 
 
 def test_a_breaker_that_opens_after_an_unanswered_request_does_not_say_that_nothing_was_sent(colour):
-    circuit = Circuit("bank", Breaker(failures=1))
+    circuit = Circuit("bank", Breaker(consecutive=1))
     request = retry(QUICK, kind="idempotent_write", breaker=circuit)(raising(colour, TimeoutError()))
     shop = Shop(colour, Guard("memory://"), request, one_request=True)
     with pytest.raises(InDoubt) as caught:
@@ -269,7 +269,7 @@ def test_a_block_that_nobody_answered_for_proves_nothing(colour):
 
 
 def test_a_block_whose_breaker_opens_after_an_unanswered_request_gives_up(colour):
-    circuit = Circuit("bank", Breaker(failures=1))
+    circuit = Circuit("bank", Breaker(consecutive=1))
     with pytest.raises(GaveUp, match=r"attempt 1 ended with TimeoutError\. Its breaker is open now"):
         run_block(colour, raising("sync", TimeoutError()), retry(QUICK, kind="read", breaker=circuit))
     with pytest.raises(CircuitOpen):

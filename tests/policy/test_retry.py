@@ -156,7 +156,7 @@ def test_a_delay_that_does_not_fit_is_handed_back_at_once(called):
 
 
 def test_an_open_circuit_lets_nothing_through_and_costs_no_attempt(called):
-    circuit = Circuit("bank", Breaker(failures=2))
+    circuit = Circuit("bank", Breaker(consecutive=2))
     call = called(*[REFUSED] * 9, breaker=circuit)
     with pytest.raises(CircuitOpen):
         call()  # it opened after the second attempt, and the third was not made
@@ -167,7 +167,7 @@ def test_an_open_circuit_lets_nothing_through_and_costs_no_attempt(called):
 
 
 def test_success_and_failure_are_told_to_the_circuit(called):
-    circuit = Circuit("bank", Breaker(failures=5))
+    circuit = Circuit("bank", Breaker(consecutive=5))
     call = called(REFUSED, breaker=circuit)
     assert call() == "done"
     assert call() == "done"
@@ -221,7 +221,7 @@ def test_a_store_that_is_gone_does_not_end_a_call(called):
 
 
 def test_a_cancelled_call_says_nothing_about_the_dependency():
-    circuit = Circuit("bank", Breaker(failures=1))
+    circuit = Circuit("bank", Breaker(consecutive=1))
 
     async def main():
         started = asyncio.Event()
@@ -261,7 +261,7 @@ def test_a_call_cancelled_while_it_waits_is_cancelled():
 
 
 def test_an_interruption_in_a_later_attempt_goes_through(called):
-    circuit = Circuit("bank", Breaker(failures=5))
+    circuit = Circuit("bank", Breaker(consecutive=5))
     call = called(REFUSED, KeyboardInterrupt(), breaker=circuit)
     with pytest.raises(KeyboardInterrupt):
         call()

@@ -89,7 +89,7 @@ class Whole:
         )
         self.how = retrying(retry, classify, None, self.tokens)
         self.repairs = Budget().repairs
-        breaker = Breaker(failures=None, rate=mix["breaker_rate"], minimum=int(mix["breaker_minimum"]))
+        breaker = Breaker(rate=mix["breaker_rate"], minimum=int(mix["breaker_minimum"]))
         self.circuit = Machine(breaker.limits, self.rng, 0.0)
 
     def held_s(self, now: float, turn: Turn) -> float | None:
