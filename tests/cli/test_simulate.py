@@ -9,10 +9,16 @@ from xml.etree import ElementTree as ET
 import pytest
 from tests.cli.test_cli import effectonce, run
 
-SMALL = {"jitter": ("--clients", "10", "--runs", "2"), "storm": ("--rate", "5"), "turns": ("--turns", "1000")}
+SMALL = {
+    "jitter": ("--clients", "10", "--runs", "2"),
+    "storm": ("--rate", "5"),
+    "budget": ("--calls", "500"),
+    "turns": ("--turns", "1000"),
+}
 POLICIES = {
     "jitter": ["none", "exponential", "equal", "full", "decorrelated"],
     "storm": ["no retries", "naive", "naive + keys", "jitter", "one layer", "budget", "breaker", "whole"],
+    "budget": ["none", "effectonce", "gRPC A6"],
     "turns": ["naive", "fixed", "jitter", "whole"],
 }
 SVG = "{http://www.w3.org/2000/svg}"

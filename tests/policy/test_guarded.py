@@ -251,6 +251,19 @@ def test_an_empty_budget_ends_retries_of_guarded_calls(colour):
     assert budget.level == 2  # only success earns
 
 
+def test_a_retry_of_a_guarded_call_that_succeeds_gives_its_cost_back(colour):
+    budget = RetryBudget("bank")
+    bank = Bank(colour, budget=budget)
+    bank.errors = [REFUSED, REFUSED]
+
+    bank.pay()
+
+    assert bank.sent == 3
+    assert budget.level == 500 - 14  # of two retries, the last one helped
+    bank.pay("another")
+    assert budget.level == 500 - 14 + 1  # a call without a retry earns one
+
+
 def test_a_shared_budget_goes_through_the_guards_store(colour):
     ours, theirs = (RetryBudget("bank", capacity=14, shared=True) for _ in range(2))
     bank = Bank(colour, budget=ours)
@@ -705,9 +718,11 @@ def test_a_budget_that_cannot_be_read_begins_anew_and_breaks_no_call(colour, val
     turn = bank.guard.turn("chat", "turn-7", budget=Budget(attempts=2))
     for cell in (turn.turn.name, "retry-budget/bank"):
         bank.guard.store.apply(WriteCell(cell, 0, value, 1e6))
-    bank.errors = [REFUSED]
+    bank.errors = [REFUSED, REFUSED]
     with turn:
-        assert bank.pay() == 2
+        with pytest.raises(GaveUp, match=r"has had its 2 attempt"):
+            bank.pay()
+        assert bank.sent == 2
         bank.errors = [REFUSED]
         with pytest.raises(GaveUp, match="budget is empty"):
             bank.pay("another")

@@ -192,11 +192,11 @@ def test_an_empty_budget_ends_retries_and_not_first_attempts(called):
 
 def test_success_fills_the_budget(called):
     budget = RetryBudget("bank", capacity=28)
-    call = called(REFUSED, budget=budget)
+    call = called(REFUSED, REFUSED, budget=budget)
     assert call() == "done"
-    assert budget.level == 15
+    assert budget.level == 14
     call()
-    assert budget.level == 16
+    assert budget.level == 15
 
 
 def test_a_shared_budget_needs_a_store(called):
@@ -268,6 +268,17 @@ def test_an_interruption_in_a_later_attempt_goes_through(called):
     assert circuit.stats().neutral == 1
 
 
+def test_a_retry_that_succeeds_gives_its_cost_back(called):
+    budget = RetryBudget("bank")
+    call = called(REFUSED, REFUSED, budget=budget)
+
+    call()
+    after = budget.level
+    call()
+
+    assert (after, budget.level) == (500 - 14, 500 - 14 + 1)
+
+
 # ---------------------------------------------------------------- blocks
 
 
@@ -299,7 +310,7 @@ def test_a_block_is_tried_again(colour):
     budget, circuit = RetryBudget("bank", capacity=28), Circuit("bank")
     run_block(colour, body, retry(QUICK, kind="read", breaker=circuit, budget=budget))
     assert seen == [1, 2, 3]
-    assert budget.level == 1
+    assert budget.level == 14
     assert (circuit.stats().failed, circuit.stats().succeeded) == (2, 1)
 
 

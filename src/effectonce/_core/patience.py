@@ -27,6 +27,8 @@ class Tokens(Protocol):
     @property
     def succeeded(self) -> Callable[[], object]: ...
 
+    def refund(self, verdict: Verdict) -> None: ...
+
     def charge(self, verdict: Verdict) -> Flow[bool]: ...
 
 
@@ -90,11 +92,12 @@ class Env(Struct, frozen=True, kw_only=True):
 class Admission:
     """The circuit and the retry budget of the dependency, as one call meets them."""
 
-    __slots__ = ("_permit", "_tokens", "circuit")
+    __slots__ = ("_failed", "_permit", "_tokens", "circuit")
 
     def __init__(self, how: Retrying) -> None:
         self.circuit, self._tokens = how.circuit, how.tokens
         self._permit: Permit | None = None
+        self._failed: Verdict | None = None  # how the attempt before ended: the next one was charged for that
 
     def refusal(self) -> Exception | None:
         """Why the circuit would let nothing through now."""
@@ -116,13 +119,22 @@ class Admission:
         if permit is not None:
             permit.succeeded() if verdict is None else permit.failed(verdict)
         if verdict is None and self._tokens is not None:
-            self._tokens.succeeded()
+            earn(self._tokens, self._failed)
+        self._failed = verdict
 
     def release(self) -> None:
         """The attempt says nothing about the dependency."""
         permit, self._permit = self._permit, None
         if permit is not None:
             permit.released()
+
+
+def earn(tokens: Tokens, retried: Verdict | None) -> None:
+    """A call succeeded: at once, or with its retry after *retried*."""
+    if retried is None:
+        tokens.succeeded()
+    else:
+        tokens.refund(retried)
 
 
 class Why(str):
@@ -154,7 +166,7 @@ class Next(Struct, frozen=True):
 class Patience:
     """What is left of one call's attempts and time."""
 
-    __slots__ = ("attempt", "env", "give_up_at", "how", "previous_s", "step", "turn", "unanswered")
+    __slots__ = ("attempt", "charged", "env", "give_up_at", "how", "previous_s", "step", "turn", "unanswered")
 
     def __init__(
         self,
@@ -169,6 +181,7 @@ class Patience:
         self.give_up_at = (env.now() if started_at is None else started_at) + how.deadline_s
         self.attempt = attempt
         self.previous_s = 0.0
+        self.charged: Verdict | None = None  # what the attempt under way is a retry after
         self.unanswered: BaseException | None = None  # how the last attempt ended that may have had an effect
 
     def begin(self, *, again: bool) -> Flow[str]:
@@ -198,7 +211,7 @@ class Patience:
             return _enough("deadline", f"the next attempt would be in {delay_s:.3g} s, when its turn is over")
         if how.tokens is not None and not (yield from how.tokens.charge(verdict)):
             return _enough("budget", "too many retries go there already: its retry budget is empty")
-        self.previous_s = delay_s
+        self.previous_s, self.charged = delay_s, verdict
         return Next(row.action, row.why, delay_s)
 
     def used_up(self) -> str:

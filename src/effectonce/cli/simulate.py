@@ -98,6 +98,29 @@ def storm(*, rate: float, seed: int, as_json: bool, svg: Path | None) -> None:
     _show(experiment.simulate(seed=seed, rate=rate), _charts.storm, _svg.storm_figure, as_json=as_json, svg=svg)
 
 
+@simulate.command()
+@click.option("--calls", default=20_000, show_default=True, type=click.IntRange(100, 1_000_000), help="How many calls to make.")
+@click.option("--attempts", default=3, show_default=True, type=click.IntRange(1, 20), help="How often a call may be tried.")
+@_common
+def budget(*, calls: int, attempts: int, seed: int, as_json: bool, svg: Path | None) -> None:
+    r"""What a retry budget allows: none, ours and gRPC's.
+
+    A share of the attempts fails, each by itself. Printed are, for each budget, the retries that it allows, the requests for each call, and
+    the calls that end in an error. In the last column everything fails: that is what a budget is for.
+
+    \b
+    Examples:
+      effectonce simulate budget
+      effectonce simulate budget --attempts 5 --json | jq .policies
+    """
+    from effectonce.cli import _charts
+    from effectonce.simulate import _svg
+    from effectonce.simulate import budget as experiment
+
+    result = experiment.simulate(seed=seed, calls=calls, attempts=attempts)
+    _show(result, _charts.budget, _svg.budget_figure, as_json=as_json, svg=svg)
+
+
 def _changes(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
     from effectonce.simulate._mix import changed
 

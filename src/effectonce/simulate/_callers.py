@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -12,8 +12,8 @@ from effectonce._core.breaker import FREE, Machine, Phase, Sign, sign_of
 from effectonce._core.classify import classify
 from effectonce._core.gate import Action
 from effectonce._core.ops import Flow
-from effectonce._core.patience import Env, Next, Patience
-from effectonce._core.verdicts import Bucket
+from effectonce._core.patience import Env, Patience, earn
+from effectonce._core.verdicts import Bucket, Verdict
 from effectonce.policy import Breaker, Budget, Retry
 from effectonce.retry_budget import RetryBudget
 from effectonce.retrying import retrying
@@ -21,6 +21,7 @@ from effectonce.simulate._mix import Mix
 from effectonce.simulate._vendors import Prompt, Vendor
 from effectonce.simulate._world import World
 
+T = TypeVar("T")
 FAILED = Exception("a call that failed")
 
 
@@ -35,6 +36,7 @@ class Turn(Struct):
     held: int = 0  # times that an open circuit kept it waiting
     repaired: int = 0
     shortened: bool = False
+    charged: Verdict | None = None  # what the attempt under way is a retry after
     permit: int = FREE
     generation: int = 0
 
@@ -103,7 +105,7 @@ class Whole:
 
     def succeeded(self, now: float, turn: Turn) -> None:
         self.circuit.succeeded(turn.generation, turn.permit, now, 0)
-        self.tokens.succeeded()
+        earn(self.tokens, turn.charged)
 
     def failed_s(self, now: float, turn: Turn, kind: str, room_s: float | None) -> float | None:
         verdict = self.vendor.verdict(kind, room_s)
@@ -113,6 +115,7 @@ class Whole:
             self.circuit.released(turn.generation, turn.permit)
         patience = Patience(self.how, self.env, started_at=turn.start_s, attempt=turn.attempt)
         found = settled(patience.after(FAILED, verdict, repeatable=True))  # a model call changes nothing
+        turn.charged = patience.charged
         if found.action is Action.REPAIR and turn.repaired < self.repairs:
             turn.repaired, turn.prompt = turn.repaired + 1, Prompt()
             return 0.0
@@ -122,14 +125,14 @@ class Whole:
         return found.delay_s
 
 
-def settled(flow: Flow[Next]) -> Next:
+def settled(flow: Flow[T]) -> T:
     """What a flow comes to that asks no store."""
     try:
         op = next(flow)
     except StopIteration as done:
-        found: Next = done.value
+        found: T = done.value
         return found
-    raise AssertionError(f"nobody here answers {op}")
+    raise AssertionError(f"there is no store here that answers {op}")
 
 
 def caller(policy: str, mix: Mix, vendor: Vendor, world: World) -> Caller:

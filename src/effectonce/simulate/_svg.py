@@ -7,6 +7,7 @@ from html import escape
 
 from msgspec import Struct
 
+from effectonce.simulate.budget import BudgetResult
 from effectonce.simulate.jitter import JitterResult
 from effectonce.simulate.storm import LENGTH_S, STRIP_S, TRIGGER_S, StormResult
 from effectonce.simulate.turns import TurnsResult
@@ -47,6 +48,17 @@ def turns_figure(result: TurnsResult) -> str:
     )
     note = f"{result.turns:,} turns over four vendors, seed {result.seed}"
     return _bars("A day of agent turns", note, tuple(p.policy for p in of), "whole", panels)
+
+
+def budget_figure(result: BudgetResult) -> str:
+    """The retries that each budget allows, at three shares of failures."""
+    of, shown = result.policies, [result.shares.index(share) for share in (0.1, 0.2, 0.5)]
+    panels = tuple(
+        Panel(f"{result.shares[at]:.0%} fail", tuple(p.allowed[at] for p in of), tuple(f"{p.allowed[at]:.1%}" for p in of))
+        for at in shown
+    )
+    note = f"share of the retries that were asked for; {result.calls:,} calls, seed {result.seed}"
+    return _bars("What a retry budget allows", note, tuple(p.policy for p in of), "effectonce", panels)
 
 
 def storm_figure(result: StormResult) -> str:

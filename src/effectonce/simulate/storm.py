@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from effectonce._core.breaker import FREE, Machine
 from effectonce._core.classify import classify
-from effectonce._core.patience import Env, Patience
+from effectonce._core.patience import Env, Patience, earn
 from effectonce._core.verdicts import Bucket, Certainty, Verdict
 from effectonce.policy import Breaker, Retry
 from effectonce.retry_budget import RetryBudget
@@ -135,16 +135,16 @@ class _Hop:
             nonlocal waiting
             if waiting:  # otherwise it comes too late: the caller has gone on
                 waiting = False
-                self.learn(generation, permit, good=good)
+                self.learn(generation, permit, attempt, good=good)
                 self.ended(request, answer, attempt, good=good)
 
         self.sent.append(self.world.now)
         self.world.after(self.time_out_s, told, False)
         self.target.ask(request, told)
 
-    def learn(self, generation: int, permit: int, *, good: bool) -> None:
+    def learn(self, generation: int, permit: int, attempt: int, *, good: bool) -> None:
         if good and self.tokens is not None:
-            self.tokens.succeeded()
+            earn(self.tokens, GONE if attempt > 1 else None)
         if good and self.circuit is not None:
             self.circuit.succeeded(generation, permit, self.world.now, 0)
         elif self.circuit is not None:

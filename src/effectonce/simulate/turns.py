@@ -123,7 +123,7 @@ class _Day:
         if turn.step == len(turn.steps_s):
             self.took.append((self.world.now - turn.start_s, sum(turn.steps_s)))
             return
-        turn.attempt, turn.held, turn.prompt = 1, 0, Prompt()
+        turn.attempt, turn.held, turn.prompt, turn.charged = 1, 0, Prompt(), None
         self.send(turn)
 
     def failed(self, turn: Turn, kind: str, room_s: float | None) -> None:
