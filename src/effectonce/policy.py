@@ -18,6 +18,7 @@ from effectonce._core.terms import DAY_S, LEASE_MAX_S, WINDOW_S, Capability, Kin
 from effectonce._declared import flags, numbers, of_type, seconds, texts, whole
 from effectonce.errors import ContractViolation
 
+ATTEMPTS, THROTTLED_ATTEMPTS = 5, 10
 CONSECUTIVE = 5  # so many failures in a row open a breaker that was not told when to open
 
 
@@ -39,10 +40,14 @@ def _require(condition: bool, message: str) -> None:  # noqa: FBT001  # it reads
 class Retry(Struct, frozen=True, kw_only=True):
     """How often and how patiently to try, under one wall-clock deadline.
 
+    A call may fail *attempts* times, five if nothing is said. To be put off by a rate limit or an overload is not to fail, if it certainly
+    did nothing: with such attempts there may be *throttled_attempts* in all, which are ten. If only *attempts* is given, it is both.
+
     Delays are drawn below a ceiling that doubles from *base_s*, or from *throttled_base_s* after a rate limit or overload, up to *cap_s*.
     """
 
-    attempts: int = 3
+    attempts: int = None  # type: ignore[assignment]  # as below
+    throttled_attempts: int = None  # type: ignore[assignment]
     base_s: float = 0.5
     throttled_base_s: float = 1.0
     cap_s: float = 20.0
@@ -50,9 +55,16 @@ class Retry(Struct, frozen=True, kw_only=True):
     jitter: Jitter | str = Jitter.FULL
 
     def __post_init__(self) -> None:
-        whole(attempts=self.attempts)
+        most = self.attempts  # if it is given
+        if self.attempts is None:
+            force_setattr(self, "attempts", ATTEMPTS)
+            most = THROTTLED_ATTEMPTS
+        if self.throttled_attempts is None:
+            force_setattr(self, "throttled_attempts", most)
+        whole(attempts=self.attempts, throttled_attempts=self.throttled_attempts)
         numbers(base_s=self.base_s, throttled_base_s=self.throttled_base_s, cap_s=self.cap_s, deadline_s=self.deadline_s)
         _require(self.attempts >= 1, f"attempts={self.attempts}: a call is at least one attempt")
+        _require(self.throttled_attempts >= 1, f"throttled_attempts={self.throttled_attempts}: a call is at least one attempt")
         _require(0 <= self.base_s <= self.cap_s, f"base_s={self.base_s} and cap_s={self.cap_s}: need 0 <= base_s <= cap_s")
         _require(self.throttled_base_s >= 0, f"throttled_base_s={self.throttled_base_s}: a delay cannot be negative")
         _require(self.deadline_s > 0, f"deadline_s={self.deadline_s}: a call needs some time")

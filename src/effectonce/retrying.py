@@ -264,6 +264,7 @@ def retrying(policy: Retry, judge: Classifier, breaker: Circuit | None, budget: 
     of_type("budget", budget, RetryBudget, 'a budget of retries: budget=RetryBudget("bank")')
     return Retrying(
         attempts=policy.attempts,
+        throttled_attempts=policy.throttled_attempts,
         deadline_s=policy.deadline_s,
         base_s=policy.base_s,
         throttled_base_s=policy.throttled_base_s,

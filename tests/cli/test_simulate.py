@@ -102,8 +102,8 @@ def test_a_moved_assumption_is_told_and_moves_the_result():
     [
         ("headrom=2", "there is no assumption 'headrom'"),
         ("headroom=much", "write NAME=NUMBER"),
-        ("headroom=-1", "above 0"),
-        ("auth=1", "there is nothing to compare"),
+        ("headroom=-1", "choose a number from 1 to 100"),
+        ("attempts=2.5", "choose a whole number from 1 to 20"),
     ],
 )
 def test_a_wrong_assumption_is_explained(given, told):

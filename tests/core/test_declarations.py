@@ -78,7 +78,7 @@ def test_rules_that_are_none_say_how_rules_are_written(guard, rules):
     [
         (lambda: Retry(attempts="3"), "attempts='3': give a whole number"),
         (lambda: Retry(attempts=2.5), "attempts=2.5: give a whole number"),
-        (lambda: Retry(deadline_s=None), "deadline_s=None: give a number of seconds"),
+        (lambda: Retry(attempts=3, deadline_s=None), "deadline_s=None: give a number of seconds"),
         (lambda: retry(attempts="x"), "attempts='x': give a whole number"),
         (lambda: retry(one_request="no"), "one_request='no': give True or False"),
         (lambda: retry(breaker="bank"), "breaker='bank': give a circuit"),

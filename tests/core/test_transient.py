@@ -14,7 +14,9 @@ class Refused(Exception):
 def test_a_503_of_an_internal_service_is_tried_again_also_by_a_write_without_help():
     guard, asked = Guard("memory://"), []
 
-    @guard.tool(kind="write", downstream="none", retry=Retry(base_s=0.001, throttled_base_s=0.001), rules=transient(503))
+    @guard.tool(
+        kind="write", downstream="none", retry=Retry(attempts=3, base_s=0.001, throttled_base_s=0.001), rules=transient(503)
+    )
     def book(room: str) -> str:
         asked.append(room)
         if len(asked) < 3:
@@ -29,7 +31,7 @@ def test_a_503_of_an_internal_service_is_tried_again_also_by_a_write_without_hel
 def test_plain_functions_take_it_too():
     asked = []
 
-    @retry(Retry(base_s=0.001, throttled_base_s=0.001), rules=transient(502, 503))
+    @retry(Retry(attempts=3, base_s=0.001, throttled_base_s=0.001), rules=transient(502, 503))
     def book() -> str:
         asked.append(1)
         if len(asked) < 3:

@@ -300,7 +300,7 @@ def test_a_request_ends_when_its_policy_has_no_time_left(shop, caller):
     shop.faults = ["hang"] * 3
 
     with pytest.raises(Exception) as caught:
-        caller.calls(shop.url, ("GET", "/basket"), wait_s=25.0, retry=Retry(deadline_s=0.3, base_s=0.001))
+        caller.calls(shop.url, ("GET", "/basket"), wait_s=25.0, retry=Retry(attempts=3, deadline_s=0.3, base_s=0.001))
 
     assert tried(caught).gave_up
     assert tried(caught).verdict.certainty is Certainty.AMBIGUOUS

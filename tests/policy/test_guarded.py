@@ -31,7 +31,7 @@ from effectonce._core.ops import Dispatch, WriteCell
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 
-QUICK = Retry(base_s=0, cap_s=0)
+QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 REFUSED = ConnectionRefusedError(111, "Connection refused")
 
 
@@ -342,7 +342,7 @@ def test_a_delay_that_does_not_fit_the_turn_is_handed_back(colour):
     class Busy(Exception):
         status_code, headers = 429, {"Retry-After": "20"}
 
-    bank = Bank(colour, one_request=True, retry=Retry(deadline_s=1000))
+    bank = Bank(colour, one_request=True, retry=Retry(attempts=3, deadline_s=1000))
     bank.guard.store._clock = clock
     with bank.guard.turn("chat", "turn-7", budget=Budget(wall_s=60)) as turn:
         assert bank.pay("a") == 1
@@ -445,7 +445,7 @@ def test_plain_retries_end_with_their_turn():
     class Busy(Exception):
         status_code, headers = 429, {"Retry-After": "20"}
 
-    @retry(Retry(deadline_s=1000), kind="read")
+    @retry(Retry(attempts=3, deadline_s=1000), kind="read")
     def fetch():
         raise Busy("slow down")
 
@@ -490,7 +490,7 @@ def test_what_the_gate_never_retries_is_not_retried_whatever_it_says_of_itself(c
 def test_how_much_time_a_tool_has_left():
     guard, seen = Guard("memory://"), []
 
-    @guard.tool(kind="write", retry=Retry(deadline_s=50))
+    @guard.tool(kind="write", retry=Retry(attempts=3, deadline_s=50))
     def pay():
         seen.append((current_effect().remaining_s, current_effect().timeout_s(10), current_effect().timeout_s(1000)))
 

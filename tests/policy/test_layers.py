@@ -26,7 +26,7 @@ from effectonce import (
 )
 from effectonce.effect import running
 
-QUICK = Retry(base_s=0, cap_s=0)
+QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 REFUSED = ConnectionRefusedError(111, "Connection refused")
 
 
@@ -336,7 +336,7 @@ def test_nothing_inside_a_tool_goes_on_for_longer_than_the_tool_may(colour):
         for attempt in retry(QUICK, kind="read", name="lookup"):
             with attempt:
                 left.append(attempt.remaining_s)
-        patient = retry(Retry(base_s=600, cap_s=600, deadline_s=3600, jitter="equal"), kind="read")
+        patient = retry(Retry(attempts=3, base_s=600, cap_s=600, deadline_s=3600, jitter="equal"), kind="read")
         return patient(raising("sync", TimeoutError()))()
 
     async def coroutine():

@@ -25,7 +25,7 @@ from effectonce import (
 from effectonce._core.backoff import decorrelated_jitter, delay, equal_jitter
 from effectonce.stores.memory import MemoryStore
 
-QUICK = Retry(base_s=0, cap_s=0)
+QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 REFUSED = ConnectionRefusedError(111, "Connection refused")
 COLOURS = ("sync", "async")
 
@@ -145,7 +145,7 @@ def test_a_delay_that_does_not_fit_is_handed_back_at_once(called):
     class Busy(Exception):
         status_code, headers = 429, {"Retry-After": "600"}
 
-    call = called(Busy(), kind="read", policy=Retry(deadline_s=5))
+    call = called(Busy(), kind="read", policy=Retry(attempts=3, deadline_s=5))
     with pytest.raises(GaveUp, match="which is too late") as caught:
         call()
     assert caught.value.retry_after_s == 600
@@ -266,6 +266,63 @@ def test_an_interruption_in_a_later_attempt_goes_through(called):
     with pytest.raises(KeyboardInterrupt):
         call()
     assert circuit.stats().neutral == 1
+
+
+AT_ONCE = {"base_s": 0, "throttled_base_s": 0, "cap_s": 0}
+BUSY = {"rules": {RuntimeError: Verdict(Bucket.RATE_LIMIT, Certainty.REJECTED)}}
+LOST = {"rules": {RuntimeError: Verdict(Bucket.OVERLOADED, Certainty.AMBIGUOUS)}, "kind": "read"}
+
+
+def test_to_be_put_off_is_not_to_fail(called):
+    call = called(*[RuntimeError("429")] * 9, policy=Retry(**AT_ONCE), **BUSY)
+
+    assert call() == "done"
+    assert call.calls == 10
+
+
+@pytest.mark.parametrize(("errors", "settings", "calls"), [(99, BUSY, 10), (99, LOST, 5)])
+def test_both_kinds_of_attempts_are_bounded(called, errors, settings, calls):
+    call = called(*[RuntimeError("no")] * errors, policy=Retry(**AT_ONCE), **settings)
+
+    with pytest.raises(GaveUp, match=f"It was tried {calls} times"):
+        call()
+    assert call.calls == calls
+
+
+def test_failures_are_counted_apart_from_refusals(called):
+    errors = [RuntimeError("429"), REFUSED] * 4 + [RuntimeError("429"), REFUSED]
+    call = called(*errors, policy=Retry(**AT_ONCE), **BUSY)
+
+    with pytest.raises(GaveUp, match="attempt 10 ended with ConnectionRefusedError"):
+        call()
+
+
+def test_attempts_that_are_given_are_all_there_are(called):
+    call = called(*[RuntimeError("429")] * 9, policy=Retry(attempts=2, **AT_ONCE), **BUSY)
+
+    with pytest.raises(GaveUp, match="It was tried 2 times"):
+        call()
+    assert call.calls == 2
+
+
+@pytest.mark.parametrize("policy", [Retry(attempts=1), Retry(attempts=1, throttled_attempts=9)])
+def test_one_attempt_is_one_attempt_whatever_it_meets(called, policy):
+    call = called(RuntimeError("429"), policy=policy, **BUSY)
+
+    with pytest.raises(RuntimeError):
+        call()
+    assert call.calls == 1
+
+
+def test_what_is_not_given_is_filled_in():
+    given = [{}, {"attempts": 3}, {"throttled_attempts": 7}, {"attempts": 3, "throttled_attempts": 7}]
+
+    assert [(Retry(**each).attempts, Retry(**each).throttled_attempts) for each in given] == [(5, 10), (3, 3), (5, 7), (3, 7)]
+
+
+def test_throttled_attempts_make_sense_or_are_refused():
+    with pytest.raises(ContractViolation, match="throttled_attempts=0"):
+        Retry(throttled_attempts=0)
 
 
 def test_a_retry_that_succeeds_gives_its_cost_back(called):

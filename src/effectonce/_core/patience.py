@@ -59,6 +59,7 @@ class Retrying(Struct, frozen=True, kw_only=True):
     """How often and how patiently to try."""
 
     attempts: int
+    throttled_attempts: int
     deadline_s: float
     base_s: float
     throttled_base_s: float
@@ -166,7 +167,7 @@ class Next(Struct, frozen=True):
 class Patience:
     """What is left of one call's attempts and time."""
 
-    __slots__ = ("attempt", "charged", "env", "give_up_at", "how", "previous_s", "step", "turn", "unanswered")
+    __slots__ = ("attempt", "charged", "env", "give_up_at", "how", "previous_s", "refusals", "step", "turn", "unanswered")
 
     def __init__(
         self,
@@ -176,10 +177,11 @@ class Patience:
         step: str = "",
         started_at: float | None = None,
         attempt: int = 0,
+        refusals: int = 0,
     ) -> None:
         self.how, self.env, self.turn, self.step = how, env, turn, step
         self.give_up_at = (env.now() if started_at is None else started_at) + how.deadline_s
-        self.attempt = attempt
+        self.attempt, self.refusals = attempt, refusals  # of all attempts, those that were put off and did nothing
         self.previous_s = 0.0
         self.charged: Verdict | None = None  # what the attempt under way is a retry after
         self.unanswered: BaseException | None = None  # how the last attempt ended that may have had an effect
@@ -195,6 +197,7 @@ class Patience:
             self.unanswered = error
         if row.action not in GOES_ON or not isinstance(error, Exception):
             return Next(row.action, row.why)
+        self.refusals += verdict.bucket in THROTTLED and verdict.certainty in SURE
         used_up = self._tried_often_enough()
         if used_up:
             return Next(Action.HAND_BACK, used_up, gave_up=True)
@@ -221,10 +224,13 @@ class Patience:
         return self._tried_often_enough()
 
     def _tried_often_enough(self) -> str:
-        attempts = self.how.attempts
-        if self.attempt < attempts:
+        """To be put off is not to fail: such an attempt counts as one of all, and not as one of those that may go wrong."""
+        attempts, most = self.how.attempts, max(self.how.attempts, self.how.throttled_attempts)
+        if attempts == 1:
+            return Why("max_attempts", "it may be tried only once") if self.attempt else ""
+        if self.attempt < most and self.attempt - self.refusals < attempts:
             return ""
-        return Why("max_attempts", f"it was tried {attempts} times" if attempts > 1 else "it may be tried only once")
+        return Why("max_attempts", f"it was tried {self.attempt} times")
 
     def _spend(self, after: Bucket | None, *, again: bool) -> Flow[str]:
         assert self.turn is not None

@@ -59,8 +59,8 @@ def storm(screen: Console, result: StormResult) -> None:
     screen.print(
         f"[bold]The outage is over; who comes back?[/] [dim]({result.rate:g} requests a second, seed {result.seed})[/]\n"
     )
-    before, during = (int(second / STRIP_S) for second in (TRIGGER_S[0], TRIGGER_S[1] - TRIGGER_S[0]))
-    outage = " " * before + "└" + "─" * (during - 2) + "┘ outage"
+    before, during = (round(second / STRIP_S) for second in (TRIGGER_S, result.outage.outage_s))
+    outage = " " * before + ("└" + "─" * (during - 2) + "┘" if during > 1 else "╵") + " outage"
     table = _table(("", False), (outage, False), ("after", True), ("sent", True), ("twice", True))
     for p in result.policies:
         color = "green" if p.recovered else "red"

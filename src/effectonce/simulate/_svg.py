@@ -71,7 +71,7 @@ def storm_figure(result: StormResult) -> str:
     columns = ("answered after", "amplification", "duplicates")
     at = [left + width + 96 + 96 * number for number in range(3)]
     body += [_text(x, HEAD - 14, name, size=11, fill=MUTED, anchor="end") for x, name in zip(at, columns, strict=True)]
-    start, end = (left + width * second / LENGTH_S for second in TRIGGER_S)
+    start, end = (left + width * second / LENGTH_S for second in (TRIGGER_S, TRIGGER_S + result.outage.outage_s))
     foot = HEAD + row * len(result.policies)
     body.append(f'<rect x="{start:.1f}" y="{HEAD - 6}" width="{end - start:.1f}" height="{foot - HEAD + 6}" fill="{BAD}"/>')
     body.append(_text(start, HEAD - 14, "outage", size=11, fill=MUTED))
