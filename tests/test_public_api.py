@@ -74,6 +74,7 @@ NAMES = [
     "content_key",
     "current_effect",
     "retry",
+    "transient",
 ]
 GUARD = [
     "areconcile",

@@ -75,6 +75,7 @@ __all__ = [
     "content_key",
     "current_effect",
     "retry",
+    "transient",
 ]
 __version__ = "0.1.0"
 

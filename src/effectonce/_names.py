@@ -10,6 +10,7 @@ from effectonce._core.keys import Explanation, Stable, content_key
 from effectonce._core.ops import CannotTell, Found, NotFound, Swept
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
+from effectonce._core.transient import transient
 from effectonce._desk import Reconciled
 from effectonce._permit import CircuitStats, Permit
 from effectonce._tool import Tool
@@ -115,4 +116,5 @@ __all__ = [
     "content_key",
     "current_effect",
     "retry",
+    "transient",
 ]

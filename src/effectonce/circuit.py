@@ -58,7 +58,7 @@ class Circuit:
         if not name:
             raise ContractViolation("a circuit needs the name of its dependency")
         texts(name=name)
-        of_type("policy", policy, Breaker, "a policy, such as Breaker(failures=5)")
+        of_type("policy", policy, Breaker, "a policy, such as Breaker(consecutive=5)")
         if shared is not None and not callable(getattr(shared, "apply", None)):
             raise ContractViolation(f"shared={shared!r}: give the store through which processes share it, such as guard.store")
         self.name, self.policy = name, Breaker() if policy is None else policy
@@ -260,14 +260,13 @@ class Circuit:
         return counts_until if self._sharing is None else min(counts_until, self._sharing.due)
 
     def _follow_up(self, now: float, change: Change | None) -> None:
-        """What is done without the lock: tell people and other processes."""
-        if change is not None:
-            level = logging.WARNING if change.new is Phase.OPEN else logging.INFO
-            LOG.log(level, "circuit %s: %s, was %s: %s", self.name, change.new, change.old, change.stats.why)
+        """What is done without the lock: tell people and other processes. Open that was open before is news to processes alone."""
         if self._sharing is not None and (change is not None or now >= self._sharing.due):
             self._sharing.start(now, urgent=change is not None)
-        if change is None:
+        if change is None or change.old is change.new:
             return
+        level = logging.WARNING if change.new is Phase.OPEN else logging.INFO
+        LOG.log(level, "circuit %s: %s, was %s: %s", self.name, change.new, change.old, change.stats.why)
         for told in self._on_change:
             try:
                 told(change.old, change.new, change.stats)
@@ -294,7 +293,7 @@ class Circuit:
             failures_in_a_row=machine.in_a_row,
             probes_out=len(machine.probes),
             window_calls=0 if window is None else window.calls,
-            window_failed=0 if window is None else window.failed,
+            window_failed=machine.failed_in_window(now),
             window_slow=0 if window is None else window.slow,
         )
 
@@ -428,5 +427,5 @@ def breaker(
     node: str | None = None,
     **policy: Any,
 ) -> Circuit:
-    """A circuit for one dependency: `@breaker("stripe", failures=5)`. Everything else is as in `Breaker`."""
+    """A circuit for one dependency: `@breaker("stripe", consecutive=5)`. Everything else is as in `Breaker`."""
     return Circuit(name, Breaker(**policy), rules=rules, on_change=on_change, shared=shared, node=node)

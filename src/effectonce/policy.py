@@ -8,6 +8,7 @@ from math import inf
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from effectonce._core.backoff import Jitter
 from effectonce._core.breaker import NEVER_COUNTED, UNHEALTHY, Limits
@@ -16,6 +17,9 @@ from effectonce._core.classify import Bucket, Rule
 from effectonce._core.terms import DAY_S, LEASE_MAX_S, WINDOW_S, Capability, Kind, Terms, resend_window_s
 from effectonce._declared import flags, numbers, of_type, seconds, texts, whole
 from effectonce.errors import ContractViolation
+
+ATTEMPTS, THROTTLED_ATTEMPTS = 5, 10
+CONSECUTIVE = 5  # so many failures in a row open a breaker that was not told when to open
 
 
 def span(value_s: float) -> str:
@@ -36,10 +40,14 @@ def _require(condition: bool, message: str) -> None:  # noqa: FBT001  # it reads
 class Retry(Struct, frozen=True, kw_only=True):
     """How often and how patiently to try, under one wall-clock deadline.
 
+    A call may fail *attempts* times, five if nothing is said. To be put off by a rate limit or an overload is not to fail, if it certainly
+    did nothing: with such attempts there may be *throttled_attempts* in all, which are ten. If only *attempts* is given, it is both.
+
     Delays are drawn below a ceiling that doubles from *base_s*, or from *throttled_base_s* after a rate limit or overload, up to *cap_s*.
     """
 
-    attempts: int = 3
+    attempts: int = None  # type: ignore[assignment]  # as below
+    throttled_attempts: int = None  # type: ignore[assignment]
     base_s: float = 0.5
     throttled_base_s: float = 1.0
     cap_s: float = 20.0
@@ -47,9 +55,16 @@ class Retry(Struct, frozen=True, kw_only=True):
     jitter: Jitter | str = Jitter.FULL
 
     def __post_init__(self) -> None:
-        whole(attempts=self.attempts)
+        most = self.attempts  # if it is given
+        if self.attempts is None:
+            force_setattr(self, "attempts", ATTEMPTS)
+            most = THROTTLED_ATTEMPTS
+        if self.throttled_attempts is None:
+            force_setattr(self, "throttled_attempts", most)
+        whole(attempts=self.attempts, throttled_attempts=self.throttled_attempts)
         numbers(base_s=self.base_s, throttled_base_s=self.throttled_base_s, cap_s=self.cap_s, deadline_s=self.deadline_s)
         _require(self.attempts >= 1, f"attempts={self.attempts}: a call is at least one attempt")
+        _require(self.throttled_attempts >= 1, f"throttled_attempts={self.throttled_attempts}: a call is at least one attempt")
         _require(0 <= self.base_s <= self.cap_s, f"base_s={self.base_s} and cap_s={self.cap_s}: need 0 <= base_s <= cap_s")
         _require(self.throttled_base_s >= 0, f"throttled_base_s={self.throttled_base_s}: a delay cannot be negative")
         _require(self.deadline_s > 0, f"deadline_s={self.deadline_s}: a call needs some time")
@@ -92,11 +107,13 @@ class Budget(Struct, frozen=True, kw_only=True):
 class Breaker(Struct, frozen=True, kw_only=True):
     """When to stop asking a dependency that is unwell, and how to find out that it is well again.
 
-    It opens after *failures* in a row, or when the *rate* of failures or the *slow_rate* of calls of *slow_s* and longer is reached in the
-    window: the last *window_s* seconds or, if given, the last *window_calls* calls, and at least *minimum* of them.
+    It opens after so many *consecutive* failures, or so many *failures* in the window, or when the *rate* of failures or the *slow_rate*
+    of calls of *slow_s* and longer is reached in the window, if that holds at least *minimum* calls. The window is the last *window_s*
+    seconds or, if given, the last *window_calls* calls. Any one that is given opens it; if none is, five consecutive failures do.
     """
 
-    failures: int | None = 5
+    consecutive: int | None = None
+    failures: int | None = None
     rate: float | None = None
     slow_rate: float | None = None
     slow_s: float | None = None
@@ -118,6 +135,8 @@ class Breaker(Struct, frozen=True, kw_only=True):
     quorum: float = 0.5  # more than this share of them, and at least two, open everybody's
 
     def __post_init__(self) -> None:
+        if all(given is None for given in (self.consecutive, self.failures, self.rate, self.slow_rate)):
+            force_setattr(self, "consecutive", CONSECUTIVE)
         _check_types(self)
         _check_opening(self)
         _check_open_time(self)
@@ -127,6 +146,7 @@ class Breaker(Struct, frozen=True, kw_only=True):
     def limits(self) -> Limits:
         """The part that the machine works with."""
         return Limits(
+            consecutive=self.consecutive,
             failures=self.failures,
             rate=self.rate,
             slow_rate=self.slow_rate,
@@ -145,12 +165,12 @@ class Breaker(Struct, frozen=True, kw_only=True):
         )
 
 
-_COUNTS = ("failures", "window_calls", "minimum", "probes", "successes")
+_COUNTS = ("consecutive", "failures", "window_calls", "minimum", "probes", "successes")
 _MEASURES = (
     "rate", "slow_rate", "slow_s", "window_s", "open_s", "open_max_s", "growth", "jitter", "retry_after_max_s", "probe_lease_s",
     "refresh_s", "quorum",
 )  # fmt: skip
-_NONE_IS_FINE = ("failures", "rate", "slow_rate", "slow_s", "window_calls")
+_NONE_IS_FINE = ("consecutive", "failures", "rate", "slow_rate", "slow_s", "window_calls")
 
 
 def _check_types(policy: Breaker) -> None:
@@ -162,21 +182,27 @@ def _check_types(policy: Breaker) -> None:
 
 def _check_opening(policy: Breaker) -> None:
     failures, rate, slow_rate, slow_s = policy.failures, policy.rate, policy.slow_rate, policy.slow_s
-    rated = rate is not None or slow_rate is not None
-    _require(failures is not None or rated, "nothing opens this breaker: give failures, rate or slow_rate")
-    _require(failures is None or failures >= 1, f"failures={failures}: it takes at least one to open")
+    for name, count in (("consecutive", policy.consecutive), ("failures", failures)):
+        _require(count is None or count >= 1, f"{name}={count}: it takes at least one to open")
     _require(rate is None or 0 < rate <= 1, f"rate={rate}: a share of the calls, above 0 and up to 1")
     _require(slow_rate is None or 0 < slow_rate <= 1, f"slow_rate={slow_rate}: a share of the calls, above 0 and up to 1")
     _require((slow_rate is None) == (slow_s is None), f"slow_rate={slow_rate} and slow_s={slow_s}: one needs the other")
     _require(slow_s is None or 0 < slow_s < inf, f"slow_s={slow_s}: how many seconds are slow?")
     _require(0 < policy.window_s < inf, f"window_s={policy.window_s}: the window must be positive and end some day")
     _require(policy.minimum >= 1, f"minimum={policy.minimum}: a rate is of at least one call")
-    calls = policy.window_calls
-    _require(calls is None or rated, f"window_calls={calls}: a window needs a rate or a slow_rate to watch")
+    if policy.window_calls is not None:
+        _check_window_of(policy, policy.window_calls)
+
+
+def _check_window_of(policy: Breaker, calls: int) -> None:
+    failures, rated = policy.failures, policy.rate is not None or policy.slow_rate is not None
+    _require(calls >= 1, f"window_calls={calls}: a window holds at least one call")
+    _require(rated or failures is not None, f"window_calls={calls}: a window needs failures, a rate or a slow_rate to watch")
     _require(
-        calls is None or calls >= policy.minimum,
+        calls >= policy.minimum or not rated,
         f"window_calls={calls} and minimum={policy.minimum}: a window that never holds the minimum never opens",
     )
+    _require(failures is None or calls >= failures, f"window_calls={calls} and failures={failures}: they never fit the window")
 
 
 def _check_open_time(policy: Breaker) -> None:

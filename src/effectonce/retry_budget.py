@@ -19,11 +19,12 @@ COSTS = {Bucket.RATE_LIMIT: 5.0, Bucket.OVERLOADED: 5.0}
 
 
 class RetryBudget:
-    """Tokens for retries of one dependency. A retry takes some out when it is scheduled, a success puts some in.
+    """Tokens for retries of one dependency. A retry takes its cost out when it is scheduled, and gives it back if it succeeds.
 
-    It begins full. With the defaults, 35 retries are free, and then there is one for every 14 calls that succeed: a storm has nothing to
-    feed on. *costs* says what a retry costs after which kind of error, *cost* after all others. A *shared* budget is one for all processes
-    on the store of the guard; only retries ask the store, and while it cannot be asked each process counts for itself.
+    A call that succeeds without a retry puts *earns* in. It begins full. With the defaults, 35 retries that fail are free, and then there
+    is one for every 14 calls that succeed: a storm has nothing to feed on. *costs* says what a retry costs after which kind of error,
+    *cost* after all others. A *shared* budget is one for all processes on the store of the guard; only retries ask the store, and while
+    it cannot be asked each process counts for itself.
     """
 
     def __init__(
@@ -51,9 +52,10 @@ class RetryBudget:
         if not all(price >= 0 for price in (cost, *by_bucket.values(), earns)):
             raise ContractViolation(f"cost={cost}, costs={by_bucket}, earns={earns}: none of them can be negative")
         self.name, self.shared = name, shared
-        self._costs, self._bucket, self._lock = Costs(cost, by_bucket), TokenBucket(capacity, earns), threading.RLock()
+        self._costs, self._bucket, self._lock = Costs(cost, by_bucket), TokenBucket(capacity), threading.RLock()
+        self._earns = earns
         self._counter, self._counted = count(), 0  # successes; `next` is atomic, += is not
-        self._earned = 0  # of them, those that no charge has put in yet
+        self._earned = 0.0  # tokens that no charge has put in yet
         self.succeeded = self._counter.__next__  # a call of it is all that a success costs
         anew_in_a_fork(self)
 
@@ -65,29 +67,32 @@ class RetryBudget:
     def level(self) -> float:
         """How many tokens this process knows of."""
         with self._lock:
-            seen = TokenBucket(self._bucket.capacity, self._bucket.earns, self._bucket.level)
-            seen.succeeded(self._fold())
-            return seen.level
+            return min(self._bucket.capacity, self._bucket.level + self._fold())
+
+    def refund(self, verdict: Verdict) -> None:
+        """A call succeeded with its retry after *verdict*: the cost of that retry comes back."""
+        with self._lock:
+            self._earned += max(self._costs.of(verdict), self._earns)
 
     def charge(self, verdict: Verdict) -> Flow[bool]:
         """May a call that failed like this be tried again? It is charged now."""
         cost = self._costs.of(verdict)
         with self._lock:
-            earned, self._earned = self._fold(), 0
+            earned, self._earned = self._fold(), 0.0
         if self.shared:
-            bucket = TokenBucket(self._bucket.capacity, self._bucket.earns)
+            bucket = TokenBucket(self._bucket.capacity)
             charged = yield from charge_shared(f"retry-budget/{self.name}", cost, bucket, earned, DAY_S)
             if charged is not None:
                 with self._lock:
                     self._bucket.level = bucket.level
                 return charged
         with self._lock:
-            self._bucket.succeeded(earned)
+            self._bucket.earn(earned)
             return self._bucket.charge(cost)
 
-    def _fold(self) -> int:
-        """Successes since the last charge. The caller holds the lock."""
+    def _fold(self) -> float:
+        """Tokens that were earned since the last charge. The caller holds the lock."""
         passed = next(self._counter) - self._counted
         self._counted += passed + 1  # to look is to count, too
-        self._earned += passed
+        self._earned += passed * self._earns
         return self._earned

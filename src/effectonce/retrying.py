@@ -23,7 +23,7 @@ from effectonce._core.classify import Classifier, Rules, Verdict, as_rules, clas
 from effectonce._core.endings import Fresh
 from effectonce._core.gate import Action, gate
 from effectonce._core.ops import Flow
-from effectonce._core.patience import Env, Next, Patience, Permit, Retrying
+from effectonce._core.patience import Env, Next, Patience, Permit, Retrying, earn
 from effectonce._core.plain import Over, kept_back, over, plain_call
 from effectonce._core.terms import Capability, Kind
 from effectonce._core.verdicts import Tried
@@ -238,7 +238,7 @@ class Attempt:
         if self._permit is not None:
             self._permit.succeeded()
         if tokens is not None:
-            tokens.succeeded()
+            earn(tokens, self._patience.charged)
         return False
 
     def _failed(self, error: BaseException) -> Verdict:
@@ -264,6 +264,7 @@ def retrying(policy: Retry, judge: Classifier, breaker: Circuit | None, budget: 
     of_type("budget", budget, RetryBudget, 'a budget of retries: budget=RetryBudget("bank")')
     return Retrying(
         attempts=policy.attempts,
+        throttled_attempts=policy.throttled_attempts,
         deadline_s=policy.deadline_s,
         base_s=policy.base_s,
         throttled_base_s=policy.throttled_base_s,

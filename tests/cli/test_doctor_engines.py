@@ -11,7 +11,7 @@ from effectonce import Guard, Retry
 guard = Guard("sqlite:///{}")
 guard.counts()
 
-@guard.tool(kind="write", lease_s=20, retry=Retry(deadline_s=40))
+@guard.tool(kind="write", lease_s=20, retry=Retry(attempts=3, deadline_s=40))
 def refund(payment_id: str): ...
 """
 

@@ -11,7 +11,7 @@ import pydantic
 
 from effectonce import Guard, Retry, current_effect
 
-QUICK = Retry(base_s=0, cap_s=0)
+QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 
 
 def tool(guard, function, **contract):

@@ -135,7 +135,7 @@ def test_an_async_read_that_is_cancelled_between_attempts_ends():
     async def main():
         guard = Guard("memory://")
 
-        @guard.tool(kind="read", retry=Retry(base_s=60, cap_s=60))
+        @guard.tool(kind="read", retry=Retry(attempts=3, base_s=60, cap_s=60))
         async def balance():
             asyncio.current_task().cancel()
             raise TimeoutError

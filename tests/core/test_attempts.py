@@ -218,7 +218,7 @@ def test_an_error_that_is_worth_no_other_attempt_ends_the_call(guard):
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_breaker_that_opens_between_attempts_is_the_last_word(guard, lost):
     error = ("after", TimeoutError()) if lost else ("before", ConnectionRefusedError())
-    contract = {"downstream": KEYED, "one_request": True, "breaker": breaker("bank", failures=1)}
+    contract = {"downstream": KEYED, "one_request": True, "breaker": breaker("bank", consecutive=1)}
     pay = failing(guard, error, **contract)
 
     with pytest.raises(GaveUp if lost else CircuitOpen):

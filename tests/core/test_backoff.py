@@ -25,6 +25,7 @@ def test_who_was_told_to_slow_down_begins_with_a_longer_pause(bucket, delay_s):
     verdict = Verdict(Bucket(bucket), Certainty.NOT_SENT)
     how = Retrying(
         attempts=3,
+        throttled_attempts=3,
         deadline_s=60.0,
         base_s=0.5,
         throttled_base_s=4.0,
@@ -102,6 +103,7 @@ def patience(clock, *, rng=lambda: 1.0, **changes):
     """What one call has whose first attempt has just failed."""
     settings = {
         "attempts": 100,
+        "throttled_attempts": 100,
         "deadline_s": 10.0,
         "base_s": 1.0,
         "throttled_base_s": 1.0,
@@ -127,7 +129,7 @@ def test_no_attempt_starts_after_the_deadline():
 def test_a_delay_that_the_downstream_asks_for_and_that_does_not_fit_ends_the_call():
     guard, calls = Guard("memory://"), []
 
-    @guard.tool(kind="write", retry=Retry(deadline_s=1, base_s=0, cap_s=0))
+    @guard.tool(kind="write", retry=Retry(attempts=3, deadline_s=1, base_s=0, cap_s=0))
     def pay():
         calls.append(1)
         raise NotSent("busy", retry_after_s=3600)

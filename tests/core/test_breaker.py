@@ -28,7 +28,7 @@ def succeed(subject, times, now=0.0, slow=0):
 
 def opened(**policy):
     """A machine that has just opened, at 0."""
-    subject = machine(failures=1, **policy)
+    subject = machine(consecutive=1, **policy)
     fail(subject, 1)
     return subject
 
@@ -37,7 +37,7 @@ def opened(**policy):
 
 
 def test_failures_in_a_row_open_it():
-    subject = machine(failures=3)
+    subject = machine(consecutive=3)
 
     fail(subject, 2)
     succeed(subject, 1)
@@ -50,8 +50,81 @@ def test_failures_in_a_row_open_it():
     assert subject.why == "3 failures in a row"
 
 
+def test_failures_that_are_older_than_the_window_are_not_counted():
+    subject = machine(failures=3, window_s=60.0)
+
+    for now in (0.0, 61.0, 122.0, 183.0):
+        fail(subject, 1, now)
+
+    assert subject.phase is Phase.CLOSED
+
+
+def test_so_many_failures_in_the_window_open_it_whatever_succeeds_between_them():
+    subject = machine(failures=5, window_s=60.0)
+
+    for now in (0.0, 15.0, 30.0, 45.0):
+        fail(subject, 1, now)
+        succeed(subject, 100, now)
+    before = subject.phase
+    fail(subject, 1, 60.0)
+
+    assert (before, subject.phase) == (Phase.CLOSED, Phase.OPEN)
+    assert subject.why == "5 failures in 60 s"
+
+
+def test_the_window_of_failures_is_exact_and_not_in_steps():
+    late, timely = machine(failures=2, window_s=60.0), machine(failures=2, window_s=60.0)
+
+    fail(late, 1, 5.0)
+    fail(late, 1, 65.1)
+    fail(timely, 1, 5.0)
+    fail(timely, 1, 65.0)
+
+    assert (late.phase, timely.phase) == (Phase.CLOSED, Phase.OPEN)
+
+
+def test_so_many_failures_among_the_last_calls_open_it():
+    subject = machine(failures=3, window_calls=10)
+
+    for _ in range(2):
+        fail(subject, 1)
+        succeed(subject, 4)
+    fail(subject, 1)  # when it comes, the first has left the window
+    before = subject.phase
+    fail(subject, 1)
+
+    assert (before, subject.phase) == (Phase.CLOSED, Phase.OPEN)
+    assert subject.why == "3 failures among the last 10 calls"
+
+
+def test_failures_in_a_row_open_it_however_long_ago_they_were():
+    subject = machine(consecutive=3, window_s=60.0)
+
+    for now in (0.0, 1000.0, 2000.0):
+        fail(subject, 1, now)
+
+    assert subject.phase is Phase.OPEN
+    assert subject.why == "3 failures in a row"
+
+
+def test_a_condition_that_is_given_is_the_only_one():
+    alone = [Breaker(failures=9), Breaker(rate=0.5), Breaker(slow_rate=0.5, slow_s=1), Breaker(consecutive=9), Breaker()]
+
+    assert [policy.limits.consecutive for policy in alone] == [None, None, None, 9, 5]
+
+
+def test_after_it_has_closed_failures_of_before_are_forgotten():
+    subject = machine(failures=2, window_s=1000.0, open_s=10.0)
+    fail(subject, 2)
+
+    succeed(subject, 1, 10.0)
+    fail(subject, 1, 11.0)
+
+    assert subject.phase is Phase.CLOSED
+
+
 def test_the_failure_rate_of_the_last_calls_opens_it():
-    subject = machine(failures=None, rate=0.5, window_calls=10, minimum=10)
+    subject = machine(rate=0.5, window_calls=10, minimum=10)
 
     succeed(subject, 100)
     fail(subject, 4)
@@ -64,7 +137,7 @@ def test_the_failure_rate_of_the_last_calls_opens_it():
 
 
 def test_the_failure_rate_of_the_last_seconds_opens_it():
-    subject = machine(failures=None, rate=0.5, window_s=10.0, minimum=4)
+    subject = machine(rate=0.5, window_s=10.0, minimum=4)
 
     succeed(subject, 100, now=0.0)
     fail(subject, 3, now=5.0)
@@ -77,7 +150,7 @@ def test_the_failure_rate_of_the_last_seconds_opens_it():
 
 
 def test_slow_calls_open_it_even_if_all_succeed():
-    subject = machine(failures=None, slow_rate=0.5, slow_s=2.0, window_calls=10, minimum=4)
+    subject = machine(slow_rate=0.5, slow_s=2.0, window_calls=10, minimum=4)
 
     succeed(subject, 2)
     succeed(subject, 1, slow=1)
@@ -90,7 +163,7 @@ def test_slow_calls_open_it_even_if_all_succeed():
 
 
 def test_a_rate_of_too_few_calls_opens_nothing():
-    subject = machine(failures=None, rate=0.1, window_s=30.0, minimum=10)
+    subject = machine(rate=0.1, window_s=30.0, minimum=10)
 
     fail(subject, 9)
 
@@ -98,7 +171,7 @@ def test_a_rate_of_too_few_calls_opens_nothing():
 
 
 def test_a_success_never_opens_it():
-    subject = machine(failures=None, rate=0.5, window_s=30.0, minimum=10)
+    subject = machine(rate=0.5, window_s=30.0, minimum=10)
 
     fail(subject, 9)
     succeed(subject, 1)
@@ -107,7 +180,7 @@ def test_a_success_never_opens_it():
 
 
 def test_what_says_nothing_does_not_interrupt_a_row_of_failures():
-    subject = machine(failures=2)
+    subject = machine(consecutive=2)
 
     fail(subject, 1)
     subject.released(subject.generation, subject.admit(0.0))
@@ -118,7 +191,7 @@ def test_what_says_nothing_does_not_interrupt_a_row_of_failures():
 
 
 def test_after_it_has_closed_it_counts_from_zero():
-    subject = machine(failures=None, rate=0.5, window_calls=4, minimum=4, open_s=10.0)
+    subject = machine(rate=0.5, window_calls=4, minimum=4, open_s=10.0)
     fail(subject, 4)
 
     succeed(subject, 1, now=10.0)
@@ -214,7 +287,7 @@ def test_a_slow_probe_does_not_close_it():
 
 
 def test_a_late_success_of_an_older_generation_does_not_close_it():
-    subject = machine(failures=1)
+    subject = machine(consecutive=1)
     old = subject.generation
     fail(subject, 1)
     subject.admit(10.0)
@@ -243,7 +316,7 @@ def test_a_late_failure_of_an_older_generation_does_not_open_it_again():
 
 def open_times(count, **policy):
     """The first open times of a dependency whose probes all fail."""
-    subject, now, times = machine(failures=1, **policy), 0.0, []
+    subject, now, times = machine(consecutive=1, **policy), 0.0, []
     for _ in range(count):
         fail(subject, 1, now=now)
         times.append(subject.until - now)
@@ -268,7 +341,7 @@ def test_the_open_time_is_spread_also_at_its_maximum():
 
 
 def test_the_dependency_may_ask_for_a_longer_open_time_and_gets_it():
-    subject = machine(failures=2, open_s=10.0, jitter=0.5, rng=lambda: 0.5)
+    subject = machine(consecutive=2, open_s=10.0, jitter=0.5, rng=lambda: 0.5)
 
     fail(subject, 2, retry_after_s=100.0)
 
@@ -276,7 +349,7 @@ def test_the_dependency_may_ask_for_a_longer_open_time_and_gets_it():
 
 
 def test_a_shorter_retry_after_does_not_shorten_the_open_time():
-    subject = machine(failures=1, open_s=10.0)
+    subject = machine(consecutive=1, open_s=10.0)
 
     fail(subject, 1, retry_after_s=1.0)
 
@@ -284,7 +357,7 @@ def test_a_shorter_retry_after_does_not_shorten_the_open_time():
 
 
 def test_a_retry_after_of_years_is_bounded():
-    subject = machine(failures=1, retry_after_max_s=3600.0)
+    subject = machine(consecutive=1, retry_after_max_s=3600.0)
 
     fail(subject, 1, retry_after_s=1e9)
 
@@ -292,7 +365,7 @@ def test_a_retry_after_of_years_is_bounded():
 
 
 def test_a_dependency_that_flaps_is_left_alone_for_longer_each_time():
-    subject = machine(failures=1, open_s=10.0, growth=2.0)
+    subject = machine(consecutive=1, open_s=10.0, growth=2.0)
     fail(subject, 1, now=0.0)
     succeed(subject, 1, now=10.0)
 
@@ -302,7 +375,7 @@ def test_a_dependency_that_flaps_is_left_alone_for_longer_each_time():
 
 
 def test_a_dependency_that_was_well_for_long_starts_from_the_first_open_time():
-    subject = machine(failures=1, open_s=10.0, growth=2.0)
+    subject = machine(consecutive=1, open_s=10.0, growth=2.0)
     fail(subject, 1, now=0.0)
     succeed(subject, 1, now=10.0)
 
@@ -344,7 +417,7 @@ def test_opened_for_some_time_it_probes_afterwards():
 
 
 def test_disabled_it_lets_everything_pass_and_counts_nothing():
-    subject = machine(failures=1, rate=0.1, minimum=1)
+    subject = machine(consecutive=1, rate=0.1, minimum=1)
 
     subject.disable(0.0)
     fail(subject, 10)
@@ -357,7 +430,7 @@ def test_disabled_it_lets_everything_pass_and_counts_nothing():
 
 
 def test_closed_by_hand_it_forgets_how_long_it_was_open():
-    subject = machine(failures=1, open_s=10.0, growth=2.0)
+    subject = machine(consecutive=1, open_s=10.0, growth=2.0)
     fail(subject, 1)
     subject.close(1.0)
 
@@ -380,7 +453,7 @@ def test_what_is_not_in_the_table_changes_nothing():
 
 
 def test_calls_that_go_well_need_only_be_counted_until_something_depends_on_each():
-    plain, failing = machine(failures=3), machine(failures=3)
+    plain, failing = machine(consecutive=3), machine(consecutive=3)
     fail(failing, 1)
 
     assert plain.counts_until(0.0) == inf
@@ -391,8 +464,8 @@ def test_calls_that_go_well_need_only_be_counted_until_something_depends_on_each
 
 
 def test_counted_calls_are_in_the_window():
-    calls = machine(failures=None, rate=0.5, window_calls=10, minimum=1)
-    spell = machine(failures=None, rate=0.5, window_s=10.0, minimum=1)
+    calls = machine(rate=0.5, window_calls=10, minimum=1)
+    spell = machine(rate=0.5, window_s=10.0, minimum=1)
 
     for subject in (calls, spell):
         subject.counts_until(0.0)
@@ -452,8 +525,10 @@ def test_a_business_no_is_a_success_if_the_policy_says_so():
 @pytest.mark.parametrize(
     ("policy", "says"),
     [
-        ({"failures": None}, "nothing opens this breaker"),
-        ({"failures": 0}, "at least one to open"),
+        ({"consecutive": 0}, "consecutive=0: it takes at least one to open"),
+        ({"failures": 0}, "failures=0: it takes at least one to open"),
+        ({"failures": 9, "window_calls": 8}, "they never fit the window"),
+        ({"failures": 9, "window_calls": 0}, "at least one call"),
         ({"rate": 0.0}, "a share of the calls"),
         ({"rate": 50}, "a share of the calls"),
         ({"slow_rate": 1.5, "slow_s": 1.0}, "a share of the calls"),
@@ -462,7 +537,7 @@ def test_a_business_no_is_a_success_if_the_policy_says_so():
         ({"slow_rate": 0.5, "slow_s": 0.0}, "how many seconds are slow"),
         ({"rate": 0.5, "window_s": 0.0}, "the window must be positive"),
         ({"rate": 0.5, "minimum": 0}, "at least one call"),
-        ({"window_calls": 10}, "needs a rate"),
+        ({"window_calls": 10}, "needs failures, a rate"),
         ({"rate": 0.5, "window_calls": 5, "minimum": 10}, "never opens"),
         ({"open_s": 0.0}, "need 0 < open_s"),
         ({"open_s": 10.0, "open_max_s": 5.0}, "need 0 < open_s"),

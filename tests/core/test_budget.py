@@ -22,10 +22,10 @@ def charge(budget, verdict=DOWN, store=None):
 
 
 def test_a_bucket_is_never_overdrawn_and_never_overfull():
-    bucket = TokenBucket(10, earns=4)
+    bucket = TokenBucket(10)
     assert [bucket.charge(4), bucket.charge(4), bucket.charge(4)] == [True, True, False]
     assert bucket.level == 2
-    bucket.succeeded(times=100)
+    bucket.earn(100)
     assert bucket.level == 10
     assert TokenBucket(10, level=99).level == 10
 
@@ -45,6 +45,39 @@ def test_a_throttled_retry_is_cheaper():
     budget = RetryBudget("stripe", capacity=14)
     assert [charge(budget, BUSY) for _ in range(3)] == [True, True, False]
     assert not charge(budget, DOWN)
+
+
+def test_a_retry_that_succeeds_gives_its_cost_back_and_no_more_than_that():
+    budget = RetryBudget("stripe", capacity=28)
+    assert [charge(budget), charge(budget, BUSY), charge(budget)] == [True, True, False]
+
+    budget.refund(BUSY)
+    after = budget.level
+    budget.refund(DOWN)
+    budget.refund(DOWN)
+
+    assert (after, budget.level) == (28 - 14, 28)
+
+
+def test_a_retry_that_cost_nothing_earns_what_a_success_earns():
+    budget = RetryBudget("stripe", capacity=28, costs={Bucket.RATE_LIMIT: 0.0})
+    charge(budget)
+
+    budget.refund(BUSY)
+
+    assert budget.level == 15
+
+
+def test_what_is_given_back_is_shared_with_the_next_charge():
+    store = MemoryStore()
+    ours, theirs = (RetryBudget("stripe", capacity=28, shared=True) for _ in range(2))
+    assert [charge(ours, store=store), charge(ours, store=store)] == [True, True]
+
+    ours.refund(DOWN)
+
+    assert not charge(theirs, store=store)  # it has not heard of it
+    assert charge(ours, store=store)
+    assert not charge(ours, store=store)
 
 
 def test_costs_are_the_users():

@@ -169,7 +169,7 @@ def test_cancelled_between_attempts_the_claim_is_let_go():
                 asyncio.current_task().cancel()
                 raise ConnectionRefusedError
 
-        _, _, call = guarded(store, body, not_sent=[ConnectionRefusedError], retry=Retry(base_s=0.01, cap_s=0.01))
+        _, _, call = guarded(store, body, not_sent=[ConnectionRefusedError], retry=Retry(attempts=3, base_s=0.01, cap_s=0.01))
         with pytest.raises(asyncio.CancelledError):
             await asyncio.create_task(call())
         await call()
@@ -189,7 +189,7 @@ def test_cancelled_between_attempts_under_a_key_the_claim_is_let_go():
                 asyncio.current_task().cancel()
                 raise TimeoutError
 
-        _, _, call = guarded(store, body, downstream="key", retry=Retry(base_s=0.01, cap_s=0.01))
+        _, _, call = guarded(store, body, downstream="key", retry=Retry(attempts=3, base_s=0.01, cap_s=0.01))
         with pytest.raises(asyncio.CancelledError):
             await asyncio.create_task(call())
         await call()

@@ -1,6 +1,7 @@
 """What an error means: by precedence, along what it wraps, for any object at all. The vendors themselves are in tests/vendors."""
 
 import errno
+from subprocess import CalledProcessError
 from types import SimpleNamespace
 
 import pytest
@@ -345,6 +346,45 @@ def test_a_model_that_refuses_a_prompt_that_is_blocked_and_a_tool_that_reports_a
 def test_the_delay_is_believed_before_the_name_of_the_quota(details, expected):
     verdict = classify({"status": 429, "body": {"error": {"status": "RESOURCE_EXHAUSTED", "details": details}}})
     assert (verdict.bucket, verdict.retry_after_s) == expected
+
+
+def test_a_quota_per_minute_is_a_rate_limit_whatever_the_message_calls_it():
+    violations = [{"quotaId": "GenerateRequestsPerMinutePerProjectPerModel", "quotaValue": "15"}]
+    told = {
+        "message": "You exceeded your current quota",
+        "status": "RESOURCE_EXHAUSTED",
+        "details": [{"violations": violations}],
+    }
+    per_day = {**told, "details": [{"violations": [*violations, {"quotaId": "RequestsPerDay"}]}]}
+
+    assert [classify({"status": 429, "error": each}).bucket for each in (told, per_day)] == ["rate_limit", "quota"]
+
+
+def test_a_code_that_is_a_number_counts_only_if_its_service_answered():
+    answers = [{"status": 429, "url": f"https://{host}/v4", "code": "1310"} for host in ("api.z.ai", "example.com")]
+
+    assert [classify(answer).bucket for answer in answers] == ["quota", "rate_limit"]
+
+
+def test_a_gateways_answer_in_the_place_of_stripe_is_told_from_stripes_own_by_the_error_inside():
+    gateway = foreign("stripe.APIError", http_status=503, json_body={"server": "gateway"})
+    stored = foreign("stripe.APIError", http_status=503, json_body={"error": {"type": "unknown_type"}})
+
+    assert [(classify(each).bucket, classify(each).retryable) for each in (gateway, stored)] == [
+        ("no_answer", True),
+        ("server_error", False),
+    ]
+
+
+@pytest.mark.parametrize(("returncode", "bucket"), [(1, "tool_error"), (-9, "no_answer")])
+def test_a_command_that_failed_is_not_one_that_was_killed(returncode, bucket):
+    assert classify(CalledProcessError(returncode, ["sh"])).bucket == bucket
+
+
+@pytest.mark.parametrize("said", [{"non_retryable": True}, {"should_retry": False}])
+def test_an_error_may_say_itself_that_it_is_not_worth_another_attempt(said):
+    assert not classify(foreign("somewhere.Lost", TimeoutError, **said)).retryable
+    assert classify(foreign("somewhere.Lost", TimeoutError, should_retry=True)).retryable
 
 
 def test_a_fallback_waits_for_something_better_further_in():

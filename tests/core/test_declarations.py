@@ -78,7 +78,7 @@ def test_rules_that_are_none_say_how_rules_are_written(guard, rules):
     [
         (lambda: Retry(attempts="3"), "attempts='3': give a whole number"),
         (lambda: Retry(attempts=2.5), "attempts=2.5: give a whole number"),
-        (lambda: Retry(deadline_s=None), "deadline_s=None: give a number of seconds"),
+        (lambda: Retry(attempts=3, deadline_s=None), "deadline_s=None: give a number of seconds"),
         (lambda: retry(attempts="x"), "attempts='x': give a whole number"),
         (lambda: retry(one_request="no"), "one_request='no': give True or False"),
         (lambda: retry(breaker="bank"), "breaker='bank': give a circuit"),
@@ -127,7 +127,7 @@ def test_a_secret_of_the_wrong_type_is_not_told_to_anybody():
 
 
 def test_a_breaker_without_a_count_of_failures_is_still_one():
-    assert Breaker(failures=None, rate=0.5).failures is None
+    assert Breaker(rate=0.5).failures is None
 
 
 @pytest.mark.parametrize(

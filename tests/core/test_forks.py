@@ -24,14 +24,14 @@ def calls(guard, circuit, budget):
     """Two calls that take every lock there is on their way."""
     attempts = []
 
-    @guard.tool(kind="write", breaker=circuit, budget=budget, retry=Retry(base_s=0, cap_s=0))
+    @guard.tool(kind="write", breaker=circuit, budget=budget, retry=Retry(attempts=3, base_s=0, cap_s=0))
     def pay(step: int):
         attempts.append(step)
         if len(attempts) == 1:
             raise NotSent("not this time")
         return "paid"
 
-    @guard.tool(kind="write", retry=Retry(deadline_s=0.001))
+    @guard.tool(kind="write", retry=Retry(attempts=3, deadline_s=0.001))
     def keep(step: int):
         return "kept"
 

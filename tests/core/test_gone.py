@@ -9,7 +9,7 @@ from effectonce._core import ops
 from tests.core.helpers import Ledger, named, tool
 from tests.flaky import FlakyStore
 
-AT_ONCE = Retry(base_s=0, cap_s=0, deadline_s=0.01)
+AT_ONCE = Retry(attempts=3, base_s=0, cap_s=0, deadline_s=0.01)
 ONCE = Retry(attempts=1)
 
 

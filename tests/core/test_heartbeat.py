@@ -210,7 +210,7 @@ def test_a_tool_whose_lease_nobody_could_keep_alive_is_not_started(monkeypatch):
     """As in a container that may have no more threads, or in an exit handler."""
     guard, ran = Guard(MemoryStore(), cache=0), []
 
-    @guard.tool(kind="write", retry=Retry(base_s=0, cap_s=0))
+    @guard.tool(kind="write", retry=Retry(attempts=3, base_s=0, cap_s=0))
     def pay():
         ran.append(1)
         return "paid"

@@ -353,7 +353,7 @@ def test_a_fingerprint_cannot_be_guessed_without_the_secret():
 def test_each_request_of_an_effect_has_a_key_of_its_own_and_the_same_on_every_attempt(guard):
     runs = []
 
-    @guard.tool(kind="write", downstream="key", retry=Retry(base_s=0.0))
+    @guard.tool(kind="write", downstream="key", retry=Retry(attempts=3, base_s=0.0))
     def pay(invoice: int):
         effect = current_effect()
         places = [("POST", "/pay"), ("PATCH", "/pay"), ("POST", "/mail"), ("POST", "/pay", 1), ("POST", "/pay", "1")]

@@ -85,7 +85,7 @@ def test_an_error_that_cannot_be_written_down_stops_the_run_and_is_told(ledger):
     store = AwayFor()
     guard = Guard(store, cache=0)
 
-    @guard.tool(kind="idempotent_write", name="note", retry=Retry(base_s=0, deadline_s=0.05))
+    @guard.tool(kind="idempotent_write", name="note", retry=Retry(attempts=3, base_s=0, deadline_s=0.05))
     def note(what: str) -> str:
         return failing(what)
 

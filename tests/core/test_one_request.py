@@ -121,7 +121,7 @@ def test_a_refusal_after_an_unanswered_send_is_still_a_doubt(guard):
 def test_a_delay_that_does_not_fit_is_handed_back(guard):
     for contract in ({"downstream": "key"}, {"one_request": True}):
         ledger = Ledger(("before", http(429, retry_after="x", **{"Retry-After": "600"})))
-        pay = paying(guard, ledger, retry=Retry(deadline_s=5), name=f"pay {contract}", **contract)
+        pay = paying(guard, ledger, retry=Retry(attempts=3, deadline_s=5), name=f"pay {contract}", **contract)
         with guard.step("chat", f"pay {contract}"):
             with pytest.raises(GaveUp) as caught:
                 pay()

@@ -17,7 +17,7 @@ from effectonce.stores.memory import MemoryStore
 from tests.core.helpers import named, tool
 from tests.flaky import FlakyStore
 
-SOON = Retry(deadline_s=0.05)
+SOON = Retry(attempts=3, deadline_s=0.05)
 
 
 @pytest.fixture
@@ -429,7 +429,7 @@ class Small(MemoryStore):
 def test_a_result_that_the_store_refuses_for_its_size_is_asked_once_and_recorded_as_done(spool, caplog):
     store = Small()
     guard = Guard(store, cache=0, spool=spool)
-    pay = tool(guard, named("pay", lambda: "x" * 1000), retry=Retry(deadline_s=60))
+    pay = tool(guard, named("pay", lambda: "x" * 1000), retry=Retry(attempts=3, deadline_s=60))
     with guard.step("chat", "pay"):
         outcome = guard.call(pay, {})
     assert (outcome.value, outcome.recorded, store.refused) == ("x" * 1000, False, 1)

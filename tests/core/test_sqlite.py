@@ -44,7 +44,7 @@ def store(path):
 def guarded(store, calls):
     guard = Guard(store, cache=0)
 
-    @guard.tool(kind="write", retry=Retry(deadline_s=0.2), wait_s=0)
+    @guard.tool(kind="write", retry=Retry(attempts=3, deadline_s=0.2), wait_s=0)
     def pay(invoice: str = "inv_1"):
         calls.append(invoice)
         return {"receipt": len(calls)}
@@ -168,7 +168,7 @@ def test_a_disk_that_fills_up_while_the_tool_runs_loses_no_effect(path):
     store = SqliteStore(path, clock=clock)
     guard, calls = Guard(store, cache=0), []
 
-    @guard.tool(kind="write", retry=Retry(deadline_s=0.1))
+    @guard.tool(kind="write", retry=Retry(attempts=3, deadline_s=0.1))
     def pay():
         calls.append(1)
         db = store._connect().db
@@ -413,7 +413,7 @@ def ledger(store):
 def booking(store, **contract):
     guard = Guard(store, cache=0)
 
-    @guard.tool(kind="irreversible", downstream="transaction", retry=Retry(base_s=0, cap_s=0), **contract)
+    @guard.tool(kind="irreversible", downstream="transaction", retry=Retry(attempts=3, base_s=0, cap_s=0), **contract)
     def book(amount: int):
         connection = current_effect().connection
         connection.execute("CREATE TABLE IF NOT EXISTS ledger (amount INTEGER)")
@@ -714,7 +714,7 @@ def test_a_tool_cannot_end_the_transaction_that_it_shares(store):
         "isolation": lambda connection: setattr(connection, "isolation_level", None),
     }
 
-    @guard.tool(kind="irreversible", downstream="transaction", retry=Retry(base_s=0, cap_s=0))
+    @guard.tool(kind="irreversible", downstream="transaction", retry=Retry(attempts=3, base_s=0, cap_s=0))
     def book(way: str):
         connection = current_effect().connection
         connection.row_factory = sqlite3.Row

@@ -63,7 +63,7 @@ def test_a_store_error_after_the_effect_is_repeated_until_it_is_written(how):
 def test_an_effect_whose_outcome_could_not_be_written_is_never_run_again(clock):
     store = FlakyStore(clock=clock)
     guard, calls = Guard(store, cache=0), []
-    pay = tool(guard, named("pay", lambda: calls.append(1) or "receipt"), retry=Retry(deadline_s=0.05))
+    pay = tool(guard, named("pay", lambda: calls.append(1) or "receipt"), retry=Retry(attempts=3, deadline_s=0.05))
     store.fail(ops.Complete, times=10_000)
 
     with guard.step("chat", "pay"):
@@ -114,7 +114,7 @@ def test_a_refusal_that_could_not_be_written_is_not_reported_as_final(how, clock
             raise Rejected(answer)
         return answer
 
-    pay = tool(guard, pay, downstream="key", retry=Retry(deadline_s=0.05))
+    pay = tool(guard, pay, downstream="key", retry=Retry(attempts=3, deadline_s=0.05))
     store.fail(ops.Fail, how, times=10_000)
 
     with guard.step("chat", "pay"):
@@ -135,7 +135,7 @@ def test_a_refusal_that_could_not_be_written_is_a_doubt_where_nothing_may_be_sen
     def pay():
         raise Rejected("no")
 
-    pay = tool(guard, pay, retry=Retry(deadline_s=0.05))
+    pay = tool(guard, pay, retry=Retry(attempts=3, deadline_s=0.05))
     store.fail(ops.Fail, times=10_000)
 
     with guard.step("chat", "pay"):
@@ -180,7 +180,7 @@ def test_a_call_that_sent_something_does_not_end_as_if_it_had_not():
 @pytest.mark.parametrize("tick_s", [0.15, 0.2, 0.22, 0.3, 0.4])
 def test_a_pause_is_never_negative_however_late_the_clock_is_looked_at(tick_s):
     guard = Guard(FlakyStore(), cache=0)
-    pay = tool(guard, named("pay", lambda: 1), retry=Retry(deadline_s=1.0))
+    pay = tool(guard, named("pay", lambda: 1), retry=Retry(attempts=3, deadline_s=1.0))
     ticks = itertools.count()
     env = Env(now=lambda: next(ticks) * tick_s, new_token=lambda: "token", rng=lambda: 1.0)
     with guard.step("chat", "pay"):
@@ -199,7 +199,7 @@ def test_a_pause_is_never_negative_however_late_the_clock_is_looked_at(tick_s):
 def test_a_large_result_that_the_store_does_not_take_in_time_is_kept_when_the_store_is_away(tmp_path):
     store = FlakyStore()
     guard = Guard(store, cache=0, spool=tmp_path)
-    pay = tool(guard, named("pay", lambda: "x" * 100_000), retry=Retry(deadline_s=0.01))
+    pay = tool(guard, named("pay", lambda: "x" * 100_000), retry=Retry(attempts=3, deadline_s=0.01))
     store.fail(ops.Complete, times=99)
 
     with guard.step("chat", "pay"):

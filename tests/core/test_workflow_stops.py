@@ -61,7 +61,7 @@ def test_an_answer_that_the_store_could_not_be_told_is_not_acted_on(clock, ledge
     guard = Guard(store, cache=0)
     answers, stop = iter(["refund", "charge", "nothing"]), [KeyError()] if again else []
 
-    @guard.tool(kind="read", retry=Retry(deadline_s=0.001))
+    @guard.tool(kind="read", retry=Retry(attempts=3, deadline_s=0.001))
     def decide() -> str:
         return ledger.do(next(answers))
 

@@ -44,7 +44,7 @@ def store_down_sends_nothing(tmp_path):
 
 def an_effect_that_cannot_be_stored_is_done(tmp_path):
     guard, calls = Guard(MemoryStore(), cache=0), []
-    pay = guard.tool(kind="write", name="pay", retry=Retry(base_s=0, cap_s=0))(lambda: calls.append(1) or object())
+    pay = guard.tool(kind="write", name="pay", retry=Retry(attempts=3, base_s=0, cap_s=0))(lambda: calls.append(1) or object())
     with guard.step("chat", "pay"):
         for _ in range(2):
             with contextlib.suppress(Exception):

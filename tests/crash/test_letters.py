@@ -38,7 +38,7 @@ def test_what_an_attempt_said_survives_a_kill_before_the_next(store, tmp_path):
         guard = Guard(opened(where), cache=0)
         attempts = []
 
-        @guard.tool(kind="write", retry=Retry(base_s=0, cap_s=0), lease_s=0.1)
+        @guard.tool(kind="write", retry=Retry(attempts=3, base_s=0, cap_s=0), lease_s=0.1)
         def pay():
             attempts.append(1)
             if len(attempts) == 2:

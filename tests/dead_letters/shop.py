@@ -4,7 +4,7 @@ import contextlib
 
 from effectonce import Downstream, EffectOnceError, NotSent, Rejected, Retry, current_effect
 
-QUICK = Retry(base_s=0, cap_s=0)
+QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 BY = {"by": "ada", "reason": "the bank is back"}
 
 

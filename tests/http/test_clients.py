@@ -300,7 +300,7 @@ def test_a_request_ends_when_its_policy_has_no_time_left(shop, caller):
     shop.faults = ["hang"] * 3
 
     with pytest.raises(Exception) as caught:
-        caller.calls(shop.url, ("GET", "/basket"), wait_s=25.0, retry=Retry(deadline_s=0.3, base_s=0.001))
+        caller.calls(shop.url, ("GET", "/basket"), wait_s=25.0, retry=Retry(attempts=3, deadline_s=0.3, base_s=0.001))
 
     assert tried(caught).gave_up
     assert tried(caught).verdict.certainty is Certainty.AMBIGUOUS
@@ -322,7 +322,7 @@ def test_without_any_time_left_nothing_is_sent(shop, caller):
 
 @each_client
 def test_a_host_that_is_down_is_left_alone_and_its_neighbour_is_not(shop, caller):
-    circuits = Circuits(Breaker(failures=2))
+    circuits = Circuits(Breaker(consecutive=2))
     shop.faults = ["reset", "reset"]
 
     with pytest.raises(Exception) as caught:
@@ -338,7 +338,7 @@ def test_a_host_that_is_down_is_left_alone_and_its_neighbour_is_not(shop, caller
 
 @each_client
 def test_one_circuit_may_stand_for_all_hosts(shop, caller):
-    circuit = Circuit("shop", Breaker(failures=1))
+    circuit = Circuit("shop", Breaker(consecutive=1))
     shop.faults = [(503, {})]
     caller.calls(shop.url, "/pay", breaker=circuit)
 

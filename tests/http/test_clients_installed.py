@@ -225,7 +225,7 @@ def test_requests_has_no_more_time_than_there_is(shop, timeout):
     shop.faults = ["hang"]
 
     with requests.Session() as session, pytest.raises(requests.ReadTimeout):
-        protect(session, retry=Retry(deadline_s=0.2)).get(shop.url, timeout=timeout)
+        protect(session, retry=Retry(attempts=3, deadline_s=0.2)).get(shop.url, timeout=timeout)
 
 
 @pytest.mark.parametrize("timeout", [None, 25.0, urllib3.Timeout(25.0), urllib3.Timeout(total=25.0)], ids=repr)
@@ -234,20 +234,20 @@ def test_urllib3_has_no_more_time_than_there_is(shop, timeout):
     said = {} if timeout is None else {"timeout": timeout}
 
     with urllib3.PoolManager() as manager, pytest.raises(urllib3.exceptions.ReadTimeoutError):
-        protect(manager, retry=Retry(deadline_s=0.2)).request("GET", shop.url, **said)
+        protect(manager, retry=Retry(attempts=3, deadline_s=0.2)).request("GET", shop.url, **said)
 
 
 def test_httpx_has_no_more_time_than_there_is(shop):
     shop.faults = ["hang"]
 
     with httpx.Client(timeout=None) as client, pytest.raises(httpx.ReadTimeout):
-        protect(client, retry=Retry(deadline_s=0.2)).get(shop.url)
+        protect(client, retry=Retry(attempts=3, deadline_s=0.2)).get(shop.url)
 
 
 def test_aiohttp_has_no_more_time_than_there_is(shop):
     async def main():
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
-            await protect(session, retry=Retry(deadline_s=0.2)).get(shop.url)
+            await protect(session, retry=Retry(attempts=3, deadline_s=0.2)).get(shop.url)
 
     shop.faults = ["hang"]
     with pytest.raises(TimeoutError):
@@ -316,7 +316,7 @@ def full_urllib3(shop, circuit):
 )
 def test_a_pool_of_ours_that_is_full_does_not_open_the_circuit_of_the_host(shop, full, error):
     shop.faults = ["break"]  # an answer without a length is not read at once
-    circuit = Circuit("shop", Breaker(failures=1))
+    circuit = Circuit("shop", Breaker(consecutive=1))
 
     with pytest.raises(error) as raised:
         full(shop, circuit)

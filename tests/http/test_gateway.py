@@ -42,7 +42,7 @@ throttled_base_s = 0.01
 deadline_s = 20
 
 [breaker]
-failures = {failures}
+consecutive = {failures}
 {more}
 """
 BOB = "81b637d8fcd2c6da6359e6963113a1170de795e4b725b84d1e0b4cfd9ec58ce9"  # of "bob"

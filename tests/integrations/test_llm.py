@@ -56,7 +56,7 @@ RESPONSE = {
     "tool_choice": "auto",
     "tools": [],
 }
-SOON = Retry(base_s=0.0, throttled_base_s=0.0)
+SOON = Retry(attempts=3, base_s=0.0, throttled_base_s=0.0)
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_an_attempt_is_one_request_and_the_policy_counts_them(guard, wire, claud
 
 def test_a_delay_that_does_not_fit_is_handed_back(guard, wire, claude):
     wire.says(429, {"error": {"type": "rate_limit_error", "message": "no"}}, {"retry-after": "30"})
-    ask = once_llm(guard, claude.messages.create, retry=Retry(deadline_s=10))
+    ask = once_llm(guard, claude.messages.create, retry=Retry(attempts=3, deadline_s=10))
 
     with pytest.raises(GaveUp) as caught:
         asked(ask)

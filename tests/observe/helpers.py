@@ -3,7 +3,7 @@
 from effectonce import Guard, Retry
 from effectonce.stores.memory import MemoryStore
 
-QUICK = Retry(base_s=0, cap_s=0)
+QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 
 
 def watched(store=None, **settings):

@@ -285,7 +285,7 @@ def test_a_sequence_out_of_order_is_told():
     ("reason", "contract", "answers"),
     [
         ("max_attempts", {}, lambda: [NotSent() for _ in range(3)]),
-        ("deadline", {"retry": Retry(deadline_s=5)}, lambda: [NotSent(retry_after_s=60)]),
+        ("deadline", {"retry": Retry(attempts=3, deadline_s=5)}, lambda: [NotSent(retry_after_s=60)]),
         ("budget", {"budget": RetryBudget("bank", capacity=1, cost=2)}, lambda: [NotSent()]),
         ("never_retry", {}, lambda: [NotSent(retryable=False)]),
         ("max_attempts", {"downstream": "key"}, lambda: [TimeoutError() for _ in range(3)]),
@@ -388,7 +388,7 @@ def test_a_store_that_does_not_answer_is_told(colour):
 def test_an_outcome_that_is_kept_on_this_machine_is_told(tmp_path):
     store = Deaf(Complete)
     guard, seen = watched(store, spool=tmp_path)
-    _, call = tool(guard, script("receipt"), retry=Retry(deadline_s=0.01))
+    _, call = tool(guard, script("receipt"), retry=Retry(attempts=3, deadline_s=0.01))
     call()
     store.deaf_to = ()
     assert "kept" in names(seen)

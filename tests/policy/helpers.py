@@ -20,7 +20,7 @@ def fail(subject, times=1, error=DOWN):
 
 def half_open(**policy):
     """A circuit whose next call is a probe."""
-    subject, clock = circuit(failures=1, **policy)
+    subject, clock = circuit(consecutive=1, **policy)
     fail(subject)
     clock.advance(subject.stats().retry_after_s)
     assert subject.phase is Phase.OPEN

@@ -106,7 +106,7 @@ def test_no_success_is_lost_between_threads():
 
 @pytest.mark.parametrize("policy", [{}, {"rate": 0.9, "window_calls": 50}, {"rate": 0.9}, {"slow_rate": 0.9, "slow_s": 9.0}])
 def test_every_kind_of_window_counts_what_the_decorator_saw(policy):
-    subject, clock = circuit(failures=50, **policy)
+    subject, clock = circuit(consecutive=50, **policy)
     ends = [True] * 7 + [False] * 2 + [True] * 3
 
     @subject
@@ -128,7 +128,7 @@ def test_every_kind_of_window_counts_what_the_decorator_saw(policy):
 
 @pytest.mark.parametrize("window", [{"window_calls": 10}, {"window_s": 30.0}])
 def test_successes_that_were_only_counted_weigh_against_the_failures_that_follow(window):
-    subject, _ = circuit(failures=None, rate=0.5, minimum=2, **window)
+    subject, _ = circuit(rate=0.5, minimum=2, **window)
     call = subject(lambda: None)
 
     for _ in range(8):
@@ -143,7 +143,7 @@ def test_successes_that_were_only_counted_weigh_against_the_failures_that_follow
 
 
 def test_a_decorated_function_is_itself_until_the_circuit_opens():
-    subject, _ = circuit(failures=2)
+    subject, _ = circuit(consecutive=2)
 
     @subject
     def pay(amount, *, currency="eur"):
@@ -162,7 +162,7 @@ def test_a_decorated_function_is_itself_until_the_circuit_opens():
 
 
 def test_an_async_function_too():
-    subject, _ = circuit(failures=1)
+    subject, _ = circuit(consecutive=1)
 
     @subject
     async def pay(amount):
@@ -193,7 +193,7 @@ def test_a_generator_function_is_refused():
 
 
 def test_a_with_block_tells_how_it_ended():
-    subject, _ = circuit(failures=1)
+    subject, _ = circuit(consecutive=1)
 
     with subject.admit():
         pass
@@ -205,7 +205,7 @@ def test_a_with_block_tells_how_it_ended():
 
 
 def test_an_async_with_block_too():
-    subject, _ = circuit(failures=1)
+    subject, _ = circuit(consecutive=1)
 
     async def main():
         async with subject.admit():
@@ -220,7 +220,7 @@ def test_an_async_with_block_too():
 
 
 def test_what_was_said_inside_the_block_is_not_said_again_at_its_end():
-    subject, _ = circuit(failures=5)
+    subject, _ = circuit(consecutive=5)
 
     with subject.admit() as permit:
         permit.failed(Verdict(Bucket.OVERLOADED, Certainty.REJECTED))
@@ -241,7 +241,7 @@ def test_what_the_engine_gets_from_a_closed_circuit_is_everybodys():
 
 
 def test_everybodys_permit_goes_on_telling_after_a_failure():
-    subject, _ = circuit(failures=2)
+    subject, _ = circuit(consecutive=2)
     permit = subject.try_admit()
 
     permit.failed(DOWN)
@@ -271,7 +271,7 @@ def test_a_success_looks_at_the_clock_only_where_the_time_matters(policy, reads)
 
 
 def test_what_the_engine_gets_from_a_circuit_that_measures_time_is_its_own():
-    subject, clock = circuit(failures=None, slow_rate=1.0, slow_s=2.0, minimum=2)
+    subject, clock = circuit(slow_rate=1.0, slow_s=2.0, minimum=2)
 
     first = subject.try_admit()
     clock.advance(1.0)
@@ -284,7 +284,7 @@ def test_what_the_engine_gets_from_a_circuit_that_measures_time_is_its_own():
 
 
 def test_a_refusal_can_be_had_as_a_value():
-    subject, _ = circuit(failures=1)
+    subject, _ = circuit(consecutive=1)
     subject.try_admit().failed(DOWN)
 
     refusal = subject.try_admit()
@@ -310,7 +310,7 @@ def test_slow_calls_open_it_through_the_decorator(measure):
 
 
 def test_a_fallback_answers_for_calls_that_are_refused_and_for_no_others():
-    subject, _ = circuit(failures=1)
+    subject, _ = circuit(consecutive=1)
 
     def cached(error, base, *, quote):
         return f"{error.circuit} is {error.phase}: {base}/{quote} of yesterday"
@@ -325,7 +325,7 @@ def test_a_fallback_answers_for_calls_that_are_refused_and_for_no_others():
 
 
 def test_an_async_fallback_too():
-    subject, _ = circuit(failures=1)
+    subject, _ = circuit(consecutive=1)
     subject.open()
 
     async def cached(error, base):
@@ -352,7 +352,7 @@ def test_a_fallback_of_the_other_colour_is_refused():
 
 
 def test_a_refusal_says_what_happened_what_is_known_and_what_to_do():
-    subject, clock = circuit("stripe", failures=2, open_s=30.0)
+    subject, clock = circuit("stripe", consecutive=2, open_s=30.0)
     fail(subject, 2)
     clock.advance(12.0)
 
@@ -393,7 +393,7 @@ def test_a_refusal_of_a_circuit_that_was_opened_by_hand_promises_no_time():
 
 
 def test_by_hand_it_opens_closes_and_is_disabled():
-    subject, clock = circuit(failures=1)
+    subject, clock = circuit(consecutive=1)
 
     subject.open(for_s=5.0)
     with pytest.raises(CircuitOpen):
@@ -419,7 +419,7 @@ def test_opening_for_no_time_is_refused():
 
 def test_in_shadow_it_refuses_nobody_and_tells_what_it_would_have_done():
     changes = []
-    subject, clock = circuit(failures=2, shadow=True, on_change=lambda old, new, stats: changes.append(new))
+    subject, clock = circuit(consecutive=2, shadow=True, on_change=lambda old, new, stats: changes.append(new))
 
     @subject
     def call(error):
@@ -459,7 +459,7 @@ def test_in_shadow_a_call_that_would_not_have_been_made_does_not_close_it():
 
 def test_every_change_is_told_with_its_statistics():
     changes = []
-    subject, clock = circuit(failures=1, on_change=lambda *change: changes.append(change))
+    subject, clock = circuit(consecutive=1, on_change=lambda *change: changes.append(change))
 
     fail(subject)
     clock.advance(10.0)
@@ -476,8 +476,39 @@ def test_every_change_is_told_with_its_statistics():
     assert changes[0][2].retry_after_s == 10.0
 
 
+def test_a_hook_hears_of_changes_only(caplog):
+    changes = []
+    subject, _ = circuit(on_change=lambda old, new, stats: changes.append((old, new)))
+
+    with caplog.at_level("INFO", "effectonce"):
+        for act in (subject.close, subject.close, subject.open, subject.open, subject.disable, subject.disable, subject.close):
+            act()
+        subject.open(for_s=5.0)
+        subject.open(for_s=50.0)  # later, but open all the same
+
+    assert changes == [
+        (Phase.CLOSED, Phase.FORCED_OPEN),
+        (Phase.FORCED_OPEN, Phase.DISABLED),
+        (Phase.DISABLED, Phase.CLOSED),
+        (Phase.CLOSED, Phase.OPEN),
+    ]
+    assert len(caplog.messages) == len(changes)
+    assert subject.stats().retry_after_s == 50.0
+
+
+def test_failures_in_the_window_are_counted_in_the_statistics():
+    subject, clock = circuit(failures=3, window_s=60.0)
+
+    for _ in range(2):
+        subject.admit().failed(ConnectionRefusedError())
+        clock.advance(40.0)
+        subject.admit().succeeded()
+
+    assert (subject.stats().window_failed, subject.stats().failures_in_a_row) == (1, 0)
+
+
 def test_a_hook_may_use_the_circuit_to_escalate():
-    subject, _ = circuit(failures=1, on_change=lambda old, new, stats: new is Phase.OPEN and subject.open())
+    subject, _ = circuit(consecutive=1, on_change=lambda old, new, stats: new is Phase.OPEN and subject.open())
 
     fail(subject)
 
@@ -488,7 +519,7 @@ def test_a_hook_that_fails_breaks_no_call(caplog):
     def page_somebody(old, new, stats):
         raise RuntimeError("the pager is down, too")
 
-    subject, _ = circuit(failures=1, on_change=page_somebody)
+    subject, _ = circuit(consecutive=1, on_change=page_somebody)
 
     fail(subject)
 
@@ -497,7 +528,7 @@ def test_a_hook_that_fails_breaks_no_call(caplog):
 
 
 def test_changes_are_logged(caplog):
-    subject, _ = circuit(failures=1)
+    subject, _ = circuit(consecutive=1)
 
     with caplog.at_level(logging.INFO, "effectonce"):
         fail(subject)
@@ -516,7 +547,7 @@ def test_an_unknown_error_does_not_count_and_that_is_said_once(caplog):
     class BankDown(Exception):
         pass
 
-    subject, _ = circuit(failures=1)
+    subject, _ = circuit(consecutive=1)
 
     fail(subject, 1, Verdict(Bucket.UNKNOWN, Certainty.AMBIGUOUS))  # whoever judges for themselves need not be told
     fail(subject, 3, BankDown())
@@ -531,7 +562,7 @@ def test_a_rule_makes_an_unknown_error_count():
     class BankDown(Exception):
         pass
 
-    subject, _ = circuit(failures=1, rules={BankDown: Bucket.SERVER_ERROR})
+    subject, _ = circuit(consecutive=1, rules={BankDown: Bucket.SERVER_ERROR})
 
     fail(subject, 1, BankDown())
 
@@ -540,7 +571,7 @@ def test_a_rule_makes_an_unknown_error_count():
 
 def test_a_response_is_judged_like_an_error():
     response = SimpleNamespace(status_code=503, headers={"retry-after": "40"})
-    subject, _ = circuit(failures=1)
+    subject, _ = circuit(consecutive=1)
 
     fail(subject, 1, response)
 
@@ -549,7 +580,7 @@ def test_a_response_is_judged_like_an_error():
 
 
 def test_a_retry_after_in_the_error_is_respected():
-    subject, _ = circuit(failures=1, open_s=10.0)
+    subject, _ = circuit(consecutive=1, open_s=10.0)
 
     fail(subject, 1, Verdict(Bucket.OVERLOADED, Certainty.REJECTED, retry_after_s=99.0))
 
@@ -560,7 +591,7 @@ def test_a_retry_after_in_the_error_is_respected():
 
 
 def test_one_policy_serves_many_dependencies():
-    circuits = Circuits(Breaker(failures=1))
+    circuits = Circuits(Breaker(consecutive=1))
 
     fail(circuits["acme/pay/bank"])
 
@@ -570,7 +601,7 @@ def test_one_policy_serves_many_dependencies():
 
 
 def test_the_longest_unused_closed_circuit_is_forgotten_first():
-    circuits = Circuits(Breaker(failures=1), limit=3)
+    circuits = Circuits(Breaker(consecutive=1), limit=3)
     fail(circuits["open"])
     kept = circuits["used"]
     circuits["unused"]
@@ -584,7 +615,7 @@ def test_the_longest_unused_closed_circuit_is_forgotten_first():
 
 
 def test_memory_is_bounded_even_if_every_circuit_is_open():
-    circuits = Circuits(Breaker(failures=1), limit=2)
+    circuits = Circuits(Breaker(consecutive=1), limit=2)
 
     for name in ("a", "b", "c"):
         fail(circuits[name])
@@ -599,10 +630,10 @@ def test_a_registry_that_keeps_nothing_is_refused():
 
 
 def test_the_factory_takes_what_the_policy_takes():
-    subject = breaker("stripe", failures=3, open_s=7.0)
+    subject = breaker("stripe", consecutive=3, open_s=7.0)
 
     assert isinstance(subject, Circuit)
-    assert (subject.name, subject.policy) == ("stripe", Breaker(failures=3, open_s=7.0))
+    assert (subject.name, subject.policy) == ("stripe", Breaker(consecutive=3, open_s=7.0))
 
 
 def test_a_circuit_without_a_name_is_refused():

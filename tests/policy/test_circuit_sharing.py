@@ -28,7 +28,7 @@ def store(clock):
 
 def fleet(store, clock, *names, **policy):
     """Circuits that have seen each other."""
-    made = [circuit(clock=clock, shared=store, node=name, failures=1, **policy)[0] for name in names]
+    made = [circuit(clock=clock, shared=store, node=name, consecutive=1, **policy)[0] for name in names]
     vote(*made)
     return made
 
@@ -227,7 +227,7 @@ class Stuck:
 
 def test_no_call_waits_for_a_store_that_hangs(store, clock):
     stuck = Stuck(store)
-    subject, _ = circuit(clock=clock, shared=stuck, failures=2)
+    subject, _ = circuit(clock=clock, shared=stuck, consecutive=2)
 
     fail(subject)
     stuck.asked.wait()
@@ -241,7 +241,7 @@ def test_no_call_waits_for_a_store_that_hangs(store, clock):
 
 def test_a_change_during_an_exchange_is_told_after_it(store, clock):
     stuck = Stuck(store)
-    subject, _ = circuit(clock=clock, shared=stuck, failures=2)
+    subject, _ = circuit(clock=clock, shared=stuck, consecutive=2)
     fail(subject)
     stuck.asked.wait()
     fail(subject)
@@ -263,7 +263,7 @@ class Gone:
 
 
 def test_without_the_store_the_circuit_goes_on_alone(clock, caplog):
-    subject, _ = circuit(clock=clock, shared=Gone(), failures=2)
+    subject, _ = circuit(clock=clock, shared=Gone(), consecutive=2)
 
     with caplog.at_level(logging.DEBUG, "effectonce"):
         fail(subject, 2)
@@ -279,7 +279,7 @@ def test_without_threads_the_circuit_goes_on_alone(store, clock, monkeypatch):
         raise RuntimeError("can't start new thread")
 
     counting = Counting(store)
-    subject, _ = circuit(clock=clock, shared=counting, failures=1)
+    subject, _ = circuit(clock=clock, shared=counting, consecutive=1)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", no_more)
         fail(subject)
@@ -300,7 +300,7 @@ def test_in_a_loop_votes_are_exchanged_by_awaiting(store, clock):
     awaited = Awaited(store)
 
     async def main():
-        subject, _ = circuit(clock=clock, shared=awaited, failures=1)
+        subject, _ = circuit(clock=clock, shared=awaited, consecutive=1)
 
         @subject
         async def call():
@@ -319,7 +319,7 @@ def test_in_a_loop_votes_are_exchanged_by_awaiting(store, clock):
 def test_a_loop_that_ends_at_once_does_not_end_the_exchanges(store, clock):
     """The task that was to make one is cancelled."""
     counting = Counting(store)
-    subject, _ = circuit(clock=clock, shared=counting, failures=1)
+    subject, _ = circuit(clock=clock, shared=counting, consecutive=1)
 
     async def main():
         fail(subject)
@@ -335,7 +335,7 @@ def test_a_loop_that_ends_at_once_does_not_end_the_exchanges(store, clock):
 def test_a_loop_that_is_closed_over_a_task_does_not_end_the_exchanges(store, clock):
     """Nobody cancels the task, and nobody hears of its end."""
     counting = Counting(store)
-    subject, _ = circuit(clock=clock, shared=counting, failures=1)
+    subject, _ = circuit(clock=clock, shared=counting, consecutive=1)
 
     async def main():
         fail(subject)
@@ -373,7 +373,7 @@ import sys
 from effectonce import breaker
 from effectonce.stores import open_store
 
-subject = breaker("bank", failures=1, shared=open_store(sys.argv[1]), refresh_s=600.0)
+subject = breaker("bank", consecutive=1, shared=open_store(sys.argv[1]), refresh_s=600.0)
 for line in sys.stdin:
     match line.strip():
         case "fail":

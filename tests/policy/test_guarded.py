@@ -31,7 +31,7 @@ from effectonce._core.ops import Dispatch, WriteCell
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 
-QUICK = Retry(base_s=0, cap_s=0)
+QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 REFUSED = ConnectionRefusedError(111, "Connection refused")
 
 
@@ -97,7 +97,7 @@ def test_an_open_circuit_replays_what_is_known(colour):
 
 
 def test_a_circuit_that_opens_between_two_attempts_ends_the_call_and_costs_no_attempt(colour):
-    circuit = Circuit("bank", Breaker(failures=1))
+    circuit = Circuit("bank", Breaker(consecutive=1))
     bank = Bank(colour, breaker=circuit, one_request=True)
     bank.errors = [REFUSED]
     with pytest.raises(CircuitOpen):
@@ -110,7 +110,7 @@ def test_a_circuit_that_opens_between_two_attempts_ends_the_call_and_costs_no_at
 
 def test_what_a_circuit_kept_back_is_not_sent_undispatched_when_its_pause_ends_a_moment_later(colour):
     clock = FakeClock()
-    circuit = Circuit("bank", Breaker(failures=1, open_s=10), clock=clock)
+    circuit = Circuit("bank", Breaker(consecutive=1, open_s=10), clock=clock)
     bank = Bank(colour, breaker=circuit, one_request=True)
     bank.errors = [REFUSED]
     refusal, written = circuit.refusal, []
@@ -137,7 +137,7 @@ def test_what_a_circuit_kept_back_is_not_sent_undispatched_when_its_pause_ends_a
 
 
 def test_a_circuit_that_opens_after_an_unanswered_send_does_not_say_that_nothing_was_sent(colour):
-    circuit = Circuit("bank", Breaker(failures=1))
+    circuit = Circuit("bank", Breaker(consecutive=1))
     bank = Bank(colour, breaker=circuit)
     bank.errors = [TimeoutError()]
     with pytest.raises(GaveUp, match="may have run: attempt 1 ended with TimeoutError") as caught:
@@ -147,7 +147,7 @@ def test_a_circuit_that_opens_after_an_unanswered_send_does_not_say_that_nothing
 
 
 def test_a_circuit_opens_by_the_failures_of_its_tools(colour):
-    circuit = Circuit("bank", Breaker(failures=3))
+    circuit = Circuit("bank", Breaker(consecutive=3))
     bank = Bank(colour, breaker=circuit)
     bank.errors = [TimeoutError() for _ in range(3)]
     with pytest.raises(GaveUp):
@@ -160,7 +160,7 @@ def test_a_circuit_opens_by_the_failures_of_its_tools(colour):
 def test_a_permit_that_was_not_needed_is_given_back(colour):
     """A replay is no probe."""
     clock = FakeClock()
-    circuit = Circuit("bank", Breaker(failures=1, open_s=10), clock=clock)
+    circuit = Circuit("bank", Breaker(consecutive=1, open_s=10), clock=clock)
     bank = Bank(colour, breaker=circuit)
     assert bank.pay() == 1
     circuit.admit().failed(REFUSED)
@@ -174,7 +174,7 @@ def test_a_permit_that_was_not_needed_is_given_back(colour):
 def test_a_probe_that_somebody_else_took_meanwhile_is_not_sent(colour):
     """Another call is let through between the look at the circuit and the claim."""
     clock = FakeClock()
-    circuit = Circuit("bank", Breaker(failures=1, open_s=10), clock=clock)
+    circuit = Circuit("bank", Breaker(consecutive=1, open_s=10), clock=clock)
     bank = Bank(colour, breaker=circuit)
     circuit.admit().failed(REFUSED)
     clock.advance(60)
@@ -205,7 +205,7 @@ def of_another_effect():
 )
 def test_an_error_that_says_nothing_about_the_dependency_keeps_no_permit(colour, error):
     clock = FakeClock()
-    circuit = Circuit("bank", Breaker(failures=1, open_s=10), clock=clock)
+    circuit = Circuit("bank", Breaker(consecutive=1, open_s=10), clock=clock)
     bank = Bank(colour, breaker=circuit)
     circuit.admit().failed(REFUSED)
     clock.advance(60)
@@ -249,6 +249,19 @@ def test_an_empty_budget_ends_retries_of_guarded_calls(colour):
     bank.errors = []
     assert (bank.pay(), bank.pay("another")) == (3, 4)
     assert budget.level == 2  # only success earns
+
+
+def test_a_retry_of_a_guarded_call_that_succeeds_gives_its_cost_back(colour):
+    budget = RetryBudget("bank")
+    bank = Bank(colour, budget=budget)
+    bank.errors = [REFUSED, REFUSED]
+
+    bank.pay()
+
+    assert bank.sent == 3
+    assert budget.level == 500 - 14  # of two retries, the last one helped
+    bank.pay("another")
+    assert budget.level == 500 - 14 + 1  # a call without a retry earns one
 
 
 def test_a_shared_budget_goes_through_the_guards_store(colour):
@@ -329,7 +342,7 @@ def test_a_delay_that_does_not_fit_the_turn_is_handed_back(colour):
     class Busy(Exception):
         status_code, headers = 429, {"Retry-After": "20"}
 
-    bank = Bank(colour, one_request=True, retry=Retry(deadline_s=1000))
+    bank = Bank(colour, one_request=True, retry=Retry(attempts=3, deadline_s=1000))
     bank.guard.store._clock = clock
     with bank.guard.turn("chat", "turn-7", budget=Budget(wall_s=60)) as turn:
         assert bank.pay("a") == 1
@@ -432,7 +445,7 @@ def test_plain_retries_end_with_their_turn():
     class Busy(Exception):
         status_code, headers = 429, {"Retry-After": "20"}
 
-    @retry(Retry(deadline_s=1000), kind="read")
+    @retry(Retry(attempts=3, deadline_s=1000), kind="read")
     def fetch():
         raise Busy("slow down")
 
@@ -477,7 +490,7 @@ def test_what_the_gate_never_retries_is_not_retried_whatever_it_says_of_itself(c
 def test_how_much_time_a_tool_has_left():
     guard, seen = Guard("memory://"), []
 
-    @guard.tool(kind="write", retry=Retry(deadline_s=50))
+    @guard.tool(kind="write", retry=Retry(attempts=3, deadline_s=50))
     def pay():
         seen.append((current_effect().remaining_s, current_effect().timeout_s(10), current_effect().timeout_s(1000)))
 
@@ -705,9 +718,11 @@ def test_a_budget_that_cannot_be_read_begins_anew_and_breaks_no_call(colour, val
     turn = bank.guard.turn("chat", "turn-7", budget=Budget(attempts=2))
     for cell in (turn.turn.name, "retry-budget/bank"):
         bank.guard.store.apply(WriteCell(cell, 0, value, 1e6))
-    bank.errors = [REFUSED]
+    bank.errors = [REFUSED, REFUSED]
     with turn:
-        assert bank.pay() == 2
+        with pytest.raises(GaveUp, match=r"has had its 2 attempt"):
+            bank.pay()
+        assert bank.sent == 2
         bank.errors = [REFUSED]
         with pytest.raises(GaveUp, match="budget is empty"):
             bank.pay("another")

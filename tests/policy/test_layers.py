@@ -26,7 +26,7 @@ from effectonce import (
 )
 from effectonce.effect import running
 
-QUICK = Retry(base_s=0, cap_s=0)
+QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 REFUSED = ConnectionRefusedError(111, "Connection refused")
 
 
@@ -208,7 +208,7 @@ def test_a_plain_retry_speaks_for_a_tool_that_makes_one_request(colour):
 
 
 def test_a_breaker_that_opens_after_an_unanswered_request_does_not_say_that_nothing_was_sent(colour):
-    circuit = Circuit("bank", Breaker(failures=1))
+    circuit = Circuit("bank", Breaker(consecutive=1))
     request = retry(QUICK, kind="idempotent_write", breaker=circuit)(raising(colour, TimeoutError()))
     shop = Shop(colour, Guard("memory://"), request, one_request=True)
     with pytest.raises(InDoubt) as caught:
@@ -269,7 +269,7 @@ def test_a_block_that_nobody_answered_for_proves_nothing(colour):
 
 
 def test_a_block_whose_breaker_opens_after_an_unanswered_request_gives_up(colour):
-    circuit = Circuit("bank", Breaker(failures=1))
+    circuit = Circuit("bank", Breaker(consecutive=1))
     with pytest.raises(GaveUp, match=r"attempt 1 ended with TimeoutError\. Its breaker is open now"):
         run_block(colour, raising("sync", TimeoutError()), retry(QUICK, kind="read", breaker=circuit))
     with pytest.raises(CircuitOpen):
@@ -299,7 +299,7 @@ def test_what_a_model_sees_of_an_inner_effect_does_not_contain_the_outer_key(col
 
 def test_nothing_inside_a_transaction_waits_for_a_budget_in_the_same_database(colour, tmp_path):
     """SQLite has one writer, and this transaction is it: to ask the store would be to wait for oneself."""
-    guard, asked, errors = Guard(f"sqlite:///{tmp_path}/effects.db"), [], [TimeoutError()]
+    guard, asked, errors = Guard(f"sqlite:///{tmp_path}/effects.db"), [], [TimeoutError(), TimeoutError()]
     tokens, apply = RetryBudget("bank", shared=True), guard.store.apply
 
     def asking(op):
@@ -325,7 +325,7 @@ def test_nothing_inside_a_transaction_waits_for_a_budget_in_the_same_database(co
         assert shop.charge() == "fetched"
     assert ("WriteCell", False) in asked  # the attempt itself was paid for, before its transaction began
     assert [op for op, inside in asked if inside] == []
-    assert tokens.level == 500 - 14 + 1
+    assert tokens.level == 500 - 14
     guard.close()
 
 
@@ -336,7 +336,7 @@ def test_nothing_inside_a_tool_goes_on_for_longer_than_the_tool_may(colour):
         for attempt in retry(QUICK, kind="read", name="lookup"):
             with attempt:
                 left.append(attempt.remaining_s)
-        patient = retry(Retry(base_s=600, cap_s=600, deadline_s=3600, jitter="equal"), kind="read")
+        patient = retry(Retry(attempts=3, base_s=600, cap_s=600, deadline_s=3600, jitter="equal"), kind="read")
         return patient(raising("sync", TimeoutError()))()
 
     async def coroutine():

@@ -46,7 +46,7 @@ def test_a_slow_call_does_not_keep_others_from_being_refused():
 
 def test_failures_of_async_functions_open_it():
     """Around `async def`, a breaker that looks at the coroutine instead of its end never opens."""
-    subject, _ = circuit(failures=5)
+    subject, _ = circuit(consecutive=5)
 
     @subject
     async def call():
@@ -105,7 +105,7 @@ def cancelled_call(subject):
 
 
 def test_a_cancelled_call_does_not_set_the_failures_back():
-    subject, _ = circuit(failures=3)
+    subject, _ = circuit(consecutive=3)
     fail(subject, 2)
 
     cancelled_call(subject)
@@ -117,7 +117,7 @@ def test_a_cancelled_call_does_not_set_the_failures_back():
 
 
 def test_a_cancelled_call_does_not_count_as_a_failure():
-    subject, _ = circuit(failures=1)
+    subject, _ = circuit(consecutive=1)
 
     cancelled_call(subject)
 
@@ -143,7 +143,7 @@ class StoppedByAnotherLibrary(BaseException):
     "stop", [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, StoppedByAnotherLibrary]
 )
 def test_being_stopped_says_nothing_about_the_dependency(stop):
-    subject, _ = circuit(failures=1, counts_as_failure=frozenset({Bucket.UNKNOWN}))
+    subject, _ = circuit(consecutive=1, counts_as_failure=frozenset({Bucket.UNKNOWN}))
 
     @subject
     def call():
@@ -203,7 +203,7 @@ def test_a_stuck_probe_does_not_keep_the_circuit_half_open_for_ever():
 
 
 def test_a_success_that_began_before_it_opened_does_not_close_it():
-    subject, clock = circuit(failures=1)
+    subject, clock = circuit(consecutive=1)
     before = subject.try_admit()
     fail(subject)
     clock.advance(10.0)
@@ -219,7 +219,7 @@ def test_a_success_that_began_before_it_opened_does_not_close_it():
 
 
 def test_the_refusal_carries_the_time_to_the_next_probe():
-    subject, clock = circuit(failures=1, open_s=10.0)
+    subject, clock = circuit(consecutive=1, open_s=10.0)
     fail(subject)
     clock.advance(4.0)
 
@@ -227,7 +227,7 @@ def test_the_refusal_carries_the_time_to_the_next_probe():
 
 
 def test_its_failures_are_classified_not_all_exceptions():
-    subject, _ = circuit(failures=1)
+    subject, _ = circuit(consecutive=1)
 
     fail(subject, 100, Verdict(Bucket.SCHEMA, Certainty.REJECTED))
 
@@ -237,7 +237,7 @@ def test_its_failures_are_classified_not_all_exceptions():
 def test_one_sick_process_does_not_open_everybodys():
     """A state that is shared as it is, is the state of whoever wrote last."""
     store = MemoryStore()
-    (sick, _), (well, _), (third, _) = (circuit(node=name, shared=store, failures=1) for name in ("sick", "well", "third"))
+    (sick, _), (well, _), (third, _) = (circuit(node=name, shared=store, consecutive=1) for name in ("sick", "well", "third"))
     fail(sick)
     for one in (sick, well, third, well):
         one.share()

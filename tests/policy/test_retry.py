@@ -25,7 +25,7 @@ from effectonce import (
 from effectonce._core.backoff import decorrelated_jitter, delay, equal_jitter
 from effectonce.stores.memory import MemoryStore
 
-QUICK = Retry(base_s=0, cap_s=0)
+QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 REFUSED = ConnectionRefusedError(111, "Connection refused")
 COLOURS = ("sync", "async")
 
@@ -145,7 +145,7 @@ def test_a_delay_that_does_not_fit_is_handed_back_at_once(called):
     class Busy(Exception):
         status_code, headers = 429, {"Retry-After": "600"}
 
-    call = called(Busy(), kind="read", policy=Retry(deadline_s=5))
+    call = called(Busy(), kind="read", policy=Retry(attempts=3, deadline_s=5))
     with pytest.raises(GaveUp, match="which is too late") as caught:
         call()
     assert caught.value.retry_after_s == 600
@@ -156,7 +156,7 @@ def test_a_delay_that_does_not_fit_is_handed_back_at_once(called):
 
 
 def test_an_open_circuit_lets_nothing_through_and_costs_no_attempt(called):
-    circuit = Circuit("bank", Breaker(failures=2))
+    circuit = Circuit("bank", Breaker(consecutive=2))
     call = called(*[REFUSED] * 9, breaker=circuit)
     with pytest.raises(CircuitOpen):
         call()  # it opened after the second attempt, and the third was not made
@@ -167,7 +167,7 @@ def test_an_open_circuit_lets_nothing_through_and_costs_no_attempt(called):
 
 
 def test_success_and_failure_are_told_to_the_circuit(called):
-    circuit = Circuit("bank", Breaker(failures=5))
+    circuit = Circuit("bank", Breaker(consecutive=5))
     call = called(REFUSED, breaker=circuit)
     assert call() == "done"
     assert call() == "done"
@@ -192,11 +192,11 @@ def test_an_empty_budget_ends_retries_and_not_first_attempts(called):
 
 def test_success_fills_the_budget(called):
     budget = RetryBudget("bank", capacity=28)
-    call = called(REFUSED, budget=budget)
+    call = called(REFUSED, REFUSED, budget=budget)
     assert call() == "done"
-    assert budget.level == 15
+    assert budget.level == 14
     call()
-    assert budget.level == 16
+    assert budget.level == 15
 
 
 def test_a_shared_budget_needs_a_store(called):
@@ -221,7 +221,7 @@ def test_a_store_that_is_gone_does_not_end_a_call(called):
 
 
 def test_a_cancelled_call_says_nothing_about_the_dependency():
-    circuit = Circuit("bank", Breaker(failures=1))
+    circuit = Circuit("bank", Breaker(consecutive=1))
 
     async def main():
         started = asyncio.Event()
@@ -261,11 +261,79 @@ def test_a_call_cancelled_while_it_waits_is_cancelled():
 
 
 def test_an_interruption_in_a_later_attempt_goes_through(called):
-    circuit = Circuit("bank", Breaker(failures=5))
+    circuit = Circuit("bank", Breaker(consecutive=5))
     call = called(REFUSED, KeyboardInterrupt(), breaker=circuit)
     with pytest.raises(KeyboardInterrupt):
         call()
     assert circuit.stats().neutral == 1
+
+
+AT_ONCE = {"base_s": 0, "throttled_base_s": 0, "cap_s": 0}
+BUSY = {"rules": {RuntimeError: Verdict(Bucket.RATE_LIMIT, Certainty.REJECTED)}}
+LOST = {"rules": {RuntimeError: Verdict(Bucket.OVERLOADED, Certainty.AMBIGUOUS)}, "kind": "read"}
+
+
+def test_to_be_put_off_is_not_to_fail(called):
+    call = called(*[RuntimeError("429")] * 9, policy=Retry(**AT_ONCE), **BUSY)
+
+    assert call() == "done"
+    assert call.calls == 10
+
+
+@pytest.mark.parametrize(("errors", "settings", "calls"), [(99, BUSY, 10), (99, LOST, 5)])
+def test_both_kinds_of_attempts_are_bounded(called, errors, settings, calls):
+    call = called(*[RuntimeError("no")] * errors, policy=Retry(**AT_ONCE), **settings)
+
+    with pytest.raises(GaveUp, match=f"It was tried {calls} times"):
+        call()
+    assert call.calls == calls
+
+
+def test_failures_are_counted_apart_from_refusals(called):
+    errors = [RuntimeError("429"), REFUSED] * 4 + [RuntimeError("429"), REFUSED]
+    call = called(*errors, policy=Retry(**AT_ONCE), **BUSY)
+
+    with pytest.raises(GaveUp, match="attempt 10 ended with ConnectionRefusedError"):
+        call()
+
+
+def test_attempts_that_are_given_are_all_there_are(called):
+    call = called(*[RuntimeError("429")] * 9, policy=Retry(attempts=2, **AT_ONCE), **BUSY)
+
+    with pytest.raises(GaveUp, match="It was tried 2 times"):
+        call()
+    assert call.calls == 2
+
+
+@pytest.mark.parametrize("policy", [Retry(attempts=1), Retry(attempts=1, throttled_attempts=9)])
+def test_one_attempt_is_one_attempt_whatever_it_meets(called, policy):
+    call = called(RuntimeError("429"), policy=policy, **BUSY)
+
+    with pytest.raises(RuntimeError):
+        call()
+    assert call.calls == 1
+
+
+def test_what_is_not_given_is_filled_in():
+    given = [{}, {"attempts": 3}, {"throttled_attempts": 7}, {"attempts": 3, "throttled_attempts": 7}]
+
+    assert [(Retry(**each).attempts, Retry(**each).throttled_attempts) for each in given] == [(5, 10), (3, 3), (5, 7), (3, 7)]
+
+
+def test_throttled_attempts_make_sense_or_are_refused():
+    with pytest.raises(ContractViolation, match="throttled_attempts=0"):
+        Retry(throttled_attempts=0)
+
+
+def test_a_retry_that_succeeds_gives_its_cost_back(called):
+    budget = RetryBudget("bank")
+    call = called(REFUSED, REFUSED, budget=budget)
+
+    call()
+    after = budget.level
+    call()
+
+    assert (after, budget.level) == (500 - 14, 500 - 14 + 1)
 
 
 # ---------------------------------------------------------------- blocks
@@ -299,7 +367,7 @@ def test_a_block_is_tried_again(colour):
     budget, circuit = RetryBudget("bank", capacity=28), Circuit("bank")
     run_block(colour, body, retry(QUICK, kind="read", breaker=circuit, budget=budget))
     assert seen == [1, 2, 3]
-    assert budget.level == 1
+    assert budget.level == 14
     assert (circuit.stats().failed, circuit.stats().succeeded) == (2, 1)
 
 

@@ -11,7 +11,8 @@ from effectonce._core.windows import SLOTS, LastCalls, LastSeconds
 
 POLICIES = st.builds(
     Breaker,
-    failures=st.sampled_from([2, 4]),
+    consecutive=st.sampled_from([None, 2, 4]),
+    failures=st.sampled_from([None, 2, 3]),
     rate=st.sampled_from([None, 0.5, 1.0]),
     slow_rate=st.sampled_from([0.5, 1.0]),
     slow_s=st.just(1.0),
@@ -59,6 +60,17 @@ class Naive:
         width = self.policy.window_s / SLOTS
         return [call for call in self.history if int(call[0] / width) > int(now / width) - SLOTS]
 
+    def in_a_row(self):
+        if self.policy.consecutive is None:
+            return False
+        tail = self.history[-self.policy.consecutive :]
+        return len(tail) == self.policy.consecutive and all(failed for _, failed, _ in tail)
+
+    def failures(self, now):
+        if self.policy.window_calls is not None:
+            return sum(failed for _, failed, _ in self.history[-self.policy.window_calls :])
+        return sum(failed and now - then <= self.policy.window_s for then, failed, _ in self.history)
+
     def ended(self, permit, now, failed, slow):
         self.out.pop(permit, None)
         if self.phase is Phase.HALF_OPEN:
@@ -69,13 +81,13 @@ class Naive:
                 self.change(Phase.CLOSED, now)
             return
         self.history.append((now, failed, slow))
-        tail = self.history[-self.policy.failures :]
+        in_a_row = failed and self.in_a_row()
         seen = self.window(now)
-        in_a_row = len(tail) == self.policy.failures and all(failed for _, failed, _ in tail)
+        too_many = failed and self.policy.failures is not None and self.failures(now) >= self.policy.failures
         enough = len(seen) >= self.policy.minimum and (failed or slow)
         rate = self.policy.rate is not None and sum(f for _, f, _ in seen) >= self.policy.rate * len(seen)
         slowness = sum(s for _, _, s in seen) >= self.policy.slow_rate * len(seen)
-        if in_a_row or (enough and (rate or slowness)):
+        if in_a_row or too_many or (enough and (rate or slowness)):
             self.open(now)
 
 

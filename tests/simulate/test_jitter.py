@@ -46,3 +46,17 @@ def test_the_delays_are_the_shipped_ones(monkeypatch):
 
 def test_everybody_writes_at_least_once():
     assert all(p.calls >= 12 for p in jitter.simulate(clients=12, runs=1).policies)
+
+
+def test_longer_delays_make_fewer_calls_and_take_longer():
+    short, long = (jitter.simulate(clients=20, runs=5, waits=jitter.Waits(base_ms=base_ms)) for base_ms in (5.0, 50.0))
+    full = [next(one for one in result.policies if one.policy == "full") for result in (short, long)]
+
+    assert full[1].calls < full[0].calls
+    assert full[1].completion_ms > full[0].completion_ms
+
+
+@pytest.mark.parametrize("waits", [{"base_ms": 0}, {"base_ms": 10, "cap_ms": 5}, {"message_ms": 0}])
+def test_waits_that_make_no_sense_are_refused(waits):
+    with pytest.raises(ValueError, match="_ms="):
+        jitter.Waits(**waits)

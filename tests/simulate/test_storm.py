@@ -66,3 +66,19 @@ def test_the_budget_and_the_breaker_are_the_shipped_ones(monkeypatch):
     storms = {one.policy: one for one in storm.simulate(seed=7).policies}
 
     assert [storms[name].recovered for name in ("budget", "breaker", "whole")] == [False, False, False]
+
+
+def test_a_longer_outage_and_more_load_are_harder_to_come_back_from():
+    easy = storm.simulate(rate=10, outage=storm.Outage(load=0.3, outage_s=5.0, left=0.5))
+    hard = storm.simulate(rate=10, outage=storm.Outage(load=0.9, outage_s=30.0, left=0.0))
+
+    assert all(one.recovered for one in easy.policies)
+    assert sum(one.recovered for one in hard.policies) < len(hard.policies)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("load", 0), ("load", 2), ("outage_s", 61), ("left", -0.1), ("lost", 0.9), ("queue_s", 0)]
+)
+def test_an_outage_outside_its_ranges_is_refused(name, value):
+    with pytest.raises(ValueError, match=rf"{name}={value:g}: choose a number from"):
+        storm.Outage(**{name: value})

@@ -17,7 +17,7 @@ from effectonce.testing.conformance.bench import LEASE_S, TRANSACTED, request
 from tests.servers.postgres import through
 from tests.servers.proxy import Proxy
 
-QUICK = Retry(base_s=0, cap_s=0)
+QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 
 
 @pytest.fixture

@@ -179,7 +179,7 @@ def test_tasks_of_one_loop_share_one_connection_and_one_write(server, opened):
 
 
 def test_a_hung_server_is_unavailable_after_the_deadline(private, opened, caller):
-    pay = caller(opened(private.url), retry=Retry(deadline_s=0.1))
+    pay = caller(opened(private.url), retry=Retry(attempts=3, deadline_s=0.1))
     pay("warm up")
     private.send(signal.SIGSTOP)
     hurry(pay.store, 0.2)
@@ -207,7 +207,7 @@ def test_a_server_that_answers_a_byte_at_a_time_is_unavailable_after_the_deadlin
 
 
 def test_a_full_server_sends_nothing_but_still_completes_what_was_sent(private, opened, caller):
-    pay = caller(opened(private.url), retry=Retry(deadline_s=0.1))
+    pay = caller(opened(private.url), retry=Retry(attempts=3, deadline_s=0.1))
     assert isinstance(pay.apply(claim("sent")), ops.Held)
     private.ask("CONFIG", "SET", "maxmemory", "1")
 
@@ -222,7 +222,7 @@ def test_a_full_server_sends_nothing_but_still_completes_what_was_sent(private, 
 
 def test_a_killed_server_is_found_again_when_it_is_back(tmp_path, opened, caller):
     server = redis.Server(tmp_path / "killed", fsync="always")
-    pay = caller(opened(server.url), retry=Retry(deadline_s=0.1))
+    pay = caller(opened(server.url), retry=Retry(attempts=3, deadline_s=0.1))
     pay("inv_1")
     server.stop()
 
@@ -258,7 +258,7 @@ def test_an_event_loop_notices_that_the_server_hung_up(server, opened):
 
 
 def test_a_primary_that_became_a_replica_is_left(private, opened, caller):
-    pay = caller(opened(private.url), retry=Retry(deadline_s=0.1))
+    pay = caller(opened(private.url), retry=Retry(attempts=3, deadline_s=0.1))
     pay("warm up")
     private.ask("REPLICAOF", "127.0.0.1", redis.free_port())
 
@@ -284,7 +284,7 @@ def test_an_error_that_nobody_expects_says_that_nothing_is_known(server, opened,
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
 def test_a_server_that_evicts_is_refused(private, opened, caller, policy):
     private.ask("CONFIG", "SET", "maxmemory-policy", policy)
-    pay = caller(opened(private.url), retry=Retry(deadline_s=0.1))
+    pay = caller(opened(private.url), retry=Retry(attempts=3, deadline_s=0.1))
 
     with pytest.raises(StoreUnavailable, match=f"maxmemory-policy {policy}.*CONFIG SET maxmemory-policy noeviction"):
         pay()
@@ -368,7 +368,7 @@ def test_a_tool_can_be_registered_while_the_server_is_away(opened):
     guard = Guard(opened(f"redis://127.0.0.1:{redis.free_port()}"), cache=0)
     calls = []
 
-    @guard.tool(kind="write", downstream="key", retry=Retry(deadline_s=0.1))
+    @guard.tool(kind="write", downstream="key", retry=Retry(attempts=3, deadline_s=0.1))
     def pay():
         calls.append(1)
 

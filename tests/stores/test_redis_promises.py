@@ -10,7 +10,7 @@ from effectonce.stores.redis import RedisStore
 from tests.servers import redis
 from tests.stores.helpers import aguarded, guarded
 
-QUICK = Retry(deadline_s=0.1)
+QUICK = Retry(attempts=3, deadline_s=0.1)
 EVICTS, FORGETS = ("maxmemory-policy", "allkeys-lru"), ("appendonly", "no")
 
 

@@ -114,7 +114,7 @@ def test_away_until_the_deadline_the_outcome_is_kept_here_and_settled_later(serv
     store, calls = server.store(), []
     guard = Guard(store, cache=0, spool=tmp_path / "spool")
 
-    @guard.tool(kind="write", retry=Retry(deadline_s=0.2))
+    @guard.tool(kind="write", retry=Retry(attempts=3, deadline_s=0.2))
     def pay():
         calls.append(1)
         server.stop()

@@ -37,7 +37,7 @@ def succeeded(outcome: Outcome[int]) -> int:
     return outcome.unwrap()
 
 
-stripe = breaker("stripe", failures=5)
+stripe = breaker("stripe", consecutive=5)
 
 
 @stripe

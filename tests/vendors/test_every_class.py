@@ -125,7 +125,7 @@ def attempts(error, **contract):
     """How often a write that raises *error*, and can ask nobody, is run."""
     guard, runs = Guard("memory://", cache=0), []
 
-    @guard.tool(kind="write", retry=Retry(base_s=0, cap_s=0, deadline_s=5), wait_s=0, **contract)
+    @guard.tool(kind="write", retry=Retry(attempts=3, base_s=0, cap_s=0, deadline_s=5), wait_s=0, **contract)
     def pay():
         runs.append(1)
         raise error

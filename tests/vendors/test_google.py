@@ -38,6 +38,8 @@ def info(reason):
 EXHAUSTED = "RESOURCE_EXHAUSTED"
 EXCEEDED = "You exceeded your current quota. Quota exceeded for metric: x, limit: 20"
 PER_DAY = quota(quotaId="GenerateRequestsPerDayPerProjectPerModel-FreeTier", quotaValue="20")
+PER_MINUTE = quota(quotaId="GenerateRequestsPerMinutePerProjectPerModel-FreeTier", quotaValue="15")
+TOKENS_PER_MINUTE = quota(quotaId="GenerateContentInputTokensPerModelPerMinute", quotaValue="250000")
 
 
 @pytest.mark.parametrize(
@@ -51,6 +53,12 @@ PER_DAY = quota(quotaId="GenerateRequestsPerDayPerProjectPerModel-FreeTier", quo
         (error(429, EXHAUSTED, "Quota exceeded for metric: x, limit: 0, model: m", [retry_info("3s")]), "quota R 3 s"),
         (error(429, EXHAUSTED, "x", [PER_DAY]), "quota R"),
         (error(429, EXHAUSTED, "x", [PER_DAY, retry_info("36s")]), "rate_limit R 36 s"),
+        (error(429, EXHAUSTED, EXCEEDED, [PER_MINUTE]), "rate_limit R"),
+        (error(429, EXHAUSTED, EXCEEDED, [TOKENS_PER_MINUTE]), "rate_limit R"),
+        (error(429, EXHAUSTED, EXCEEDED, [PER_MINUTE, PER_DAY]), "quota R"),
+        (error(429, EXHAUSTED, EXCEEDED, [PER_DAY, PER_MINUTE]), "quota R"),
+        (error(429, EXHAUSTED, EXCEEDED, [quota(quotaId="XPerMinute", quotaValue="0")]), "quota R"),
+        (error(429, EXHAUSTED, EXCEEDED), "quota R"),
         (error(429, "quota_exceeded"), "quota R"),
         (error(402, None), "quota R"),
         (error(503, "UNAVAILABLE", "The model is overloaded. Please try again later."), "overloaded M"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from effectonce import classify
+from effectonce import Action, advise, classify
 from tests.vendors.helpers import raised, says
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -50,7 +50,9 @@ INVALID = "invalid_request_error"
         (400, error(INVALID, "parameter_missing"), "schema R", False),
         (404, error(INVALID, "resource_missing"), "not_found R", False),
         (500, error("api_error"), "server_error M", False),
-        (502, "<html>", "server_error M", False),
+        (500, "<html>", "server_error M", False),
+        *((status, body, "no_answer M", True) for status in (502, 503, 504) for body in ("", "<html>")),
+        *((status, error("api_error"), "server_error M", False) for status in (502, 503, 504)),
     ],
 )
 def test_every_row_of_the_table_as_the_sdk_raises_it(client, wire, status, body, expected, again):
@@ -113,4 +115,29 @@ def test_transport_errors(client, make, wire, nobody):
     import stripe
 
     assert says(stripe.APIConnectionError("no", should_retry=True)) == "no_answer M"
+    assert classify(stripe.APIConnectionError("no", should_retry=True)).retryable
     assert says(stripe.SignatureVerificationError("no", "header")) == "schema R"
+
+
+def test_a_gateway_that_answers_in_stripes_place_is_asked_again_with_the_same_key_and_stripe_itself_is_not(client, wire):
+    wire.says(503, "")
+    lost = raised(lambda: refund(client))
+    wire.says(503, error("api_error"))
+    stored = raised(lambda: refund(client))
+
+    assert [advise(each, downstream="key").action for each in (lost, stored)] == [Action.RESEND, Action.FAIL]
+    assert advise(lost).action is Action.ESCALATE
+
+
+def test_a_response_without_a_body_means_the_same_as_the_error_that_the_sdk_makes_of_it():
+    answers = [{"status": status, "headers": {"stripe-version": "x"}, "body": ""} for status in (500, 502, 503, 504)]
+
+    assert [classify(answer).retryable for answer in answers] == [False, True, True, True]
+
+
+def test_an_error_that_says_itself_that_it_is_not_worth_a_retry_is_not_retried():
+    import stripe
+
+    verdict = classify(stripe.APIConnectionError("no", should_retry=False))
+
+    assert (verdict.bucket, verdict.certainty, verdict.retryable) == ("no_answer", "ambiguous", False)

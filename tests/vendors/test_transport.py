@@ -8,7 +8,7 @@ import ssl
 
 import pytest
 
-from effectonce import classify
+from effectonce import Action, advise, classify
 from tests.servers.listener import Listener
 from tests.vendors.helpers import raised, says
 
@@ -301,3 +301,23 @@ def test_json_that_is_none_and_data_of_the_wrong_shape():
 
     assert says(raised(lambda: json.loads("<html>"))) == "parse M"
     assert says(raised(lambda: pydantic.TypeAdapter(int).validate_python("x"))) == "parse M"
+
+
+def test_a_command_that_failed_is_for_the_model_to_read():
+    import subprocess
+
+    failed = raised(lambda: subprocess.run(["sh", "-c", "exit 1"], check=True))
+
+    assert says(failed) == "tool_error M"
+    assert advise(failed, kind="read").action is Action.REPLAN
+    assert advise(failed).action is Action.ESCALATE  # what a write had done by then is not known
+
+
+@pytest.mark.parametrize("returncode", [-9, -15])
+def test_a_command_that_was_killed_says_nothing_to_the_model(returncode):
+    import subprocess
+
+    killed = subprocess.CalledProcessError(returncode, ["sh"])
+
+    assert says(killed) == "no_answer M"
+    assert says(subprocess.TimeoutExpired(["sh"], 3)) == "no_answer M"

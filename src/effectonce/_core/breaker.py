@@ -21,7 +21,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from effectonce._core.verdicts import Bucket, Scope, Verdict
-from effectonce._core.windows import LastCalls, LastSeconds
+from effectonce._core.windows import LastCalls, LastFailures, LastSeconds
 
 
 class Phase(StrEnum):
@@ -96,6 +96,7 @@ def sign_of(verdict: Verdict, failures: frozenset[Bucket] = UNHEALTHY, successes
 class Limits(Struct, frozen=True, kw_only=True):
     """When to open, for how long, and when to close. `policy.Breaker` has checked them."""
 
+    consecutive: int | None
     failures: int | None
     rate: float | None
     slow_rate: float | None
@@ -137,6 +138,7 @@ class Machine:
         "ours",
         "phase",
         "probes",
+        "recent",
         "refused",
         "since",
         "slow_calls",
@@ -156,7 +158,7 @@ class Machine:
         self.probes: dict[int, float] = {}  # permits that are out, and when their leases end
         self._last_probe = FREE
         self._openings, self._open_s = 0, 0.0
-        self.window = _window(limits)
+        self.window, self.recent = _window(limits), _recent(limits)
         self.succeeded_calls = self.failed_calls = self.slow_calls = 0
         self.neutral = self.late = self.refused = self.opened = 0
 
@@ -212,8 +214,10 @@ class Machine:
         if self.phase is Phase.CLOSED:
             self.failed_calls += 1
             self.in_a_row += 1
-            if self.in_a_row == self._limits.failures:
-                self._trip(now, f"{self.in_a_row} failure{'s' * (self.in_a_row > 1)} in a row", retry_after_s)
+            if self.in_a_row == self._limits.consecutive:
+                self._trip(now, f"{_failures(self.in_a_row)} in a row", retry_after_s)
+            elif self.recent is not None and self.recent.add(now):
+                self._trip(now, f"{_failures(self._limits.failures)} in {self._limits.window_s:g} s", retry_after_s)
             else:
                 self._count(now, 1, slow, retry_after_s)
         elif self.phase is Phase.HALF_OPEN:
@@ -248,12 +252,23 @@ class Machine:
         window.add(now, failed, slow)
         self.slow_calls += slow
         calls = window.calls
-        if not (failed or slow) or calls < limits.minimum:
+        if not (failed or slow):
+            return
+        if failed and self.recent is None and window.failed == limits.failures:
+            self._trip(now, f"{_failures(window.failed)} among the last {limits.window_calls} calls", retry_after_s)
+            return
+        if calls < limits.minimum:
             return
         if limits.rate is not None and window.failed >= limits.rate * calls:
             self._trip(now, f"{window.failed} of {calls} calls failed", retry_after_s)
         elif limits.slow_rate is not None and window.slow >= limits.slow_rate * calls:
             self._trip(now, f"{window.slow} of {calls} calls took {limits.slow_s:g} s or longer", retry_after_s)
+
+    def failed_in_window(self, now: float) -> int:
+        """How many failures the window holds."""
+        if self.recent is not None:
+            return self.recent.count(now)
+        return 0 if self.window is None else self.window.failed
 
     # ------------------------------------------------------------ calls that go well, by the dozen
 
@@ -261,7 +276,7 @@ class Machine:
         """Until when calls that go well may just be counted, and told with `passed`: -inf if each must be told."""
         if self.phase is Phase.DISABLED:
             return inf
-        if self.phase is not Phase.CLOSED or self.in_a_row:
+        if self.phase is not Phase.CLOSED or (self.in_a_row and self._limits.consecutive is not None):
             return -inf
         return inf if self.window is None else self.window.counts_until(now)
 
@@ -269,8 +284,10 @@ class Machine:
         """So many calls went well since this was last told, none of them slow."""
         if self.phase is not Phase.DISABLED:
             self.succeeded_calls += count
-        if self.phase is Phase.CLOSED and self.window is not None:
-            self.window.passed(count)
+        if self.phase is Phase.CLOSED:
+            self.in_a_row = 0  # a failure is told at once, so these came after the last one
+            if self.window is not None:
+                self.window.passed(count)
 
     # ------------------------------------------------------------ changes
 
@@ -324,11 +341,24 @@ class Machine:
         self.probes = {}
         if self.window is not None:
             self.window.clear()
+        if self.recent is not None:
+            self.recent.clear()
         self.opened += to is Phase.OPEN or to is Phase.FORCED_OPEN
         return True
 
 
 def _window(limits: Limits) -> LastCalls | LastSeconds | None:
-    if limits.rate is None and limits.slow_rate is None:
+    if limits.window_calls is not None:
+        return LastCalls(limits.window_calls)
+    return None if limits.rate is None and limits.slow_rate is None else LastSeconds(limits.window_s)
+
+
+def _recent(limits: Limits) -> LastFailures | None:
+    """Failures are counted apart where the window is one of seconds: a window of calls counts them itself."""
+    if limits.failures is None or limits.window_calls is not None:
         return None
-    return LastSeconds(limits.window_s) if limits.window_calls is None else LastCalls(limits.window_calls)
+    return LastFailures(limits.failures, limits.window_s)
+
+
+def _failures(count: int | None) -> str:
+    return f"{count} failure{'' if count == 1 else 's'}"

@@ -23,12 +23,12 @@ T = TypeVar("T")
 
 
 class TokenBucket:
-    """Retries take tokens out, successes put some in: when a dependency answers nobody, nobody retries for long."""
+    """Retries take tokens out, successes put some in: a dependency that gives no answers is not asked again for long."""
 
-    __slots__ = ("capacity", "earns", "level")
+    __slots__ = ("capacity", "level")
 
-    def __init__(self, capacity: float, earns: float = 1.0, level: float | None = None) -> None:
-        self.capacity, self.earns = capacity, earns
+    def __init__(self, capacity: float, level: float | None = None) -> None:
+        self.capacity = capacity
         self.level = capacity if level is None else min(level, capacity)
 
     def charge(self, cost: float) -> bool:
@@ -38,8 +38,9 @@ class TokenBucket:
         self.level -= cost
         return True
 
-    def succeeded(self, times: int = 1) -> None:
-        self.level = min(self.capacity, self.level + times * self.earns)
+    def earn(self, tokens: float) -> None:
+        """Put *tokens* in, as far as there is room."""
+        self.level = min(self.capacity, self.level + tokens)
 
 
 class Costs(Struct, frozen=True):
@@ -52,14 +53,14 @@ class Costs(Struct, frozen=True):
         return self.by_bucket.get(verdict.bucket, self.other)
 
 
-def charge_shared(name: str, cost: float, bucket: TokenBucket, earned: int, keep_s: float) -> Flow[bool | None]:
+def charge_shared(name: str, cost: float, bucket: TokenBucket, earned: float, keep_s: float) -> Flow[bool | None]:
     """Charge the bucket that processes share; None: the store cannot tell. *bucket* is left as full as the shared one."""
     cell: Any = yield ReadCell(name)
     for _ in range(TRIES):
         if isinstance(cell, Unavailable):
             return None
         bucket.level = min(bucket.capacity, _read(cell, float(bucket.capacity)))
-        bucket.succeeded(earned)
+        bucket.earn(earned)
         charged = bucket.charge(cost)
         if not (charged or earned):
             return False

@@ -7,7 +7,7 @@ further on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -37,7 +37,8 @@ def judge(thing: Any, now: float | None) -> Verdict:
     match = _decide(seen)
     delay_s = _delay([signals for signals, _ in seen], now)
     verdict = UNKNOWN if match is None else _as_told(match, seen)
-    verdict = _refined(verdict, "\n".join(signals.text for signals, _ in seen).lower(), delay_s)
+    if match is None or not match.row.settled:
+        verdict = _refined(verdict, "\n".join(signals.text for signals, _ in seen).lower(), delay_s)
     if delay_s is None and verdict.bucket in ASK_LATER:
         delay_s = next((d for d in (spoken(signals.text) for signals, _ in seen) if d is not None), None)
     if delay_s is not None:
@@ -64,8 +65,9 @@ def _candidates(signals: Signals) -> Iterator[tuple[Table, Row, str]]:
     theirs = tables_of(signals)
     for code in signals.codes:
         for spelling in (code, code[:1].upper() + code[1:], f"{code[:2]}xxx" if len(code) == 5 else ""):
-            if spelling in BY_CODE:
-                yield *_whose(BY_CODE[spelling], theirs), code
+            known = [entry for entry in BY_CODE.get(spelling, ()) if entry[0] in theirs or not entry[0].only_theirs]
+            if known:
+                yield *_whose(known, theirs), code
                 break
     for name in signals.classes:
         if name in BY_CLASS:
@@ -74,9 +76,9 @@ def _candidates(signals: Signals) -> Iterator[tuple[Table, Row, str]]:
     if signals.status is not None:
         asked = "+retry-after" if from_headers(signals.headers, 0.0) is not None else ""
         spellings = (f"{signals.status}{asked}", str(signals.status), f"{signals.status // 100}xx")
-        known = next(BY_STATUS[spelling] for spelling in spellings if spelling in BY_STATUS)
+        meant = next(BY_STATUS[spelling] for spelling in spellings if spelling in BY_STATUS)
         if signals.status >= 300 or not signals.finish:
-            yield *_whose(known[::-1], theirs), str(signals.status)  # HTTP's own meaning is the last one
+            yield *_whose(meant[::-1], theirs), str(signals.status)  # HTTP's own meaning is the last one
     for reason in signals.finish:
         if reason in BY_FINISH:
             yield *_whose(BY_FINISH[reason], theirs), reason
@@ -98,7 +100,7 @@ def tables_of(signals: Signals) -> tuple[Table, ...]:
     return (*owned, *hinted)
 
 
-def _whose(entries: tuple[Entry, ...], theirs: tuple[Table, ...]) -> Entry:
+def _whose(entries: Sequence[Entry], theirs: tuple[Table, ...]) -> Entry:
     return next((entry for table in theirs for entry in entries if entry[0] is table), entries[0])
 
 

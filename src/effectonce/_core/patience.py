@@ -30,6 +30,8 @@ class Tokens(Protocol):
     @property
     def succeeded(self) -> Callable[[], object]: ...
 
+    def refund(self, verdict: Verdict) -> None: ...
+
     def charge(self, verdict: Verdict) -> Flow[bool]: ...
 
 
@@ -60,6 +62,7 @@ class Retrying(Struct, frozen=True, kw_only=True):
     """How often and how patiently to try."""
 
     attempts: int
+    throttled_attempts: int
     deadline_s: float
     base_s: float
     throttled_base_s: float
@@ -93,11 +96,12 @@ class Env(Struct, frozen=True, kw_only=True):
 class Admission:
     """The circuit and the retry budget of the dependency, as one call meets them."""
 
-    __slots__ = ("_permit", "_tokens", "circuit")
+    __slots__ = ("_failed", "_permit", "_tokens", "circuit")
 
     def __init__(self, how: Retrying) -> None:
         self.circuit, self._tokens = how.circuit, how.tokens
         self._permit: Permit | None = None
+        self._failed: Verdict | None = None  # how the attempt before ended: the next one was charged for that
 
     def refusal(self) -> Exception | None:
         """Why the circuit would let nothing through now."""
@@ -119,13 +123,22 @@ class Admission:
         if permit is not None:
             permit.succeeded() if verdict is None else permit.failed(verdict)
         if verdict is None and self._tokens is not None:
-            self._tokens.succeeded()
+            earn(self._tokens, self._failed)
+        self._failed = verdict
 
     def release(self) -> None:
         """The attempt says nothing about the dependency."""
         permit, self._permit = self._permit, None
         if permit is not None:
             permit.released()
+
+
+def earn(tokens: Tokens, retried: Verdict | None) -> None:
+    """A call succeeded: at once, or with its retry after *retried*."""
+    if retried is None:
+        tokens.succeeded()
+    else:
+        tokens.refund(retried)
 
 
 class Why(str):
@@ -157,7 +170,7 @@ class Next(Struct, frozen=True):
 class Patience:
     """What is left of one call's attempts and time."""
 
-    __slots__ = ("attempt", "env", "give_up_at", "how", "previous_s", "step", "turn", "unanswered")
+    __slots__ = ("attempt", "charged", "env", "give_up_at", "how", "previous_s", "refusals", "step", "turn", "unanswered")
 
     def __init__(
         self,
@@ -167,11 +180,13 @@ class Patience:
         step: str = "",
         started_at: float | None = None,
         attempt: int = 0,
+        refusals: int = 0,
     ) -> None:
         self.how, self.env, self.turn, self.step = how, env, turn, step
         self.give_up_at = (env.now() if started_at is None else started_at) + how.deadline_s
-        self.attempt = attempt
+        self.attempt, self.refusals = attempt, refusals  # of all attempts, those that were put off and did nothing
         self.previous_s = 0.0
+        self.charged: Verdict | None = None  # what the attempt under way is a retry after
         self.unanswered: BaseException | None = None  # how the last attempt ended that may have had an effect
 
     def begin(self, *, again: bool) -> Flow[str]:
@@ -185,6 +200,7 @@ class Patience:
             self.unanswered = error
         if row.action not in GOES_ON or not isinstance(error, Exception):
             return Next(row.action, row.why)
+        self.refusals += verdict.bucket in THROTTLED and verdict.certainty in SURE
         used_up = self._tried_often_enough()
         if used_up:
             return Next(Action.HAND_BACK, used_up, gave_up=True)
@@ -201,7 +217,7 @@ class Patience:
             return _enough("deadline", f"the next attempt would be in {delay_s:.3g} s, when its turn is over")
         if how.tokens is not None and not (yield from how.tokens.charge(verdict)):
             return _enough("budget", "too many retries go there already: its retry budget is empty")
-        self.previous_s = delay_s
+        self.previous_s, self.charged = delay_s, verdict
         return Next(row.action, row.why, delay_s)
 
     def used_up(self) -> str:
@@ -211,10 +227,13 @@ class Patience:
         return self._tried_often_enough()
 
     def _tried_often_enough(self) -> str:
-        attempts = self.how.attempts
-        if self.attempt < attempts:
+        """To be put off is not to fail: such an attempt counts as one of all, and not as one of those that may go wrong."""
+        attempts, most = self.how.attempts, max(self.how.attempts, self.how.throttled_attempts)
+        if attempts == 1:
+            return Why("max_attempts", "it may be tried only once") if self.attempt else ""
+        if self.attempt < most and self.attempt - self.refusals < attempts:
             return ""
-        return Why("max_attempts", f"it was tried {attempts} times" if attempts > 1 else "it may be tried only once")
+        return Why("max_attempts", f"it was tried {self.attempt} times")
 
     def _spend(self, after: Bucket | None, *, again: bool) -> Flow[str]:
         assert self.turn is not None

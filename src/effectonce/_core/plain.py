@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from effectonce._core.endings import Fresh
 from effectonce._core.ops import Flow, Invoke, Ok, Sleep
-from effectonce._core.patience import Next, Patience
+from effectonce._core.patience import Next, Patience, earn
 from effectonce._core.verdicts import SURE, Certainty, Verdict
 
 
@@ -53,7 +53,7 @@ def _attempt(patience: Patience) -> Flow[Fresh | Over | BaseException]:
         if permit is not None:
             permit.succeeded()
         if how.tokens is not None:
-            how.tokens.succeeded()
+            earn(how.tokens, patience.charged)
         return Fresh(answer.value)
     if permit is not None:
         permit.failed(how.classify(answer.error))

@@ -28,6 +28,7 @@ TYPES = ("type", "status", "__type")
 STATUSES = ("status_code", "status", "http_status", "code", "HTTPStatusCode")
 INSIDE = ("error", "Error", "body", "json_body", "details", "response")
 REASONS = ("finish_reason", "stop_reason", "stopReason", "finishReason")
+BY_GATEWAYS = (502, 503, 504)  # what a gateway answers in place of the service behind it
 SOON_S = 3600.0  # who has to wait longer has used up a quota, whatever it is called
 
 
@@ -100,7 +101,7 @@ def read(thing: Any) -> Signals:
     status = _first(_status_of(node) for node in nodes)
     return Signals(
         classes=classes,
-        codes=(*_hints(nodes, classes, delay_s), *codes),
+        codes=(*_hints(nodes, classes, delay_s, status), *codes),
         finish=() if is_error else _finish(thing),
         status=status,
         errno=_int(get(thing, "errno")) if is_error else None,
@@ -109,7 +110,7 @@ def read(thing: Any) -> Signals:
         text=_text(thing, nodes, remote, is_error=is_error, failed=status is not None and status >= 400),
         delay_s=delay_s,
         in_stream=get(thing, "in_stream") is True or (status is not None and status < 300 and bool(codes)),
-        never=get(thing, "non_retryable") is True,
+        never=get(thing, "non_retryable") is True or get(thing, "should_retry") is False,
         gave_up=GAVE_UP in tried or "effectonce.GaveUp" in classes,
         unsure=UNSURE in tried,
     )
@@ -181,21 +182,34 @@ def _codes(nodes: list[Any], remote: _Remote | None, headers: Mapping[str, str])
     return tuple(dict.fromkeys(c for c in cleaned if c and c not in ("error", "None")))
 
 
-def _hints(nodes: list[Any], classes: tuple[str, ...], delay_s: float | None) -> Iterator[str]:
+def _hints(nodes: list[Any], classes: tuple[str, ...], delay_s: float | None, status: int | None) -> Iterator[str]:
     """Codes that are not written as codes: a transport phase, the details of google.rpc, a name that does not resolve."""
     phase = get(nodes[0], "phase")
     if isinstance(phase, str):
         yield f"phase={phase[:CODE_MAX]}"
     if "socket.gaierror" in classes and get(nodes[0], "errno") in (-2, 8):  # EAI_NONAME on Linux and on macOS
         yield "EAI_NONAME"
+    if "subprocess.CalledProcessError" in classes and (_int(get(nodes[0], "returncode")) or 0) < 0:
+        yield "returncode=signal"
+    # Where there is no JSON, the SDK keeps the headers as `json_body`: only the error inside tells that Stripe has answered.
+    if "stripe.APIError" in classes and status in BY_GATEWAYS and get(get(nodes[0], "json_body"), "error") is None:
+        yield "body=none"
+    yield from _quotas(nodes, delay_s)
     for detail in _details(nodes):
-        for violation in items(get(detail, "violations")):
-            if get(violation, "quotaValue") in ("0", 0):
-                yield "quotaValue=0"
-            if "PerDay" in _code(get(violation, "quotaId")) and (delay_s is None or delay_s > SOON_S):
-                yield "quotaId=PerDay"
         if _code(get(detail, "@type")).endswith("ErrorInfo"):
             yield _code(get(detail, "reason"))
+
+
+def _quotas(nodes: list[Any], delay_s: float | None) -> Iterator[str]:
+    """Which quotas google.rpc says are used up: the longest first."""
+    violations = [violation for detail in _details(nodes) for violation in items(get(detail, "violations"))]
+    names = [_code(get(violation, "quotaId")) for violation in violations]
+    if any(get(violation, "quotaValue") in ("0", 0) for violation in violations):
+        yield "quotaValue=0"
+    if any("PerDay" in name for name in names) and (delay_s is None or delay_s > SOON_S):
+        yield "quotaId=PerDay"
+    if any("PerMinute" in name for name in names):
+        yield "quotaId=PerMinute"
 
 
 def _details(nodes: list[Any]) -> Iterator[Any]:

@@ -52,6 +52,28 @@ class LastCalls:
         """Time alone makes nothing old here."""
 
 
+class LastFailures:
+    """The times of the last *size* failures: were they all within *window_s* seconds? Exact, and successes need not be counted."""
+
+    __slots__ = ("_times", "_window_s")
+
+    def __init__(self, size: int, window_s: float) -> None:
+        self._times: deque[float] = deque(maxlen=size)
+        self._window_s = window_s
+
+    def clear(self) -> None:
+        self._times.clear()
+
+    def add(self, now: float) -> bool:
+        """One more. True: that makes *size* of them within the window."""
+        self._times.append(now)
+        return len(self._times) == self._times.maxlen and now - self._times[0] <= self._window_s
+
+    def count(self, now: float) -> int:
+        """How many of them are within the window now."""
+        return sum(now - time <= self._window_s for time in self._times)
+
+
 class LastSeconds:
     """The calls of the last *window_s* seconds, in slots that are forgotten as a whole."""
 

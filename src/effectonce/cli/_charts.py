@@ -9,6 +9,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from effectonce.simulate.budget import BudgetResult
     from effectonce.simulate.jitter import JitterResult
     from effectonce.simulate.storm import StormResult
     from effectonce.simulate.turns import TurnsResult
@@ -58,8 +59,8 @@ def storm(screen: Console, result: StormResult) -> None:
     screen.print(
         f"[bold]The outage is over; who comes back?[/] [dim]({result.rate:g} requests a second, seed {result.seed})[/]\n"
     )
-    before, during = (int(second / STRIP_S) for second in (TRIGGER_S[0], TRIGGER_S[1] - TRIGGER_S[0]))
-    outage = " " * before + "└" + "─" * (during - 2) + "┘ outage"
+    before, during = (round(second / STRIP_S) for second in (TRIGGER_S, result.outage.outage_s))
+    outage = " " * before + ("└" + "─" * (during - 2) + "┘" if during > 1 else "╵") + " outage"
     table = _table(("", False), (outage, False), ("after", True), ("sent", True), ("twice", True))
     for p in result.policies:
         color = "green" if p.recovered else "red"
@@ -95,3 +96,23 @@ def turns(screen: Console, result: TurnsResult) -> None:
         "over the same turns without any fault.\n"
         f"What is left with the whole policy: {left or 'nothing'}.[/]"
     )
+
+
+def budget(screen: Console, result: BudgetResult) -> None:
+    """Two tables: the retries that each budget allows, and the calls that end in an error, by the share of attempts that fail."""
+    screen.print(
+        f"[bold]What a retry budget allows:[/] [dim]{result.calls:,} calls, {result.attempts} attempts at most, seed {result.seed}[/]"
+    )
+    shares = [f"{share:.0%} fail" for share in result.shares]
+    tables = (
+        ("retries allowed", [p.allowed for p in result.policies]),
+        ("requests for a call", [p.sent for p in result.policies]),
+        ("calls that end in an error", [p.failed for p in result.policies]),
+    )
+    for title, figures in tables:
+        screen.print(f"\n[dim]{title}[/]")
+        form = "{:.2f}x" if title == "requests for a call" else "{:.1%}"
+        table = _table(("", False), *((share, True) for share in shares))
+        for p, of in zip(result.policies, figures, strict=True):
+            table.add_row(p.policy, *(form.format(one) for one in of), style="bold cyan" if p.policy == "effectonce" else "")
+        screen.print(table)

@@ -78,6 +78,8 @@ def _notes(row: Row) -> str:
         notes.append(f"affects the {verdict.scope}")
     if verdict.retry_after_s is not None:
         notes.append(f"after {verdict.retry_after_s:g} s")
+    if row.settled:
+        notes.append("whatever the message says")
     if row.weak:
         notes.append("if no delay is named" if row.signal == "text" else "unless something better is known")
     return "; ".join(notes)

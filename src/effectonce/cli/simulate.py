@@ -50,8 +50,13 @@ def _common(command: F) -> F:
 @simulate.command()
 @click.option("--clients", default=100, show_default=True, type=click.IntRange(2, 1000), help="How many want to write the row.")
 @click.option("--runs", default=30, show_default=True, type=click.IntRange(1, 1000), help="How often to repeat it.")
+@click.option("--base-ms", default=5.0, show_default=True, type=Number(0.1, 1000), help="The base of the delays.")
+@click.option("--cap-ms", default=2000.0, show_default=True, type=Number(1, 100_000), help="Their highest ceiling.")
+@click.option("--message-ms", default=10.0, show_default=True, type=Number(0.1, 1000), help="How long a message takes.")
 @_common
-def jitter(*, clients: int, runs: int, seed: int, as_json: bool, svg: Path | None) -> None:
+def jitter(
+    *, clients: int, runs: int, seed: int, as_json: bool, svg: Path | None, base_ms: float, cap_ms: float, message_ms: float
+) -> None:
     r"""What delays do to a crowd: Brooker's experiment.
 
     Clients write one row, and who finds it changed waits and tries again. Printed are, for each way to wait, the writes that were tried
@@ -60,13 +65,17 @@ def jitter(*, clients: int, runs: int, seed: int, as_json: bool, svg: Path | Non
     \b
     Examples:
       effectonce simulate jitter
-      effectonce simulate jitter --clients 20 --json
+      effectonce simulate jitter --clients 20 --base-ms 50 --json
     """
     from effectonce.cli import _charts
     from effectonce.simulate import _svg
     from effectonce.simulate import jitter as experiment
 
-    result = experiment.simulate(seed=seed, clients=clients, runs=runs)
+    try:
+        waits = experiment.Waits(base_ms=base_ms, cap_ms=cap_ms, message_ms=message_ms)
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from None
+    result = experiment.simulate(seed=seed, clients=clients, runs=runs, waits=waits)
     _show(result, _charts.jitter, _svg.jitter_figure, as_json=as_json, svg=svg)
 
 
@@ -78,8 +87,15 @@ def jitter(*, clients: int, runs: int, seed: int, as_json: bool, svg: Path | Non
     type=Number(5, 1000),
     help="What the last service can do in a second.",
 )
+@click.option("--load", default=0.7, show_default=True, type=Number(0.05, 1.5), help="What is asked of it, as a share of that.")
+@click.option("--outage-s", default=10.0, show_default=True, type=Number(1, 60), help="How many seconds the outage lasts.")
+@click.option("--left", default=0.1, show_default=True, type=Number(0, 1), help="What it can do in the outage, as a share.")
+@click.option(
+    "--lost", default=0.01, show_default=True, type=Number(0, 0.5), help="Share of answers that get lost at any time."
+)
+@click.option("--queue-s", default=10.0, show_default=True, type=Number(1, 60), help="Seconds of work that fit into a queue.")
 @_common
-def storm(*, rate: float, seed: int, as_json: bool, svg: Path | None) -> None:
+def storm(*, rate: float, seed: int, as_json: bool, svg: Path | None, **outage: float) -> None:
     r"""The outage is over; who comes back?
 
     Three services in a row, callers that retry, and ten seconds in which the last service can do a tenth of its work. Printed are, for each
@@ -89,13 +105,38 @@ def storm(*, rate: float, seed: int, as_json: bool, svg: Path | None) -> None:
     \b
     Examples:
       effectonce simulate storm
+      effectonce simulate storm --load 0.5 --outage-s 30
       effectonce simulate storm --json | jq '.policies[] | select(.recovered) | .policy'
     """
     from effectonce.cli import _charts
     from effectonce.simulate import _svg
     from effectonce.simulate import storm as experiment
 
-    _show(experiment.simulate(seed=seed, rate=rate), _charts.storm, _svg.storm_figure, as_json=as_json, svg=svg)
+    result = experiment.simulate(seed=seed, rate=rate, outage=experiment.Outage(**outage))
+    _show(result, _charts.storm, _svg.storm_figure, as_json=as_json, svg=svg)
+
+
+@simulate.command()
+@click.option("--calls", default=20_000, show_default=True, type=click.IntRange(100, 1_000_000), help="How many calls to make.")
+@click.option("--attempts", default=3, show_default=True, type=click.IntRange(1, 20), help="How often a call may be tried.")
+@_common
+def budget(*, calls: int, attempts: int, seed: int, as_json: bool, svg: Path | None) -> None:
+    r"""What a retry budget allows: none, ours and gRPC's.
+
+    A share of the attempts fails, each by itself. Printed are, for each budget, the retries that it allows, the requests for each call, and
+    the calls that end in an error. In the last column everything fails: that is what a budget is for.
+
+    \b
+    Examples:
+      effectonce simulate budget
+      effectonce simulate budget --attempts 5 --json | jq .policies
+    """
+    from effectonce.cli import _charts
+    from effectonce.simulate import _svg
+    from effectonce.simulate import budget as experiment
+
+    result = experiment.simulate(seed=seed, calls=calls, attempts=attempts)
+    _show(result, _charts.budget, _svg.budget_figure, as_json=as_json, svg=svg)
 
 
 def _changes(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:

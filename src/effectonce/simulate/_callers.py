@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -12,8 +12,8 @@ from effectonce._core.breaker import FREE, Machine, Phase, Sign, sign_of
 from effectonce._core.classify import classify
 from effectonce._core.gate import Action
 from effectonce._core.ops import Flow
-from effectonce._core.patience import Env, Next, Patience
-from effectonce._core.verdicts import Bucket
+from effectonce._core.patience import Env, Patience, earn
+from effectonce._core.verdicts import Bucket, Verdict
 from effectonce.policy import Breaker, Budget, Retry
 from effectonce.retry_budget import RetryBudget
 from effectonce.retrying import retrying
@@ -21,6 +21,7 @@ from effectonce.simulate._mix import Mix
 from effectonce.simulate._vendors import Prompt, Vendor
 from effectonce.simulate._world import World
 
+T = TypeVar("T")
 FAILED = Exception("a call that failed")
 
 
@@ -30,11 +31,14 @@ class Turn(Struct):
     start_s: float
     steps_s: tuple[float, ...]
     prompt: Prompt
+    process: int = 0  # where it runs
     step: int = 0
     attempt: int = 1
+    refusals: int = 0  # of the attempts, those that were put off
     held: int = 0  # times that an open circuit kept it waiting
     repaired: int = 0
     shortened: bool = False
+    charged: Verdict | None = None  # what the attempt under way is a retry after
     permit: int = FREE
     generation: int = 0
 
@@ -68,51 +72,57 @@ class Indifferent:
         return None if turn.attempt >= self.attempts else self.delay_s(turn.attempt)
 
 
+class Process:
+    """One process of the whole policy: its own budget and its own breaker."""
+
+    def __init__(self, mix: Mix, vendor: Vendor, retry: Retry, rng: Callable[[], float]) -> None:
+        costs = {Bucket.RATE_LIMIT: mix["budget_cost_429"], Bucket.OVERLOADED: mix["budget_cost_429"]}
+        self.tokens = RetryBudget(vendor.name, capacity=mix["budget"], cost=mix["budget_cost"], costs=costs)
+        self.how = retrying(retry, classify, None, self.tokens)
+        self.circuit = Machine(Breaker(consecutive=int(mix["breaker_consecutive"])).limits, rng, 0.0)
+
+
 class Whole:
     """Classifies first, asks the gate, waits as long as it is told to, keeps to its budgets, and leaves alone who is unwell."""
 
     def __init__(self, mix: Mix, vendor: Vendor, world: World) -> None:
         self.vendor, self.rng = vendor, world.rng.random
         self.env = Env(now=lambda: world.now, new_token=str, rng=self.rng)
-        self.tokens = RetryBudget(
-            vendor.name,
-            capacity=mix["budget"] * mix["processes"],
-            cost=mix["budget_cost"],
-            costs={Bucket.RATE_LIMIT: mix["budget_cost_429"], Bucket.OVERLOADED: mix["budget_cost_429"]},
-        )
         retry = Retry(
             attempts=int(mix["attempts"]),
+            throttled_attempts=int(mix["throttled_attempts"]),
             base_s=mix["other_base_s"],
             throttled_base_s=mix["base_s"],
             cap_s=mix["cap_s"],
             deadline_s=mix["deadline_s"],
         )
-        self.how = retrying(retry, classify, None, self.tokens)
         self.repairs = Budget().repairs
-        breaker = Breaker(failures=None, rate=mix["breaker_rate"], minimum=int(mix["breaker_minimum"]))
-        self.circuit = Machine(breaker.limits, self.rng, 0.0)
+        self.processes = [Process(mix, vendor, retry, self.rng) for _ in range(int(mix["processes"]))]
 
     def held_s(self, now: float, turn: Turn) -> float | None:
-        permit = self.circuit.admit(now)
+        how, circuit = self.processes[turn.process].how, self.processes[turn.process].circuit
+        permit = circuit.admit(now)
         if permit is not None:
-            turn.permit, turn.generation = permit, self.circuit.generation
+            turn.permit, turn.generation = permit, circuit.generation
             return None
         turn.held += 1
-        until_probe_s = self.circuit.until - now if self.circuit.phase is Phase.OPEN else 0.0
-        return until_probe_s + full_jitter(turn.held, self.how.throttled_base_s, self.how.cap_s, self.rng)
+        until_probe_s = circuit.until - now if circuit.phase is Phase.OPEN else 0.0
+        return until_probe_s + full_jitter(turn.held, how.throttled_base_s, how.cap_s, self.rng)
 
     def succeeded(self, now: float, turn: Turn) -> None:
-        self.circuit.succeeded(turn.generation, turn.permit, now, 0)
-        self.tokens.succeeded()
+        process = self.processes[turn.process]
+        process.circuit.succeeded(turn.generation, turn.permit, now, 0)
+        earn(process.tokens, turn.charged)
 
     def failed_s(self, now: float, turn: Turn, kind: str, room_s: float | None) -> float | None:
-        verdict = self.vendor.verdict(kind, room_s)
+        verdict, process = self.vendor.verdict(kind, room_s), self.processes[turn.process]
         if sign_of(verdict) is Sign.FAILURE:
-            self.circuit.failed(turn.generation, turn.permit, now, 0, verdict.retry_after_s)
+            process.circuit.failed(turn.generation, turn.permit, now, 0, verdict.retry_after_s)
         else:
-            self.circuit.released(turn.generation, turn.permit)
-        patience = Patience(self.how, self.env, started_at=turn.start_s, attempt=turn.attempt)
+            process.circuit.released(turn.generation, turn.permit)
+        patience = Patience(process.how, self.env, started_at=turn.start_s, attempt=turn.attempt, refusals=turn.refusals)
         found = settled(patience.after(FAILED, verdict, repeatable=True))  # a model call changes nothing
+        turn.charged, turn.refusals = patience.charged, patience.refusals
         if found.action is Action.REPAIR and turn.repaired < self.repairs:
             turn.repaired, turn.prompt = turn.repaired + 1, Prompt()
             return 0.0
@@ -122,14 +132,14 @@ class Whole:
         return found.delay_s
 
 
-def settled(flow: Flow[Next]) -> Next:
+def settled(flow: Flow[T]) -> T:
     """What a flow comes to that asks no store."""
     try:
         op = next(flow)
     except StopIteration as done:
-        found: Next = done.value
+        found: T = done.value
         return found
-    raise AssertionError(f"nobody here answers {op}")
+    raise AssertionError(f"there is no store here that answers {op}")
 
 
 def caller(policy: str, mix: Mix, vendor: Vendor, world: World) -> Caller:
@@ -139,8 +149,8 @@ def caller(policy: str, mix: Mix, vendor: Vendor, world: World) -> Caller:
         case "naive":
             return Indifferent(mix["naive_attempts"], lambda _: 0.0)
         case "fixed":
-            return Indifferent(mix["attempts"], lambda _: mix["fixed_s"])
+            return Indifferent(mix["alike_attempts"], lambda _: mix["fixed_s"])
         case "jitter":
-            return Indifferent(mix["attempts"], lambda attempt: full_jitter(attempt, mix["base_s"], mix["cap_s"], rng))
+            return Indifferent(mix["alike_attempts"], lambda attempt: full_jitter(attempt, mix["base_s"], mix["cap_s"], rng))
         case _:
             return Whole(mix, vendor, world)

@@ -11,6 +11,8 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
+from effectonce.policy import CONSECUTIVE, Retry
+
 FIXTURE = "TCC editorial, agent retry policy, 2026: 180,000 turns a day, four vendors, at most 8 steps and 90 s for a turn"
 DATADOG = (
     "the sum: Datadog, State of AI Engineering 2026, as devlery.com reports it (in March 2 % of LLM calls failed, 70 % of these not on"
@@ -19,6 +21,8 @@ DATADOG = (
 UPTIME = "aicheckerhub.com/status-history-archive, 90 days; not compared with the vendors' own pages"
 AWS = "botocore 1.44, standard mode"
 OURS = "assumption"
+POLICY = Retry()
+DEFAULT, BUDGET = "`Retry` as it comes", "`RetryBudget` as it comes"
 
 
 class Assumption(Struct, frozen=True):
@@ -28,6 +32,7 @@ class Assumption(Struct, frozen=True):
     high: float
     says: str
     source: str = OURS
+    whole: bool = False  # it is counted
 
 
 def _of(
@@ -36,20 +41,26 @@ def _of(
     return (
         Assumption(f"{vendor}.share", 0.25, 0, 1, f"share of the turns that go to {vendor}"),
         Assumption(
-            f"{vendor}.uptime", uptime, 0.95, 1, "what its status page says; the rest of the time is a partial outage", seen
+            f"{vendor}.uptime", uptime, 0.5, 1, "what its status page says; the rest of the time is a partial outage", seen
         ),
         Assumption(f"{vendor}.window_s", window_s, 1, 60, "over what time its limit is enforced", source),
         Assumption(
-            f"{vendor}.refills", float(refills), 0, 1, "1: the limit refills all the time; 0: with every window", source
+            f"{vendor}.refills",
+            float(refills),
+            0,
+            1,
+            "1: the limit refills all the time; 0: with every window",
+            source,
+            whole=True,
         ),
-        Assumption(f"{vendor}.tells", float(tells), 0, 1, "1: a 429 says how long to wait", source),
+        Assumption(f"{vendor}.tells", float(tells), 0, 1, "1: a 429 says how long to wait", source, whole=True),
     )
 
 
 ASSUMPTIONS: tuple[Assumption, ...] = (
-    Assumption("turns", 180_000, 1_000, 1_000_000, "turns in 24 hours", FIXTURE),
+    Assumption("turns", 180_000, 1_000, 1_000_000, "turns in 24 hours", FIXTURE, whole=True),
     Assumption("steps_mean", 3, 1, 8, "model calls in a turn, on average"),
-    Assumption("steps_max", 8, 1, 50, "model calls in a turn, at most", FIXTURE),
+    Assumption("steps_max", 8, 1, 50, "model calls in a turn, at most", FIXTURE, whole=True),
     Assumption("step_s", 4, 0.5, 30, "how long a model call takes, median: 300 tokens at 75 in a second"),
     Assumption("step_spread", 0.6, 0, 1.5, "sigma of the log of that time"),
     Assumption("peak", 1.8, 1, 4, "load of the busiest hour, over the mean of the day"),
@@ -62,7 +73,7 @@ ASSUMPTIONS: tuple[Assumption, ...] = (
         "TCC editorial: 3.8 % before jitter; Datadog, as devlery.com reports it: 3 % in February 2026",
     ),
     Assumption("schedule_s", 300, 60, 3600, "how often a schedule starts turns"),
-    Assumption("headroom", 1.25, 1, 3, "the rate limit, over the mean load of the busiest hour"),
+    Assumption("headroom", 1.25, 1, 100, "the rate limit, over the mean load of the busiest hour"),
     Assumption(
         "server_error",
         0.004,
@@ -76,14 +87,14 @@ ASSUMPTIONS: tuple[Assumption, ...] = (
         "parse",
         0.007,
         0,
-        0.15,
+        0.3,
         "share of answers that are not valid JSON",
         "Interfaze, Structured Output Benchmark, 2026-04, as cloudai.pt reports it: 99.3 % valid for the best model, 97 % or more for all",
     ),
-    Assumption("context_length", 0.001, 0, 0.01, "share of calls whose context is too long"),
-    Assumption("schema", 0.0001, 0, 0.005, "share of requests that are wrong and stay wrong"),
-    Assumption("content_policy", 0.00015, 0, 0.005, "share of requests that a policy refuses"),
-    Assumption("auth", 0.00005, 0, 0.005, "share of requests with credentials that do not do"),
+    Assumption("context_length", 0.001, 0, 0.05, "share of calls whose context is too long"),
+    Assumption("schema", 0.0001, 0, 0.05, "share of requests that are wrong and stay wrong"),
+    Assumption("content_policy", 0.00015, 0, 0.05, "share of requests that a policy refuses"),
+    Assumption("auth", 0.00005, 0, 0.05, "share of requests with credentials that do not do"),
     Assumption("parse_again", 0.5, 0, 1, "share of invalid answers that are invalid again if the same prompt is sent again"),
     Assumption("spell_s", 2, 0, 60, "how long a server error lasts for who met it, on average"),
     Assumption(
@@ -101,9 +112,26 @@ ASSUMPTIONS: tuple[Assumption, ...] = (
     Assumption("error_s", 0.5, 0, 10, "how soon a server error comes"),
     Assumption("time_out_s", 30, 5, 600, "how long a caller waits for an answer"),
     Assumption(
-        "naive_attempts", 3, 1, 10, "attempts of the naive policy: two retries, as many as SDKs make by default, but at once"
+        "naive_attempts",
+        3,
+        1,
+        10,
+        "attempts of the naive policy: two retries, as many as SDKs make by default, but at once",
+        whole=True,
     ),
-    Assumption("attempts", 8, 1, 20, "attempts for a step, of all other policies"),
+    Assumption(
+        "alike_attempts", 8, 1, 20, "attempts for a step, of the two other policies that treat all errors alike", whole=True
+    ),
+    Assumption("attempts", POLICY.attempts, 1, 20, "how often a step may fail, of the whole policy", DEFAULT, whole=True),
+    Assumption(
+        "throttled_attempts",
+        POLICY.throttled_attempts,
+        1,
+        50,
+        "attempts for a step, of the whole policy, with those that a 429 or an overload put off",
+        DEFAULT,
+        whole=True,
+    ),
     Assumption("fixed_s", 1, 0, 60, "the fixed delay", FIXTURE),
     Assumption(
         "base_s",
@@ -115,22 +143,27 @@ ASSUMPTIONS: tuple[Assumption, ...] = (
     ),
     Assumption(
         "other_base_s",
-        0.5,
+        POLICY.base_s,
         0.05,
         5,
         "the same, of the whole policy, after anything else than throttling",
-        "`Retry` as it comes",
+        DEFAULT,
     ),
     Assumption("cap_s", 20, 1, 120, "its highest ceiling", FIXTURE),
     Assumption("deadline_s", 90, 10, 600, "time for a turn's retries, of all policies", FIXTURE),
     Assumption(
-        "breaker_rate", 0.8, 0.1, 1, "the whole policy's breaker opens when this share of the last 30 s of calls failed"
+        "breaker_consecutive",
+        CONSECUTIVE,
+        1,
+        1e6,
+        "the breaker of the whole policy opens after so many failures in a row",
+        "`Breaker` as it comes",
+        whole=True,
     ),
-    Assumption("breaker_minimum", 20, 5, 200, "and there were so many calls at least"),
-    Assumption("budget", 500, 10, 10_000, "tokens for retries in each process, of the whole policy; a success brings one", AWS),
-    Assumption("processes", 20, 1, 1000, "processes that share the load, each with a budget of its own"),
-    Assumption("budget_cost", 14, 1, 100, "what a retry costs", AWS),
-    Assumption("budget_cost_429", 5, 1, 100, "what a retry after a 429 or overload costs", AWS),
+    Assumption("budget", 500, 1, 10_000, "tokens for retries in each process, of the whole policy", BUDGET),
+    Assumption("processes", 20, 1, 1000, "processes that share the load, each with its own budget and breaker", whole=True),
+    Assumption("budget_cost", 14, 1, 100, "what a retry costs", BUDGET),
+    Assumption("budget_cost_429", 5, 1, 100, "what a retry after a 429 or overload costs", BUDGET),
     *_of(
         "anthropic",
         0.9963,
@@ -174,15 +207,14 @@ DEFAULTS: Mix = MappingProxyType({a.name: a.value for a in ASSUMPTIONS})
 
 
 def changed(changes: Mapping[str, float]) -> Mix:
-    """The defaults with some of them moved. They may leave their range, but not what makes sense."""
+    """The defaults with some of them moved, within their ranges."""
     known = {a.name: a for a in ASSUMPTIONS}
     for name, value in changes.items():
         if name not in known:
             raise ValueError(f"there is no assumption {name!r}: there are {', '.join(known)}")
-        if not (0 < value < 1e9 if known[name].low else 0 <= value < 1e9):
-            raise ValueError(f"{name}={value:g}: a number {'above 0' if known[name].low else 'from 0 on'} is needed")
-        if known[name].high <= 1 < value:
-            raise ValueError(f"{name}={value:g}: it is a share, 1 is the most there is")
+        low, high, whole = known[name].low, known[name].high, known[name].whole
+        if not low <= value <= high or (whole and value != int(value)):
+            raise ValueError(f"{name}={value:g}: choose a {'whole ' * whole}number from {low:g} to {high:g}")
     return MappingProxyType({**DEFAULTS, **changes})
 
 

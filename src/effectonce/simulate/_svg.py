@@ -7,6 +7,7 @@ from html import escape
 
 from msgspec import Struct
 
+from effectonce.simulate.budget import BudgetResult
 from effectonce.simulate.jitter import JitterResult
 from effectonce.simulate.storm import LENGTH_S, STRIP_S, TRIGGER_S, StormResult
 from effectonce.simulate.turns import TurnsResult
@@ -49,6 +50,17 @@ def turns_figure(result: TurnsResult) -> str:
     return _bars("A day of agent turns", note, tuple(p.policy for p in of), "whole", panels)
 
 
+def budget_figure(result: BudgetResult) -> str:
+    """The retries that each budget allows, at three shares of failures."""
+    of, shown = result.policies, [result.shares.index(share) for share in (0.1, 0.2, 0.5)]
+    panels = tuple(
+        Panel(f"{result.shares[at]:.0%} fail", tuple(p.allowed[at] for p in of), tuple(f"{p.allowed[at]:.1%}" for p in of))
+        for at in shown
+    )
+    note = f"share of the retries that were asked for; {result.calls:,} calls, seed {result.seed}"
+    return _bars("What a retry budget allows", note, tuple(p.policy for p in of), "effectonce", panels)
+
+
 def storm_figure(result: StormResult) -> str:
     """What is answered over time, one strip for each policy."""
     note = f"share of requests answered; {result.rate:g} requests a second at the end of three services, seed {result.seed}"
@@ -59,7 +71,7 @@ def storm_figure(result: StormResult) -> str:
     columns = ("answered after", "amplification", "duplicates")
     at = [left + width + 96 + 96 * number for number in range(3)]
     body += [_text(x, HEAD - 14, name, size=11, fill=MUTED, anchor="end") for x, name in zip(at, columns, strict=True)]
-    start, end = (left + width * second / LENGTH_S for second in TRIGGER_S)
+    start, end = (left + width * second / LENGTH_S for second in (TRIGGER_S, TRIGGER_S + result.outage.outage_s))
     foot = HEAD + row * len(result.policies)
     body.append(f'<rect x="{start:.1f}" y="{HEAD - 6}" width="{end - start:.1f}" height="{foot - HEAD + 6}" fill="{BAD}"/>')
     body.append(_text(start, HEAD - 14, "outage", size=11, fill=MUTED))

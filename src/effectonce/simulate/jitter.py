@@ -7,6 +7,7 @@ client has written once. Every message takes |Normal(10, 2)| ms. Counted are the
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from statistics import fmean
 from typing import TypeAlias
 
@@ -15,17 +16,31 @@ from msgspec import Struct
 from effectonce._core.backoff import decorrelated_jitter, equal_jitter, exponential, full_jitter
 from effectonce.simulate._world import World, at_least
 
-MESSAGE_MS, MESSAGE_SD_MS = 10.0, 2.0
-BASE_MS, CAP_MS = 5.0, 2000.0
+MESSAGE_SPREAD = 0.2  # of the time that a message takes
+
+
+class Waits(Struct, frozen=True, kw_only=True):
+    """How long things take: the delays' base and cap, and a message on average."""
+
+    base_ms: float = 5.0
+    cap_ms: float = 2000.0
+    message_ms: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.base_ms <= self.cap_ms < inf:
+            raise ValueError(f"base_ms={self.base_ms:g} and cap_ms={self.cap_ms:g}: need 0 < base_ms <= cap_ms")
+        if not 0 < self.message_ms < inf:
+            raise ValueError(f"message_ms={self.message_ms:g}: a message takes some time")
+
 
 # From how many failures there were, the delay before, and a die, to the next delay. Brooker's first ceiling is twice the base.
-Delay: TypeAlias = Callable[[int, float, Callable[[], float]], float]
+Delay: TypeAlias = Callable[[Waits, int, float, Callable[[], float]], float]
 DELAYS: dict[str, Delay] = {
-    "none": lambda _failures, _before_ms, _rng: 0.0,
-    "exponential": lambda failures, _, __: exponential(failures + 1, BASE_MS, CAP_MS),
-    "equal": lambda failures, _, rng: equal_jitter(failures + 1, BASE_MS, CAP_MS, rng),
-    "full": lambda failures, _, rng: full_jitter(failures + 1, BASE_MS, CAP_MS, rng),
-    "decorrelated": lambda _, before_ms, rng: decorrelated_jitter(before_ms, BASE_MS, CAP_MS, rng),
+    "none": lambda _waits, _failures, _before_ms, _rng: 0.0,
+    "exponential": lambda w, failures, _, __: exponential(failures + 1, w.base_ms, w.cap_ms),
+    "equal": lambda w, failures, _, rng: equal_jitter(failures + 1, w.base_ms, w.cap_ms, rng),
+    "full": lambda w, failures, _, rng: full_jitter(failures + 1, w.base_ms, w.cap_ms, rng),
+    "decorrelated": lambda w, _, before_ms, rng: decorrelated_jitter(before_ms, w.base_ms, w.cap_ms, rng),
 }
 
 
@@ -41,20 +56,21 @@ class JitterResult(Struct, frozen=True):
     clients: int
     runs: int
     seed: int
+    waits: Waits
     policies: tuple[Contention, ...]
 
 
 class _Row:
     """The row that everybody wants to write, and the clients that do."""
 
-    def __init__(self, world: World, delay: Delay) -> None:
-        self.world, self.delay, self.gauss = world, delay, world.rng.gauss
+    def __init__(self, world: World, delay: Delay, waits: Waits) -> None:
+        self.world, self.delay, self.waits, self.gauss = world, delay, waits, world.rng.gauss
         self.calls = 0
         self.changed_at = -1.0
         self.done_ms = 0.0
 
     def message_ms(self) -> float:
-        return abs(self.gauss(MESSAGE_MS, MESSAGE_SD_MS))
+        return abs(self.gauss(self.waits.message_ms, self.waits.message_ms * MESSAGE_SPREAD))
 
     def ask(self, wait_ms: float, failures: int, before_ms: float) -> None:
         """After waiting, read the row and write it. Whether the version still stands can be told when the write arrives."""
@@ -69,26 +85,27 @@ class _Row:
             self.changed_at = self.world.now
             self.done_ms = max(self.done_ms, self.world.now + answer_ms)
             return
-        delay_ms = self.delay(failures + 1, before_ms, self.world.rng.random)
+        delay_ms = self.delay(self.waits, failures + 1, before_ms, self.world.rng.random)
         self.ask(answer_ms + delay_ms, failures + 1, delay_ms)
 
 
-def _run(policy: str, clients: int, seed: str) -> tuple[int, float]:
+def _run(policy: str, clients: int, seed: str, waits: Waits) -> tuple[int, float]:
     world = World(seed)
-    row = _Row(world, DELAYS[policy])
+    row = _Row(world, DELAYS[policy], waits)
     for _ in range(clients):
-        row.ask(0.0, 0, BASE_MS)
+        row.ask(0.0, 0, waits.base_ms)
     world.run()
     return row.calls, row.done_ms
 
 
-def simulate(*, seed: int = 7, clients: int = 100, runs: int = 30) -> JitterResult:
+def simulate(*, seed: int = 7, clients: int = 100, runs: int = 30, waits: Waits | None = None) -> JitterResult:
     """Let *clients* fight over one row, with every way to wait, *runs* times."""
     at_least(1, clients=clients, runs=runs)
+    waits = Waits() if waits is None else waits
     policies = []
     for policy in DELAYS:
-        ran = [_run(policy, clients, f"{seed} {policy} {run}") for run in range(runs)]
+        ran = [_run(policy, clients, f"{seed} {policy} {run}", waits) for run in range(runs)]
         policies.append(
             Contention(policy, round(fmean(calls for calls, _ in ran), 1), round(fmean(done for _, done in ran), 1))
         )
-    return JitterResult(clients, runs, seed, tuple(policies))
+    return JitterResult(clients, runs, seed, waits, tuple(policies))

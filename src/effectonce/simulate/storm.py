@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from effectonce._core.breaker import FREE, Machine
 from effectonce._core.classify import classify
-from effectonce._core.patience import Env, Patience
+from effectonce._core.patience import Env, Patience, earn
 from effectonce._core.verdicts import Bucket, Certainty, Verdict
 from effectonce.policy import Breaker, Retry
 from effectonce.retry_budget import RetryBudget
@@ -24,16 +24,12 @@ from effectonce.simulate._callers import FAILED, settled
 from effectonce.simulate._world import World, at_least
 
 TIME_OUTS_S = (4.0, 2.0, 1.0)  # of the client, of `front` and of `middle`: who is further out waits longer
-RETRY = Retry()  # of every layer that retries: three attempts
-AT_ONCE = Retry(base_s=0, throttled_base_s=0, cap_s=0)
-LOAD = 0.7  # of what `back` can do
+RETRY = Retry(attempts=3)  # of every layer that retries
+AT_ONCE = Retry(attempts=3, base_s=0, throttled_base_s=0, cap_s=0)
 ROOM = 1.5  # what `front` and `middle` can do, in units of `back`
-QUEUE_S = 10.0  # a queue holds this many seconds of work, and refuses the rest
-LOST = 0.01  # share of answers that get lost on a good day: why anybody retries
-CUT = 0.1  # what is left of `back` during the trigger
-TRIGGER_S = (20.0, 30.0)
+TRIGGER_S = 20.0
 LENGTH_S = 150.0
-AFTER_S = (110.0, 140.0)  # requests of this time are judged: from 80 s after the trigger on
+AFTER_S = (110.0, 140.0)  # requests of this time are judged
 STRIP_S = 5.0
 
 
@@ -45,6 +41,24 @@ def _drain_s(retry: Retry) -> float:
 DRAIN_S = _drain_s(RETRY)
 GONE = Verdict(Bucket.NO_ANSWER, Certainty.AMBIGUOUS)  # a refusal looks no different to those who wait further out
 Answer = Callable[[bool], None]
+
+
+class Outage(Struct, frozen=True, kw_only=True):
+    """What happens to the services."""
+
+    load: float = 0.7  # of what `back` can do
+    outage_s: float = 10.0
+    left: float = 0.1  # of what `back` can do, during the outage
+    lost: float = 0.01  # share of answers that get lost on a good day: the reason to retry at all
+    queue_s: float = 10.0  # a queue holds this many seconds of work, and refuses the rest
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in RANGES.items():
+            if not low <= getattr(self, name) <= high:
+                raise ValueError(f"{name}={getattr(self, name):g}: choose a number from {low:g} to {high:g}")
+
+
+RANGES = {"load": (0.05, 1.5), "outage_s": (1, 60), "left": (0, 1), "lost": (0, 0.5), "queue_s": (1, 60)}
 
 
 class Policy(Struct, frozen=True):
@@ -86,16 +100,17 @@ class Storm(Struct, frozen=True):
 class StormResult(Struct, frozen=True):
     rate: float  # what `back` can do in a second
     seed: int
+    outage: Outage
     policies: tuple[Storm, ...]
 
 
 class _Service:
     """A queue and one worker."""
 
-    def __init__(self, world: World, rate: float, work: Callable[[int, Answer], None]) -> None:
+    def __init__(self, world: World, rate: float, queue_s: float, work: Callable[[int, Answer], None]) -> None:
         self.world, self.rate, self.work = world, rate, work
         self.queue: deque[tuple[int, Answer]] = deque()
-        self.room = int(rate * QUEUE_S)
+        self.room = int(rate * queue_s)
 
     def ask(self, request: int, answer: Answer) -> None:
         if len(self.queue) >= self.room:
@@ -135,16 +150,16 @@ class _Hop:
             nonlocal waiting
             if waiting:  # otherwise it comes too late: the caller has gone on
                 waiting = False
-                self.learn(generation, permit, good=good)
+                self.learn(generation, permit, attempt, good=good)
                 self.ended(request, answer, attempt, good=good)
 
         self.sent.append(self.world.now)
         self.world.after(self.time_out_s, told, False)
         self.target.ask(request, told)
 
-    def learn(self, generation: int, permit: int, *, good: bool) -> None:
+    def learn(self, generation: int, permit: int, attempt: int, *, good: bool) -> None:
         if good and self.tokens is not None:
-            self.tokens.succeeded()
+            earn(self.tokens, GONE if attempt > 1 else None)
         if good and self.circuit is not None:
             self.circuit.succeeded(generation, permit, self.world.now, 0)
         elif self.circuit is not None:
@@ -165,32 +180,33 @@ class _Hop:
 class _Town:
     """The client, the three services, and one policy, for two minutes."""
 
-    def __init__(self, policy: Policy, rate: float, seed: str) -> None:
-        self.world, self.policy, self.rate = World(seed), policy, rate
+    def __init__(self, policy: Policy, rate: float, seed: str, outage: Outage) -> None:
+        self.world, self.policy, self.rate, self.outage = World(seed), policy, rate, outage
         self.started: list[float] = []
         self.answered: set[int] = set()
         self.effects: dict[int, int] = {}
-        self.back = _Service(self.world, rate, self.land)
+        queue_s = outage.queue_s
+        self.back = _Service(self.world, rate, queue_s, self.land)
         self.to_back = _Hop(self.world, policy, 2, self.back)
-        self.to_middle = _Hop(self.world, policy, 1, _Service(self.world, rate * ROOM, self.to_back.call))
-        self.to_front = _Hop(self.world, policy, 0, _Service(self.world, rate * ROOM, self.to_middle.call))
+        self.to_middle = _Hop(self.world, policy, 1, _Service(self.world, rate * ROOM, queue_s, self.to_back.call))
+        self.to_front = _Hop(self.world, policy, 0, _Service(self.world, rate * ROOM, queue_s, self.to_middle.call))
         self.world.after(0.0, self.arrive)
-        self.world.after(TRIGGER_S[0], self.run_at, rate * CUT)
-        self.world.after(TRIGGER_S[1], self.run_at, rate)
+        self.world.after(TRIGGER_S, self.run_at, rate * max(outage.left, 0.001))
+        self.world.after(TRIGGER_S + outage.outage_s, self.run_at, rate)
         self.world.run(LENGTH_S + max(DRAIN_S, _drain_s(policy.retry)))
 
     def arrive(self) -> None:
         request = len(self.started)
         self.started.append(self.world.now)
         self.to_front.call(request, lambda good: self.answered.add(request) if good else None)
-        next_s = self.world.rng.expovariate(self.rate * LOAD)
+        next_s = self.world.rng.expovariate(self.rate * self.outage.load)
         if self.world.now + next_s < LENGTH_S:
             self.world.after(next_s, self.arrive)
 
     def land(self, request: int, answer: Answer) -> None:
         if not (self.policy.keys and request in self.effects):
             self.effects[request] = self.effects.get(request, 0) + 1
-        if self.world.rng.random() >= LOST:
+        if self.world.rng.random() >= self.outage.lost:
             answer(True)
 
     def run_at(self, rate: float) -> None:
@@ -207,7 +223,7 @@ class _Town:
         goodput = self.goodput(*AFTER_S)
         return Storm(
             policy=self.policy.name,
-            goodput_before=self.goodput(0.0, TRIGGER_S[0] - sum(TIME_OUTS_S)),
+            goodput_before=self.goodput(0.0, TRIGGER_S - sum(TIME_OUTS_S)),
             goodput=goodput,
             recovered=goodput >= 0.95,
             amplification=round(len(self.to_back.sent) / len(self.started), 4),
@@ -217,7 +233,10 @@ class _Town:
         )
 
 
-def simulate(*, seed: int = 7, rate: float = 20.0, policies: Sequence[Policy] = POLICIES) -> StormResult:
+def simulate(
+    *, seed: int = 7, rate: float = 20.0, policies: Sequence[Policy] = POLICIES, outage: Outage | None = None
+) -> StormResult:
     """Live through the same outage with each policy, at *rate* requests a second."""
     at_least(1, rate=rate)
-    return StormResult(rate, seed, tuple(_Town(policy, rate, f"{seed}").told() for policy in policies))
+    outage = Outage() if outage is None else outage
+    return StormResult(rate, seed, outage, tuple(_Town(policy, rate, f"{seed}", outage).told() for policy in policies))

@@ -84,8 +84,9 @@ class _Day:
         self.calls = self.refused = 0
         self.took: list[tuple[float, float]] = []
         self.ended_by: Counter[str] = Counter()
-        for start_s, steps_s in planned:
-            self.world.after(start_s, self.send, Turn(start_s, steps_s, Prompt()))
+        for number, (start_s, steps_s) in enumerate(planned):
+            process = number % int(mix["processes"])
+            self.world.after(start_s, self.send, Turn(start_s, steps_s, Prompt(), process))
         self.world.run()
 
     def send(self, turn: Turn) -> None:
@@ -123,7 +124,7 @@ class _Day:
         if turn.step == len(turn.steps_s):
             self.took.append((self.world.now - turn.start_s, sum(turn.steps_s)))
             return
-        turn.attempt, turn.held, turn.prompt = 1, 0, Prompt()
+        turn.attempt, turn.refusals, turn.held, turn.prompt, turn.charged = 1, 0, 0, Prompt(), None
         self.send(turn)
 
     def failed(self, turn: Turn, kind: str, room_s: float | None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
-from effectonce._core.tables import anthropic, bedrock, databases, frameworks, google, http, openai, rpc, stripe, transport
+from effectonce._core.tables import anthropic, bedrock, databases, frameworks, google, http, openai, rpc, stripe, transport, zai
 from effectonce._core.tables._row import Row, Table
 
 VERSION = "2026-11"  # of the rows as a whole: it changes when a verdict does
@@ -19,6 +19,7 @@ TABLES: tuple[Table, ...] = (
     google.TABLE,
     bedrock.TABLE,
     stripe.TABLE,
+    zai.TABLE,
     *rpc.TABLES,
     *databases.TABLES,
     *transport.TABLES,

@@ -60,7 +60,7 @@ class Row(Struct, frozen=True):
     names: tuple[str, ...]
     verdict: Verdict
     weak: bool = False
-    note: str = ""  # for the page: what else the row rests on
+    settled: bool = False  # the words of the message do not change it
 
 
 class Table(Struct, frozen=True, kw_only=True):
@@ -73,6 +73,7 @@ class Table(Struct, frozen=True, kw_only=True):
     headers: tuple[str, ...] = ()  # a response with a header that begins so is theirs
     hosts: tuple[str, ...] = ()
     over_http: bool = False  # an error inside a 200 came too late to be a refusal
+    only_theirs: bool = False  # its codes are no names: of another service they mean something else
 
 
 def _maker(signal: str) -> Callable[..., Row]:
@@ -86,10 +87,11 @@ def _maker(signal: str) -> Callable[..., Row]:
         retry: bool | None = None,
         weak: bool = False,
         after_s: float | None = None,
+        settled: bool = False,
     ) -> Row:
         split = tuple(names.split(" | ")) if signal == "text" else tuple(names.split())
         verdict = Verdict(bucket, certainty, why or WHY[bucket], after_s, scope, retry)  # type: ignore[arg-type]  # None: by bucket
-        return Row(signal, split, verdict, weak)
+        return Row(signal, split, verdict, weak, settled)
 
     return make
 

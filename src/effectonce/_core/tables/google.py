@@ -14,6 +14,7 @@ TABLE = Table(
         # The details of a RESOURCE_EXHAUSTED: the delay is believed before the name of the quota, which says PerDay too often.
         code("quotaValue=0", B.QUOTA, R, "this quota is 0: there is none for this model or plan"),
         code("quotaId=PerDay", B.QUOTA, R, "a quota per day is used up, and no short delay is named"),
+        code("quotaId=PerMinute", B.RATE_LIMIT, R, "a quota per minute is used up", settled=True),
         code("quota_exceeded", B.QUOTA, R),
         code("API_KEY_INVALID API_KEY_EXPIRED API_KEY_SERVICE_BLOCKED SERVICE_DISABLED", B.AUTH, R),
         code("RESOURCE_EXHAUSTED", B.RATE_LIMIT, R),

@@ -1,6 +1,6 @@
 """Stripe. It stores a 500 under the key: repeating the same key repeats the 500, so that is not a retry but a question for its API."""
 
-from effectonce._core.tables._row import B, M, R, Table, cls, code
+from effectonce._core.tables._row import B, M, R, Table, cls, code, status
 
 STORED = "Stripe keeps the failure under the key: look the payment up, then use a new key"
 
@@ -12,6 +12,7 @@ TABLE = Table(
     hosts=("api.stripe.com",),
     over_http=True,
     rows=(
+        code("body=none", B.NO_ANSWER, M, "a gateway answered in Stripe's place: the same key again"),
         code("rate_limit", B.RATE_LIMIT, R),
         code("lock_timeout", B.CONFLICT_IN_FLIGHT, R, "another request holds the lock: the same key again"),
         code("idempotency_key_in_use", B.CONFLICT_IN_FLIGHT, M, "the same key is being worked on: the same key again"),
@@ -37,5 +38,6 @@ TABLE = Table(
         cls("InvalidRequestError", B.SCHEMA, R, weak=True),
         cls("APIError", B.SERVER_ERROR, M, STORED, retry=False),
         cls("APIConnectionError", B.NO_ANSWER, M, weak=True),
+        status("500", B.SERVER_ERROR, M, STORED, retry=False),
     ),
 )

@@ -96,4 +96,14 @@ SSL = Table(
         cls("SSLError", B.NO_ANSWER, M, "TLS failed: during the handshake nothing was sent, later it may have been"),
     ),
 )
-TABLES = (HTTPX, REQUESTS, URLLIB3, AIOHTTP, OS, SSL)
+SUBPROCESS = Table(
+    name="subprocess",
+    checked="Python 3.11 to 3.13",
+    packages=("subprocess",),
+    rows=(
+        code("returncode=signal", B.NO_ANSWER, M, "the command was killed while it ran"),
+        cls("TimeoutExpired", B.NO_ANSWER, M, "the command took too long and was stopped"),
+        cls("CalledProcessError", B.TOOL_ERROR, M, "the command failed: its exit status and output are for the model to read"),
+    ),
+)
+TABLES = (HTTPX, REQUESTS, URLLIB3, AIOHTTP, OS, SSL, SUBPROCESS)
