@@ -43,7 +43,7 @@ def test_the_whole_policy_is_the_default_as_it_comes():
     assert set(came[1].by_bucket.values()) == {_mix.DEFAULTS["budget_cost_429"]}
 
 
-HELD_OUT = {
+MIXES = {
     "as it is": {},
     "little room": {"headroom": 1.1},
     "herds": {"scheduled": 0.3},
@@ -53,10 +53,10 @@ HELD_OUT = {
 }
 
 
-@pytest.mark.parametrize("mix", HELD_OUT)
-def test_the_default_holds_on_days_that_it_was_not_chosen_by(mix):
+@pytest.mark.parametrize("mix", MIXES)
+def test_the_default_holds_on_seeds_that_it_was_not_chosen_by(mix):
     found = [
-        {one.policy: one for one in turns.simulate(seed=seed, turns=6000, changes=HELD_OUT[mix]).policies} for seed in (31, 32)
+        {one.policy: one for one in turns.simulate(seed=seed, turns=6000, changes=MIXES[mix]).policies} for seed in (31, 32)
     ]
 
     ended = [sum(day[policy].unretryable for day in found) / 2 for policy in ("jitter", "whole")]
