@@ -189,10 +189,11 @@ def _refuse(ending: Fenced | Busy | Latched | Mismatch | ExpiredReply | Early | 
         case Early():
             raise OutOfOrder(f"{effect} came before its predecessor had an outcome. Nothing was sent.", effect=effect)
         case Unavailable(error):
-            unavailable = StoreUnavailable(f"{effect} was not run by this call: {error}", effect=effect)
-            if isinstance(error, StoreUnavailable):  # one that refuses a value for its size need not be asked again
-                unavailable.retriable, unavailable.corrective_action = error.retriable, error.corrective_action
-            raise unavailable from error
+            message = f"{effect} was not run by this call: {error}"
+            if isinstance(error, StoreUnavailable):  # of its own class: some say what to do instead of asking again
+                said = type(error)(message, effect=effect, corrective_action=error.corrective_action, retriable=error.retriable)
+                raise said from error.__cause__
+            raise StoreUnavailable(message, effect=effect) from error
         case _:
             assert_never(ending)
 
