@@ -108,6 +108,7 @@ class House(Struct, frozen=True):
     cache: ReplayCache
     keep: Callable[[Complete | Fail], None]  # what the store could not be told
     watch: Watch
+    where: str = ""  # the store, as a command names it
 
 
 def not_kept(op: Complete | Fail) -> None:
@@ -362,10 +363,21 @@ class GuardedTool:
     # ------------------------------------------------------------ running a call
 
     def call(self, prepared: Prepared) -> Outcome[Any]:
-        return conclude(self.run(prepared), prepared.ref, self.signature.returns)
+        return self.concluded(self.run(prepared), prepared)
 
     async def acall(self, prepared: Prepared) -> Outcome[Any]:
-        return conclude(await self.arun(prepared), prepared.ref, self.signature.returns)
+        return self.concluded(await self.arun(prepared), prepared)
+
+    def concluded(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
+        """How a call ended. A doubt says where it can be looked up."""
+        try:
+            outcome = conclude(ending, prepared.ref, self.signature.returns)
+        except InDoubt as error:
+            error.look_up(self.house.where)
+            raise
+        if isinstance(outcome.error, InDoubt):
+            outcome.error.look_up(self.house.where)
+        return outcome
 
     def run(self, prepared: Prepared) -> Ending:
         request, cache = prepared.request, self.house.cache
@@ -426,7 +438,7 @@ class GuardedTool:
 
     def _settled(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
         self._remember_outcome(prepared.request, ending)
-        return conclude(ending, prepared.ref, self.signature.returns)
+        return self.concluded(ending, prepared)
 
     def recalled(self, record: Record) -> Prepared:
         """The call that a record is about, from what it stores."""

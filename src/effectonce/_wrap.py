@@ -6,8 +6,10 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+from effectonce._brief import brief
 from effectonce._core.terms import Kind
-from effectonce._tool import FALLBACK_FOR, GuardedTool, Tool
+from effectonce._tool import GuardedTool, Tool
+from effectonce.errors import EffectOnceError
 from effectonce.outcome import value_of
 from effectonce.retrying import Retrier
 
@@ -30,8 +32,8 @@ def _sync_wrapper(tool: GuardedTool) -> Callable[..., Any]:
         try:
             prepared = tool.prepare(args, kwargs)
             return value_of(tool.run(prepared), prepared.ref, returns)
-        except FALLBACK_FOR as error:
-            return tool.rescue(error, args, kwargs)
+        except EffectOnceError as error:
+            return tool.rescue(brief(error, tool.house.where), args, kwargs)
 
     return call
 
@@ -43,8 +45,8 @@ def _async_wrapper(tool: GuardedTool) -> Callable[..., Awaitable[Any]]:
         try:
             prepared = tool.prepare(args, kwargs)
             return value_of(await tool.arun(prepared), prepared.ref, returns)
-        except FALLBACK_FOR as error:
-            return await tool.arescue(error, args, kwargs)
+        except EffectOnceError as error:
+            return await tool.arescue(brief(error, tool.house.where), args, kwargs)
 
     return call
 

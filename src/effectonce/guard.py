@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import random
@@ -28,6 +27,7 @@ from effectonce._desk import Desk, Doubts, Reconciled
 from effectonce._heart import Heart
 from effectonce._registry import register, tool_of
 from effectonce._sweeper import Sweeper
+from effectonce._tokens import new_token
 from effectonce._tool import GuardedTool, House, Tool, not_kept
 from effectonce._turns import TurnBudget
 from effectonce._watch import Observer, Watch, tidied
@@ -41,6 +41,7 @@ from effectonce.retry_budget import RetryBudget
 from effectonce.stores import Capabilities, Store, as_store
 from effectonce.stores._keyring import Keyring
 from effectonce.stores._sealed import Sealed
+from effectonce.stores._urls import where_is
 from effectonce.stores.base import Finding
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Guard:
         self.keyring = keyring
         self.store: Store = _sealed(as_store(store), keyring, secret)
         self.spool = _spool(store if isinstance(store, str) else "memory:", self.store, spool, keyring)
-        env = Env(now=time.monotonic, new_token=_new_token, rng=random.random)
+        env = Env(now=time.monotonic, new_token=new_token, rng=random.random)
         self._house = House(
             store=self.store,
             tenant=named(tenant, "tenant"),
@@ -91,6 +92,7 @@ class Guard:
             cache=ReplayCache(cache, time.monotonic),
             keep=not_kept if self.spool is None else self.spool.keep,
             watch=Watch(),
+            where=where_is(store, self.store),
         )
         self._tools: dict[str, GuardedTool] = {}
         shared = isinstance(store, str) and not store.startswith("memory:")
@@ -477,20 +479,3 @@ def _sealed(store: Store, keyring: Keyring | None, secret: bytes) -> Store:
             "Give the guard both, Guard(..., keyring=..., secret=...), and keep the secret: keys that are made with another one differ."
         )
     return Sealed(store, keyring)
-
-
-class _Tokens:
-    """Tokens that nobody else has: 128 random bits for each process, and a count. A fork draws its own."""
-
-    def __init__(self) -> None:
-        self.draw()
-        os.register_at_fork(after_in_child=self.draw)
-
-    def draw(self) -> None:
-        self._process, self._count = os.urandom(16).hex(), itertools.count()
-
-    def __call__(self) -> str:
-        return f"{self._process}-{next(self._count)}"
-
-
-_new_token = _Tokens()

@@ -75,6 +75,12 @@ def remember(ctx: click.Context, name: str, value: Any) -> None:
     ctx.meta.pop(_RESOLVED, None)
 
 
+def given() -> dict[str, Any]:
+    """The options of this command that say where to look."""
+    flags = click.get_current_context().meta.get(_FLAGS, {})
+    return {name: flags[name] for name in ("store", "app", "config") if name in flags}
+
+
 def setting(name: str) -> Any:
     """The value that is in force here."""
     return settings()[name].value
