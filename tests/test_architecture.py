@@ -16,13 +16,14 @@ LAYERS = (
     ("lint",),  # reads source, and nothing of ours
     ("_core", "_forks"),
     ("effect", "errors"),
-    ("_declared",),
+    ("_declared", "_unawaited"),
     ("stores", "policy"),
     (
         "_boundary",
         "_cache",
         "_check_use",
         "_documents",
+        "_environment",
         "_drive",
         "_given",
         "_heart",

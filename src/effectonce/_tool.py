@@ -6,6 +6,7 @@ request and drive the same flow.
 
 from __future__ import annotations
 
+import builtins
 import logging
 import threading
 import time
@@ -142,6 +143,7 @@ class GuardedTool:
                 f"effect would be recorded before that. Finish it inside the tool and return the result"
             )
         self.terms = contract.terms
+        self._warned_of_loop = False
         self.probe_function: Callable[..., Any] | None = None
         self.fallback_function: Callable[..., Any] | None = None
         self.amplified: Finding | None = None  # its clients retry, too
@@ -210,6 +212,18 @@ class GuardedTool:
         if self.fallback_function is None or not isinstance(error, FALLBACK_FOR):
             raise error
         return await self.fallback_function(error, *args, **kwargs)
+
+    def warn_of_loop(self) -> None:
+        """A sync tool was called on a running event loop. Once; and not in a notebook, whose loop has nothing else to do."""
+        if not self._warned_of_loop and not hasattr(builtins, "__IPYTHON__"):
+            self._warned_of_loop = True
+            name = self.contract.name
+            LOG.warning(
+                "%s is a plain def and was called on a running event loop: every other task of the loop waits until it returns. "
+                "Make it async def, or call it with `await asyncio.to_thread(%s, ...)`, which stays in its step.",
+                name,
+                name,
+            )
 
     def _same_colour(self, function: Callable[..., Any], what: str) -> None:
         if is_async(function) is not self.is_async:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from effectonce._brief import brief
 from effectonce._core.terms import Kind
 from effectonce._tool import GuardedTool, Tool
+from effectonce._unawaited import WRAPPERS
 from effectonce.errors import EffectOnceError
 from effectonce.outcome import value_of
 from effectonce.retrying import Retrier
@@ -29,6 +31,8 @@ def _sync_wrapper(tool: GuardedTool) -> Callable[..., Any]:
     returns = tool.signature.returns
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if _get_running_loop() is not None:
+            tool.warn_of_loop()
         try:
             prepared = tool.prepare(args, kwargs)
             return value_of(tool.run(prepared), prepared.ref, returns)
@@ -48,6 +52,7 @@ def _async_wrapper(tool: GuardedTool) -> Callable[..., Awaitable[Any]]:
         except EffectOnceError as error:
             return await tool.arescue(brief(error, tool.house.where), args, kwargs)
 
+    WRAPPERS.add(call.__code__)
     return call
 
 

@@ -6,6 +6,7 @@ import logging
 import os
 import random
 import time
+from asyncio import _get_running_loop
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, partial
@@ -22,8 +23,9 @@ from effectonce._core.ops import Find, Sweep, Swept, Tally
 from effectonce._core.patience import Env
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
-from effectonce._declared import errors, fields, flags, of_type, seconds, several, whole
+from effectonce._declared import errors, fields, flags, of_type, parenthesised, seconds, several, whole
 from effectonce._desk import Desk, Doubts, Reconciled
+from effectonce._environment import report
 from effectonce._heart import Heart
 from effectonce._registry import register, tool_of
 from effectonce._sweeper import Sweeper
@@ -79,6 +81,7 @@ class Guard:
         observers: Iterable[Observer] = (),
     ) -> None:
         whole(cache=cache)
+        report(os.environ)
         self.keyring = keyring
         self.store: Store = _sealed(as_store(store), keyring, secret)
         self.spool = _spool(store if isinstance(store, str) else "memory:", self.store, spool, keyring)
@@ -104,6 +107,7 @@ class Guard:
 
     # ------------------------------------------------------------ tools
 
+    @parenthesised
     def tool(
         self,
         *,
@@ -344,6 +348,8 @@ class Guard:
             raise ContractViolation(f"{guarded.contract.name} is a read: it has no record. Call it directly.")
         if guarded.is_async:
             return _acall(guarded, arguments, parts)
+        if _get_running_loop() is not None:
+            guarded.warn_of_loop()
         return guarded.call(guarded.prepare((), dict(arguments), parts))
 
     # ------------------------------------------------------------ settling
