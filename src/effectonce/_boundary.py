@@ -189,7 +189,7 @@ def named(value: str | Stable, what: str) -> str:
     """A tenant, a scope or a stream: a text that says something and stays. It may be random, as the ids of conversations are."""
     given = str(value.value) if isinstance(value, Stable) else value
     if not isinstance(given, str) or len(given) == 0:  # type: ignore[redundant-expr]  # callers without a type checker
-        if isinstance(given, int | UUID):
+        if what == "scope" and isinstance(given, int | UUID):
             wrong = f"{what} is {given!r}, the id of something, and must be a text. Nothing was sent."
             raise ContractViolation(wrong, corrective_action=_AN_ID)
         raise ContractViolation(f"{what} must be a text that says something, not {given!r}. Nothing was sent.")
