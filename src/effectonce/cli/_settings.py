@@ -16,8 +16,6 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from effectonce._environment import report
-
 FILE, PREFIX = "effectonce.toml", "EFFECTONCE_"
 _FLAGS, _RESOLVED = "effectonce.flags", "effectonce.settings"
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
@@ -93,6 +91,8 @@ def settings() -> dict[str, Value]:
     meta = click.get_current_context().meta
     if _RESOLVED not in meta:
         flags = dict(meta.get(_FLAGS, {}))
+        from effectonce._environment import report  # not for --help, which needs no settings
+
         report(os.environ)
         given = flags.pop("config", None) or os.environ.get(PREFIX + "CONFIG")
         meta[_RESOLVED] = resolve(flags, os.environ, here(), None if given is None else Path(given))
