@@ -7,11 +7,13 @@ that inherit it, and it never passes through a tool's parameters, where a model 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar, Token
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar
+from uuid import UUID
 
 import msgspec
 from msgspec import Struct
@@ -19,10 +21,15 @@ from msgspec import Struct
 from effectonce._core.keys import Part, Stable, UnstableKey, check_stable
 from effectonce._core.stability import LASTING, unstable_text
 from effectonce._declared import several
+from effectonce._unawaited import WRAPPERS, look
 from effectonce.effect import INSIDE, EffectRef
 from effectonce.errors import ContractViolation
 
 T = TypeVar("T")
+_AN_ID = (
+    'Say of what it is the id: f"chat-{id}". It has to be the same on every attempt: the id of a conversation or an order, '
+    "not one that is made for the call."
+)
 LOG = logging.getLogger("effectonce")
 
 
@@ -127,6 +134,8 @@ class Entered(Generic[T]):
                 )
         if wrong and error is None:  # else that one tells more
             raise RuntimeError(wrong)
+        if WRAPPERS:
+            look(sys._getframe(1), error)  # noqa: SLF001  # there is no public way to ask who leaves it
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -180,6 +189,9 @@ def named(value: str | Stable, what: str) -> str:
     """A tenant, a scope or a stream: a text that says something and stays. It may be random, as the ids of conversations are."""
     given = str(value.value) if isinstance(value, Stable) else value
     if not isinstance(given, str) or len(given) == 0:  # type: ignore[redundant-expr]  # callers without a type checker
+        if what == "scope" and isinstance(given, int | UUID):
+            wrong = f"{what} is {given!r}, the id of something, and must be a text. Nothing was sent."
+            raise ContractViolation(wrong, corrective_action=_AN_ID)
         raise ContractViolation(f"{what} must be a text that says something, not {given!r}. Nothing was sent.")
     text = str.__str__(given)  # what a subclass holds, not what it says or thinks that it is equal to
     if not isinstance(value, Stable):

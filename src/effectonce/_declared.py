@@ -6,15 +6,34 @@ the text "no" is true, the letters of "refund" are six names, and `timedelta(day
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from effectonce._core.keys import Stable
 from effectonce.errors import ContractViolation
 
 E = TypeVar("E", bound=BaseException)
+F = TypeVar("F", bound=Callable[..., Any])
+KINDS = "'read', 'idempotent_write', 'irreversible'"
+
+
+def parenthesised(tool: F) -> F:
+    """Say what `@guard.tool` without parentheses, or without a kind, lacks: Python would speak of positional arguments."""
+
+    @functools.wraps(tool)
+    def checked(self: Any, *functions: Any, **options: Any) -> Any:
+        if functions or "kind" not in options:
+            name = getattr(functions[0], "__name__", "the tool") if functions else "the tool"
+            raise ContractViolation(
+                f"guard.tool does not know what {name} does, so it was not made a tool.",
+                corrective_action=f"Say what running it twice would do: @guard.tool(kind='write'), or {KINDS}.",
+            )
+        return tool(self, **options)
+
+    return cast("F", checked)
 
 
 def seconds(value: float | timedelta, name: str) -> float:

@@ -28,6 +28,13 @@ _IN_ORDER = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
+def _near(field: str, names: tuple[str, ...]) -> str:
+    import difflib  # noqa: PLC0415  # only where a name was misspelt
+
+    near = difflib.get_close_matches(field, names, 1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
 def signature_of(function: Callable[..., Any], what: str) -> inspect.Signature:
     """The parameters of a function. Some that are written in C, such as `int`, do not tell them."""
     try:
@@ -95,7 +102,8 @@ class ToolSignature:
         fields = tuple(str(f.value) if isinstance(f, Stable) else f for f in declared) if declared is not None else self.matched
         for field in (*fields, *self.volatile, *self.redact, *self._added):
             if field not in self.names:
-                raise ContractViolation(f"{self.tool} has no parameter {field!r}; it has {', '.join(self.names) or 'none'}")
+                has = ", ".join(self.names) or "none"
+                raise ContractViolation(f"{self.tool} has no parameter {field!r}; it has {has}.{_near(field, self.names)}")
         for field in fields:
             what = unstable_name(field)
             if what is not None and field not in sure:

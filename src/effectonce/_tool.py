@@ -6,6 +6,7 @@ request and drive the same flow.
 
 from __future__ import annotations
 
+import builtins
 import logging
 import threading
 import time
@@ -108,6 +109,7 @@ class House(Struct, frozen=True):
     cache: ReplayCache
     keep: Callable[[Complete | Fail], None]  # what the store could not be told
     watch: Watch
+    where: str = ""  # the store, as a command names it
 
 
 def not_kept(op: Complete | Fail) -> None:
@@ -141,6 +143,7 @@ class GuardedTool:
                 f"effect would be recorded before that. Finish it inside the tool and return the result"
             )
         self.terms = contract.terms
+        self._warned_of_loop = False
         self.probe_function: Callable[..., Any] | None = None
         self.fallback_function: Callable[..., Any] | None = None
         self.amplified: Finding | None = None  # its clients retry, too
@@ -209,6 +212,18 @@ class GuardedTool:
         if self.fallback_function is None or not isinstance(error, FALLBACK_FOR):
             raise error
         return await self.fallback_function(error, *args, **kwargs)
+
+    def warn_of_loop(self) -> None:
+        """A sync tool was called on a running event loop. Once; and not in a notebook, whose loop has nothing else to do."""
+        if not self._warned_of_loop and not hasattr(builtins, "__IPYTHON__"):
+            self._warned_of_loop = True
+            name = self.contract.name
+            LOG.warning(
+                "%s is a plain def and was called on a running event loop: every other task of the loop waits until it returns. "
+                "Make it async def, or call it with `await asyncio.to_thread(%s, ...)`, which stays in its step.",
+                name,
+                name,
+            )
 
     def _same_colour(self, function: Callable[..., Any], what: str) -> None:
         if is_async(function) is not self.is_async:
@@ -362,10 +377,21 @@ class GuardedTool:
     # ------------------------------------------------------------ running a call
 
     def call(self, prepared: Prepared) -> Outcome[Any]:
-        return conclude(self.run(prepared), prepared.ref, self.signature.returns)
+        return self.concluded(self.run(prepared), prepared)
 
     async def acall(self, prepared: Prepared) -> Outcome[Any]:
-        return conclude(await self.arun(prepared), prepared.ref, self.signature.returns)
+        return self.concluded(await self.arun(prepared), prepared)
+
+    def concluded(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
+        """How a call ended. A doubt says where it can be looked up."""
+        try:
+            outcome = conclude(ending, prepared.ref, self.signature.returns)
+        except InDoubt as error:
+            error.look_up(self.house.where)
+            raise
+        if isinstance(outcome.error, InDoubt):
+            outcome.error.look_up(self.house.where)
+        return outcome
 
     def run(self, prepared: Prepared) -> Ending:
         request, cache = prepared.request, self.house.cache
@@ -426,7 +452,7 @@ class GuardedTool:
 
     def _settled(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
         self._remember_outcome(prepared.request, ending)
-        return conclude(ending, prepared.ref, self.signature.returns)
+        return self.concluded(ending, prepared)
 
     def recalled(self, record: Record) -> Prepared:
         """The call that a record is about, from what it stores."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
+from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+from effectonce._brief import brief
 from effectonce._core.terms import Kind
-from effectonce._tool import FALLBACK_FOR, GuardedTool, Tool
+from effectonce._tool import GuardedTool, Tool
+from effectonce._unawaited import WRAPPERS
+from effectonce.errors import EffectOnceError
 from effectonce.outcome import value_of
 from effectonce.retrying import Retrier
 
@@ -27,11 +31,13 @@ def _sync_wrapper(tool: GuardedTool) -> Callable[..., Any]:
     returns = tool.signature.returns
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if _get_running_loop() is not None:
+            tool.warn_of_loop()
         try:
             prepared = tool.prepare(args, kwargs)
             return value_of(tool.run(prepared), prepared.ref, returns)
-        except FALLBACK_FOR as error:
-            return tool.rescue(error, args, kwargs)
+        except EffectOnceError as error:
+            return tool.rescue(brief(error, tool.house.where), args, kwargs)
 
     return call
 
@@ -43,9 +49,10 @@ def _async_wrapper(tool: GuardedTool) -> Callable[..., Awaitable[Any]]:
         try:
             prepared = tool.prepare(args, kwargs)
             return value_of(await tool.arun(prepared), prepared.ref, returns)
-        except FALLBACK_FOR as error:
-            return await tool.arescue(error, args, kwargs)
+        except EffectOnceError as error:
+            return await tool.arescue(brief(error, tool.house.where), args, kwargs)
 
+    WRAPPERS.add(call.__code__)
     return call
 
 

@@ -29,6 +29,8 @@ from typing import Any, ClassVar
 from effectonce._core.classify import OURS, Bucket, Certainty, Verdict
 from effectonce.effect import EffectRef
 
+IN_MEMORY = "guard.in_doubt(), in this process: the store is its memory"
+
 
 class EffectOnceError(Exception):
     """The root of every error that effectonce raises."""
@@ -151,10 +153,19 @@ class InDoubt(EffectOnceError):
     # Whatever its cause says about one request.
     effectonce_verdict: ClassVar[Verdict] = Verdict(Bucket.UNKNOWN, Certainty.AMBIGUOUS, "it is in doubt", retry=False)
 
+    where: str = ""  # its store, as a command names it; "": not known yet
+
     def _advice(self) -> str:
         if self.effect is None:
             return self.corrective_action
-        return f"{self.corrective_action}\nIts story, and how to settle it: effectonce effect show {self.effect.reference}"
+        look = self.where if self.where == IN_MEMORY else f"effectonce effect show {self.effect.reference}{self.where}"
+        return f"{self.corrective_action}\nIts story, and how to settle it: {look}"
+
+    def look_up(self, where: str) -> None:
+        """Say where it can be looked up, unless that is said already: so that the command runs as it is printed."""
+        if not self.where:
+            before, self.where = self._advice(), where
+            self.__notes__ = [self._advice() if note == before else note for note in self.__notes__]
 
 
 class GaveUp(EffectOnceError):

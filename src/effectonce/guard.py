@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import time
+from asyncio import _get_running_loop
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, partial
@@ -22,13 +22,15 @@ from effectonce._core.ops import Find, Sweep, Swept, Tally
 from effectonce._core.patience import Env
 from effectonce._core.records import Record, State
 from effectonce._core.terms import Capability, Kind
-from effectonce._declared import errors, fields, flags, of_type, seconds, several, whole
+from effectonce._declared import errors, fields, flags, of_type, parenthesised, seconds, several, whole
 from effectonce._desk import Desk, Doubts, Reconciled
 from effectonce._elsewhere import only_through
+from effectonce._environment import report
 from effectonce._heart import Heart
 from effectonce._registry import register, tool_of
 from effectonce._rng import rng
 from effectonce._sweeper import Sweeper
+from effectonce._tokens import new_token
 from effectonce._tool import GuardedTool, House, Tool, not_kept
 from effectonce._turns import TurnBudget
 from effectonce._watch import Observer, Watch, tidied
@@ -42,6 +44,7 @@ from effectonce.retry_budget import RetryBudget
 from effectonce.stores import Capabilities, Store, as_store
 from effectonce.stores._keyring import Keyring
 from effectonce.stores._sealed import Sealed
+from effectonce.stores._urls import where_is
 from effectonce.stores.base import Finding
 
 if TYPE_CHECKING:
@@ -79,10 +82,11 @@ class Guard:
         observers: Iterable[Observer] = (),
     ) -> None:
         whole(cache=cache)
+        report(os.environ)
         self.keyring = keyring
         self.store: Store = _sealed(as_store(store), keyring, secret)
         self.spool = _spool(store if isinstance(store, str) else "memory:", self.store, spool, keyring)
-        env = Env(now=time.monotonic, new_token=_new_token, rng=rng)
+        env = Env(now=time.monotonic, new_token=new_token, rng=rng)
         self._house = House(
             store=self.store,
             tenant=named(tenant, "tenant"),
@@ -92,6 +96,7 @@ class Guard:
             cache=ReplayCache(cache, time.monotonic),
             keep=not_kept if self.spool is None else self.spool.keep,
             watch=Watch(),
+            where=where_is(store, self.store),
         )
         self._tools: dict[str, GuardedTool] = {}
         shared = isinstance(store, str) and not store.startswith("memory:")
@@ -103,6 +108,7 @@ class Guard:
 
     # ------------------------------------------------------------ tools
 
+    @parenthesised
     def tool(
         self,
         *,
@@ -343,6 +349,8 @@ class Guard:
             raise ContractViolation(f"{guarded.contract.name} is a read: it has no record. Call it directly.")
         if guarded.is_async:
             return _acall(guarded, arguments, parts)
+        if _get_running_loop() is not None:
+            guarded.warn_of_loop()
         return guarded.call(guarded.prepare((), dict(arguments), parts))
 
     # ------------------------------------------------------------ settling
@@ -478,20 +486,3 @@ def _sealed(store: Store, keyring: Keyring | None, secret: bytes) -> Store:
             "Give the guard both, Guard(..., keyring=..., secret=...), and keep the secret: keys that are made with another one differ."
         )
     return Sealed(store, keyring)
-
-
-class _Tokens:
-    """Tokens that nobody else has: 128 random bits for each process, and a count. A fork draws its own."""
-
-    def __init__(self) -> None:
-        self.draw()
-        os.register_at_fork(after_in_child=self.draw)
-
-    def draw(self) -> None:
-        self._process, self._count = os.urandom(16).hex(), itertools.count()
-
-    def __call__(self) -> str:
-        return f"{self._process}-{next(self._count)}"
-
-
-_new_token = _Tokens()

@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, NoReturn, TypeVar, assert_never
 
 from msgspec import Struct
 
-from effectonce._core.classify import Certainty, classify
+from effectonce._core.classify import Bucket, Certainty, classify
 from effectonce._core.codec import (
     PARTIAL,
     NotReadable,
@@ -100,7 +100,7 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
         case Lost(error, reason):
             if not isinstance(error, Exception):
                 raise error
-            return _in_doubt(effect, reason, cause=error)
+            return _in_doubt(effect, reason, cause=error, note=cures(error))
         case Doubtful(since_s, reason):
             return _in_doubt(effect, f"{reason} ({_ago(since_s)})")
         case NothingSent(error) | GaveUpEnding(error) if not isinstance(error, Exception):
@@ -200,17 +200,31 @@ def _refuse(ending: Fenced | Busy | Latched | Mismatch | ExpiredReply | Early | 
         case Early():
             raise OutOfOrder(f"{effect} came before its predecessor had an outcome. Nothing was sent.", effect=effect)
         case Unavailable(error):
-            unavailable = StoreUnavailable(f"{effect} was not run by this call: {error}", effect=effect)
-            if isinstance(error, StoreUnavailable):  # one that refuses a value for its size need not be asked again
-                unavailable.retriable, unavailable.corrective_action = error.retriable, error.corrective_action
-            raise unavailable from error
+            message = f"{effect} was not run by this call: {error}"
+            if isinstance(error, StoreUnavailable):  # of its own class: some say what to do instead of asking again
+                said = type(error)(message, effect=effect, corrective_action=error.corrective_action, retriable=error.retriable)
+                raise said from error.__cause__
+            raise StoreUnavailable(message, effect=effect) from error
         case _:
             assert_never(ending)
 
 
-def _in_doubt(effect: EffectRef, reason: str, cause: Exception | None = None) -> Outcome[Any]:
+def cures(error: Exception) -> str:
+    """How to keep an error of the tool's own from being a doubt, for who wrote the tool; "" for one that is known to be a failed request."""
+    if classify(error).bucket is not Bucket.UNKNOWN:
+        return ""
+    name = type(error).__name__
+    return (
+        f"{name} does not say whether a request had left. If it comes before anything is sent: raise NotSent(...) instead, or declare "
+        f'not_sent=[{name}]. Or send through protect(client) and declare through="protected": then what was sent is seen.'
+    )
+
+
+def _in_doubt(effect: EffectRef, reason: str, cause: Exception | None = None, note: str = "") -> Outcome[Any]:
     error = InDoubt(f"{effect} is in doubt: {reason}. It was not retried.", effect=effect)
     error.__cause__ = cause
+    if note:
+        error.add_note(note)
     return Outcome(status="in_doubt", effect=effect, error=error)
 
 

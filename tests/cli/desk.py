@@ -35,11 +35,12 @@ class Desk:
     def here(self):
         return {"EFFECTONCE_STORE": self.url, "SHOP_STORE": self.url}
 
-    def run(self, *arguments, text=None, width=100, **environ):
+    def run(self, *arguments, text=None, width=100, preexec_fn=None, **environ):
         """On pipes. Nobody can be asked."""
         environ = environment(**{**self.here(), "COLUMNS": str(width), **environ})
         command = [sys.executable, "-m", "effectonce.cli", *arguments]
         given = {"stdin": subprocess.DEVNULL} if text is None else {"input": text}
+        given["preexec_fn"] = preexec_fn
         return subprocess.run(
             command, capture_output=True, text=True, env=environ, cwd=self.folder, check=False, timeout=60, **given
         )

@@ -6,6 +6,7 @@ import sys
 import click
 import pytest
 from tests.cli.desk import Desk, environment
+from tests.privileges import drop_for_good
 
 from effectonce import Guard, InDoubt
 from effectonce.cli import COMMANDS, main
@@ -72,7 +73,33 @@ def test_what_keeps_from_the_store_is_told_to_a_person(tmp_path):
     done = Desk(tmp_path, f"sqlite:///{tmp_path / 'effects.db'}").run("status")
 
     assert done.returncode == 7
-    assert done.stderr.endswith("Is the URL right, is the store running, and may you use it?\n")
+    assert "effects.db is not a SQLite database" in done.stderr
+    assert done.stderr.endswith("or of one that effectonce has made.\n")
+
+
+@pytest.mark.parametrize("command", [("status",), ("effect", "list"), ("indoubt", "list")])
+@pytest.mark.parametrize("folder_mode", [0o755, 0o555])
+def test_a_file_that_may_only_be_read_can_be_looked_at(desk, command, folder_mode):
+    as_owner = desk.run(*command)
+    for file in desk.folder.glob("effects.db*"):
+        file.chmod(0o444)
+    desk.folder.chmod(folder_mode)
+
+    done = desk.run(*command, preexec_fn=drop_for_good)
+
+    assert as_owner.returncode == done.returncode == 0, done.stderr
+    assert done.stdout == as_owner.stdout
+
+
+def test_what_would_write_to_a_file_that_may_only_be_read_is_refused_with_what_to_do(desk):
+    (desk.folder / "effects.db").chmod(0o444)
+
+    done = desk.run("store", "gc", preexec_fn=drop_for_good)
+
+    assert done.returncode == 7
+    assert "may not be written by this user" in done.stderr
+    assert "give this user the right to write there" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_store_that_is_not_made_yet_is_not_called_broken(tmp_path):

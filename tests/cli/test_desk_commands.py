@@ -32,7 +32,7 @@ needs you  2 in doubt, the oldest for 2 h; 1 sent and abandoned: `effectonce sto
 {mail}  mail    in doubt for 2 h   newsletter/ada
 {book}  book    abandoned for 2 h  trip/seat
 
-The story of one: effectonce effect show {refund}.
+The story of one: effectonce effect show {refund}
 """
 
 
@@ -322,5 +322,5 @@ def test_status_counts_letters_and_runs_that_wait(depot):
     assert (status["in_doubt"], status["given_up"], status["waiting_runs"], status["dead_letters"]) == (2, 5, 3, 10)
     assert [need["why"] for need in status["needs_you"]] == ["in doubt"] * 2 + ["given up"] * 5 + ["a waiting run"] * 3
     assert "5 given up: `effectonce dlq list`; 3 runs wait: `effectonce workflow list`" in " ".join(told.split())
-    assert "5 more: effectonce dlq list, workflow list." in " ".join(told.split())
+    assert "5 more: effectonce dlq list; effectonce workflow list" in " ".join(told.split())
     assert depot.run("status", "--check").returncode == 3

@@ -179,7 +179,7 @@ def test_a_path_with_brackets_is_told_as_it_is(tmp_path):
     done = Desk(tmp_path, f"sqlite:///{tmp_path}/[red]/[dim]x.db").run("doctor")
 
     assert done.returncode == 7
-    assert "/[red]/[dim]x.db: file is not a database" in one_line(done.stdout)
+    assert "/[red]/[dim]x.db is not a SQLite database" in one_line(done.stdout)
 
 
 def test_states_are_in_one_order_everywhere(odd):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from tests.cli.desk import ROOT
 
+from effectonce._environment import KNOWN
 from effectonce.cli._settings import SETTINGS, BadSettings, here, resolve
 
 STORE = "sqlite:///{}.db"
@@ -187,3 +188,16 @@ def test_a_pyproject_that_is_odd_is_told_or_left_alone(home, text, said):
     else:
         with pytest.raises(BadSettings, match=said):
             resolve({}, {}, home)
+
+
+@pytest.mark.parametrize("command", [("status",), ("config", "show")])
+def test_a_variable_that_nothing_reads_is_reported_and_the_command_goes_on(empty, command):
+    done = empty.run(*command, EFFECTONCE_TENNANT="acme", EFFECTONCE_SPEED="9")
+
+    assert done.returncode == 0
+    assert done.stderr.count("EFFECTONCE_TENNANT, which nothing reads: it has no effect. Did you mean EFFECTONCE_TENANT?") == 1
+    assert "EFFECTONCE_SPEED, which nothing reads: it has no effect. There are EFFECTONCE_APP, " in done.stderr
+
+
+def test_every_setting_is_a_variable_that_is_known():
+    assert {setting.variable for setting in SETTINGS} <= KNOWN

@@ -2,6 +2,7 @@
 
 import pickle
 import traceback
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from effectonce import (
     CircuitOpen,
     ContractViolation,
     Downstream,
+    EffectOnceError,
     GaveUp,
     Guard,
     InDoubt,
@@ -22,6 +24,8 @@ from effectonce import (
 )
 from effectonce.effect import EffectRef
 from tests.core.helpers import QUICK, Ledger, named, tool
+
+ROOT = Path(__file__).parent.parent.parent
 
 # ---------------------------------------------------------------- ambiguous and definite errors
 
@@ -369,3 +373,20 @@ def test_a_partial_success_that_is_too_large_keeps_what_can_be_read(guard):
             paying()
 
     assert len(raised.value.done) == 10_000
+
+
+@pytest.mark.parametrize(("downstream", "code", "retriable"), [("key", "GAVE_UP", True), ("none", "OUTCOME_UNKNOWN", False)])
+def test_what_became_of_upstream_timeout_is_in_the_reference(downstream, code, retriable):
+    guard = Guard("memory://")
+
+    @guard.tool(kind="write", downstream=downstream, retry=Retry(attempts=1))
+    def pay():
+        assert current_effect().downstream_key
+        raise TimeoutError("the bank said nothing")
+
+    with pytest.raises(EffectOnceError) as caught, guard.step("chat", "pay"):
+        pay()
+
+    assert (caught.value.code, caught.value.retriable) == (code, retriable)
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text()
+    assert code in page.partition("`UPSTREAM_TIMEOUT`")[2].partition("\n\nA guarded call")[0]

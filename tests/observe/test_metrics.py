@@ -463,6 +463,13 @@ def test_the_words_of_the_conventions_are_theirs():
     assert used - known <= {"gen_ai.workflow.name"}  # younger than the package
 
 
+def test_durations_have_the_names_of_the_conventions():
+    assert {name for name in METRICS if name.startswith("gen_ai.")} == {
+        "gen_ai.execute_tool.duration",
+        "gen_ai.invoke_workflow.duration",
+    }
+
+
 # ---------------------------------------------------------------- the dashboard and the alerts
 
 DEPLOYMENT = {"job", "le"}  # labels that Prometheus adds

@@ -114,8 +114,9 @@ def test_users_passwords_and_databases(tmp_path):
     ours, other = RedisStore(f"redis+unix://:pw@{server.socket}"), RedisStore(f"redis+unix://default:pw@{server.socket}?db=1")
 
     for store in (locked, wrong):
-        with pytest.raises(StoreUnavailable, match=r"refused us: (NOAUTH|WRONGPASS)"):
+        with pytest.raises(StoreUnavailable, match=r"refused us: (NOAUTH|WRONGPASS)") as caught:
             store.apply(claim())
+        assert not caught.value.retriable
     assert isinstance(ours.apply(claim()), ops.Held)
     assert isinstance(other.apply(claim(token="u")), ops.Held)
     for store in (locked, wrong, ours, other):
@@ -128,8 +129,9 @@ def test_a_user_without_rights_is_told_which_it_needs(tmp_path):
     server.ask("ACL", "SETUSER", "ada", "on", ">pw", "~other:*", "+@all")
     store = RedisStore(f"redis+unix://ada:pw@{server.socket}")
 
-    with pytest.raises(StoreUnavailable, match=r"NOPERM.*Nothing was written. Its user needs"):
+    with pytest.raises(StoreUnavailable, match=r"NOPERM.*Nothing was written. Its user needs") as caught:
         store.apply(claim())
+    assert not caught.value.retriable
 
     store.close()
     server.stop()

@@ -257,7 +257,9 @@ def insist(op: Op[Any], env: Env) -> Flow[Any]:
 
 
 def repeated(op: Op[Any], reply: Any, env: Env) -> Flow[Any]:
-    """The same for one that was not answered, and *reply* says so."""
+    """The same for one that was not answered, and *reply* says so. A fault that lasts is not asked about again."""
+    if not getattr(reply.error, "retriable", True):
+        return reply
     for attempt in range(1, STORE_TRIES):
         if isinstance((yield from Sleep(full_jitter(attempt, 0.02, 0.2, env.rng))), Interrupted):
             return reply

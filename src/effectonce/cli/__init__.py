@@ -99,7 +99,8 @@ class CommandLine(click.Group):
             from effectonce import EffectOnceError, StoreUnavailable
 
             if isinstance(error, StoreUnavailable):
-                raise fitted(Stop(str(error), STORE_UNREACHABLE, UNREACHABLE)) from None
+                advice = UNREACHABLE if error.retriable else error.corrective_action
+                raise fitted(Stop(str(error), STORE_UNREACHABLE, advice)) from None
             if isinstance(error, EffectOnceError):
                 raise fitted(Stop(str(error), FAILED, error.corrective_action)) from None
             if isinstance(error, ImportError) and EXTRA in str(error):

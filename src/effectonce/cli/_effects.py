@@ -26,9 +26,12 @@ def next_steps(record: Record, now: float) -> list[tuple[str, str]]:
     """What to do, and the exact command."""
     ref, run = reference(record), run_of(record)
     if is_run(record):
-        return [("its steps", f"effectonce workflow show {ref}"), *run_steps(record, ref, now)]
-    steps = _own_steps(record, ref, now)
-    return steps if run is None else [*steps, ("its run", f"effectonce workflow show {run}")]
+        steps = [("its steps", f"effectonce workflow show {ref}"), *run_steps(record, ref, now)]
+    else:
+        steps = _own_steps(record, ref, now)
+        if run is not None:
+            steps.append(("its run", f"effectonce workflow show {run}"))
+    return steps
 
 
 def _own_steps(record: Record, ref: str, now: float) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ import click
 from effectonce._core.keys import KEY_LENGTH, REFERENCE_LENGTH
 from effectonce._core.ops import Find, Search
 from effectonce._shown.effects import reference
+from effectonce.cli._commands import runnable
 from effectonce.cli._console import busy
 from effectonce.cli._effects import headline
 from effectonce.cli._exits import NOT_FOUND, Stop
@@ -56,4 +57,4 @@ def _nearest(guard: Guard, digits: str) -> str:
     alike = _search(guard, digits[:SHORTEST]) if len(digits) > SHORTEST else ()
     if alike:
         return f"Did you mean {' or '.join(reference(record) for record in alike[:3])}?"
-    return "Is it in another store, or was it forgotten? `effectonce effect list` shows what is here."
+    return f"Is it in another store, or was it forgotten? `{runnable('effectonce effect list')}` shows what is here."

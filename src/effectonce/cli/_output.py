@@ -5,9 +5,11 @@ Every JSON document names its schema and version. Integers are exact; a decimal 
 
 from __future__ import annotations
 
+import re
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
@@ -16,10 +18,14 @@ from effectonce._shown.words import dumps, harmless
 from effectonce.cli._console import console, say
 from effectonce.cli._settings import setting
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 Shape = Literal["table", "plain", "json", "jsonl"]
 Item = Mapping[str, Any]
 GAP, NARROWEST, LAST = 2, 8, 20
 REVEAL = "--reveal shows"  # what is hidden
+_COMMAND, _NO_BREAK = re.compile("`effectonce [^`]*`"), "\ue000"
 MORE = ": --json"  # where all of a long text is
 
 
@@ -135,11 +141,24 @@ def print_pairs(rows: Sequence[Sequence[str]], *, style: str = "", last: str = "
     room = max(NARROWEST, fixed - sum(widths))
     for row in rows:
         first = "".join(to_width(part, width) + " " * GAP for part, width in zip(row, widths, strict=False))
-        for number, line in enumerate(Text(row[-1]).wrap(screen, room) or [Text("")]):
+        for number, line in enumerate(_wrapped(row[-1], screen, room)):
             text = Text(first if number == 0 else " " * cell_len(first), style)
-            text.append_text(Text(line.plain, last))
+            text.append_text(Text(line, last))
             text.rstrip()
             screen.print(text, no_wrap=True, overflow="ignore", crop=False)
+
+
+def _wrapped(text: str, screen: Console, room: int) -> list[str]:
+    """Its lines. A command stays in one: in two it could not be copied."""
+    from rich.text import Text
+
+    if text.startswith("effectonce "):
+        return [text]
+    kept = _COMMAND.sub(lambda command: command[0].replace(" ", _NO_BREAK), text)
+    if kept == text:
+        return [line.plain for line in Text(text).wrap(screen, room)] or [""]
+    lines = textwrap.wrap(kept, room, break_long_words=False, break_on_hyphens=False)
+    return [line.replace(_NO_BREAK, " ") for line in lines]
 
 
 def _squeeze(widths: list[int], columns: Sequence[Column], room: int) -> None:

@@ -11,6 +11,7 @@ from effectonce._shown.history import is_run, run_of, run_state, run_steps, run_
 from effectonce._shown.runs import as_data, error_of, position, why_of
 from effectonce._shown.times import moment, span
 from effectonce._shown.words import SAID_MAX, Screen
+from effectonce.cli._commands import runnable
 from effectonce.cli._console import console
 from effectonce.cli._effects import STYLES
 from effectonce.cli._exits import NOT_FOUND, Stop
@@ -29,7 +30,7 @@ def find_run(guard: Guard, named: str) -> Record:
     record = find_one(guard, named)
     if not is_run(record):
         run = run_of(record)
-        advice = f"It is a step of {run}." if run else f"See it: effectonce effect show {reference(record)}"
+        advice = f"It is a step of {run}." if run else f"See it: {runnable(f'effectonce effect show {reference(record)}')}"
         raise Stop(f"{reference(record)} is no run of a workflow.", NOT_FOUND, advice)
     return record
 
@@ -112,6 +113,7 @@ def _tell_next(record: Record, steps: list[Record], state: str, now: float) -> N
     ]  # fmt: skip
     rows = [*(doubts if state == "waiting" else []), *run_steps(record, reference(record), now)]
     if rows:
+        rows = [(what, runnable(command)) for what, command in rows]
         print_pairs(rows, style="dim", last="bold")
     else:
         console().print("Nothing to do.", style="dim")

@@ -75,6 +75,12 @@ def remember(ctx: click.Context, name: str, value: Any) -> None:
     ctx.meta.pop(_RESOLVED, None)
 
 
+def given() -> dict[str, Any]:
+    """The options of this command that say where to look."""
+    flags = click.get_current_context().meta.get(_FLAGS, {})
+    return {name: flags[name] for name in ("store", "app", "config") if name in flags}
+
+
 def setting(name: str) -> Any:
     """The value that is in force here."""
     return settings()[name].value
@@ -85,6 +91,9 @@ def settings() -> dict[str, Value]:
     meta = click.get_current_context().meta
     if _RESOLVED not in meta:
         flags = dict(meta.get(_FLAGS, {}))
+        from effectonce._environment import report  # not for --help, which needs no settings
+
+        report(os.environ)
         given = flags.pop("config", None) or os.environ.get(PREFIX + "CONFIG")
         meta[_RESOLVED] = resolve(flags, os.environ, here(), None if given is None else Path(given))
     resolved: dict[str, Value] = meta[_RESOLVED]

@@ -11,6 +11,7 @@ from effectonce._shown.history import partial_of
 from effectonce._shown.story import MARK, facts_of, timeline
 from effectonce._shown.times import moment
 from effectonce._shown.words import Screen
+from effectonce.cli._commands import runnable
 from effectonce.cli._console import console
 from effectonce.cli._effects import KEYS, STYLES, next_steps
 from effectonce.cli._output import MORE, REVEAL, print_pairs
@@ -46,17 +47,21 @@ def tell(record: Record, now: float, audit: Sequence[Entry] = (), *, reveal: boo
 
 def _tell_audit(screen: Console, audit: Sequence[Entry]) -> None:
     """The last entries: the beginning of a long one is in the timeline above."""
+    from rich.text import Text
+
     from effectonce._shown.entries import told as what_it_says
 
     left = len(audit) - AUDIT_SHOWN
-    more = f"  the first {left:,} are not shown: effectonce audit list --effect {audit[0].effect}" if left > 0 else ""
-    screen.print(f"in the audit[dim]{more}[/]")
+    rest = runnable(f"effectonce audit list --effect {audit[0].effect}")
+    more = f"  the first {left:,} are not shown: {rest}" if left > 0 else ""
+    screen.print(Text.assemble("in the audit", (more, "dim")), soft_wrap=True)
     print_pairs([(moment(e.at), e.event.replace("_", " "), what_it_says(e)) for e in audit[-AUDIT_SHOWN:]])
     screen.print()
 
 
 def _tell_next(screen: Console, record: Record, now: float) -> None:
-    steps, report = next_steps(record, now), partial_of(record)
+    steps = [(what, runnable(command)) for what, command in next_steps(record, now)]
+    report = partial_of(record)
     if report is not None:
         steps = [("put it right", report["corrective_action"]), *steps]
     if steps:

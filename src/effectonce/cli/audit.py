@@ -8,6 +8,7 @@ import click
 
 from effectonce._shown.times import iso, moment, span
 from effectonce.cli._app import guard_here, made_here
+from effectonce.cli._commands import runnable
 from effectonce.cli._console import busy, console, say
 from effectonce.cli._exits import FAILED, NEEDS_YOU
 from effectonce.cli._filters import limit_option
@@ -193,7 +194,7 @@ def scan(*, within: float, deploy: float, check: bool, since: float | None) -> N
     else:
         print_rows(items, _SYMPTOMS, schema="symptom", empty="No two calls look as if they should have been one.")
     if items and not for_machines():
-        say(f"{len(items):,} found. Compare two: effectonce effect show {items[0]['effects'][0]}")
+        say(f"{len(items):,} found. Compare two: " + runnable(f"effectonce effect show {items[0]['effects'][0]}"))
     if check and items:
         raise SystemExit(NEEDS_YOU)
 

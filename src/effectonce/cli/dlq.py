@@ -11,6 +11,7 @@ import click
 
 from effectonce.cli._app import app_here, guard_here
 from effectonce.cli._ask import make_sure, reason_given, refuse_sealed, who
+from effectonce.cli._commands import runnable
 from effectonce.cli._console import busy, say
 from effectonce.cli._exits import CHANGED, FAILED, INTERRUPTED, NOT_ALLOWED, Stop
 from effectonce.cli._filters import limit_option
@@ -139,7 +140,7 @@ def _letter(guard: Guard, record: Record, now: float, *, failed: bool = False) -
     if letter is None or not dead:
         state = str(record.state).replace("_", " ")
         why = state if record.state in TERMINAL else f"{state}, and nobody has given up on it"
-        advice = f"See it: effectonce effect show {reference(record)}"
+        advice = f"See it: {runnable(f'effectonce effect show {reference(record)}')}"
         raise Stop(f"{reference(record)} is no dead letter: it is {why}.", CHANGED, advice)
     return letter
 

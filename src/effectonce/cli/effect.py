@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from effectonce.cli._app import guard_here
+from effectonce.cli._commands import runnable
 from effectonce.cli._console import busy, say
 from effectonce.cli._filters import Filters, after, filters, limit_option
 from effectonce.cli._options import store_options, takes
@@ -16,10 +17,7 @@ if TYPE_CHECKING:
     from effectonce._core.records import Record
 
 PAGE = 20_000  # each page of an export looks at the whole store, so there should be few
-EMPTY = (
-    "No effect fits. An effect appears when a guarded tool is called: `effectonce demo` shows one, "
-    "`effectonce store check` says which store this is."
-)
+EMPTY = "No effect fits. An effect appears when a guarded tool is called: `effectonce demo` shows one, `{check}` says which store this is."
 
 
 @click.group()
@@ -60,7 +58,13 @@ def list_effects(*, filters: Filters) -> None:
             records = guard.store.apply(search)
     more = len(records) == search.limit
     cursor = reference(records[-1]) if more else None
-    print_rows([listed(record, now) for record in records], columns(now), schema="effect", empty=EMPTY, cursor=cursor)
+    print_rows(
+        [listed(record, now) for record in records],
+        columns(now),
+        schema="effect",
+        empty=EMPTY.format(check=runnable("effectonce store check")),
+        cursor=cursor,
+    )
     if cursor is not None:
         say(f"There may be more: --cursor {cursor}")
 

@@ -14,6 +14,7 @@ from effectonce._shown.tools import prober_of
 from effectonce._shown.words import SAID_MAX
 from effectonce.cli._app import NO_APP, app_here, guard_here
 from effectonce.cli._ask import make_sure, reason_given, refuse_sealed, who
+from effectonce.cli._commands import runnable
 from effectonce.cli._console import busy, say
 from effectonce.cli._exits import CHANGED, NOT_ALLOWED, Stop
 from effectonce.cli._filters import limit_option
@@ -317,5 +318,5 @@ def _refuse_unless_in_doubt(record: Record) -> None:
 
     if record.state is not State.IN_DOUBT:
         state = str(record.state).replace("_", " ")
-        advice = f"See it: effectonce effect show {reference(record)}"
+        advice = f"See it: {runnable(f'effectonce effect show {reference(record)}')}"
         raise Stop(f"{reference(record)} is not in doubt: it is {state}.", CHANGED, advice)

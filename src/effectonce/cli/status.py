@@ -8,6 +8,7 @@ import click
 
 from effectonce._shown.times import span
 from effectonce.cli._app import guard_here
+from effectonce.cli._commands import runnable
 from effectonce.cli._console import console
 from effectonce.cli._exits import NEEDS_YOU
 from effectonce.cli._options import store_options, takes
@@ -56,12 +57,12 @@ def _tell(data: dict[str, Any]) -> None:
     if data["in_doubt"]:
         what.append(f"{data['in_doubt']:,}{many} in doubt, the oldest for {span(data['in_doubt_oldest_s'])}")
     if data["abandoned"]:
-        what.append(f"{data['abandoned']:,} sent and abandoned: `effectonce store gc` puts them in doubt")
+        what.append(f"{data['abandoned']:,} sent and abandoned: `{runnable('effectonce store gc')}` puts them in doubt")
     if data["given_up"]:
-        what.append(f"{data['given_up']:,} given up: `effectonce dlq list`")
+        what.append(f"{data['given_up']:,} given up: `{runnable('effectonce dlq list')}`")
     if data["waiting_runs"]:
         runs = data["waiting_runs"]
-        what.append(f"{runs:,} run{'s wait' if runs > 1 else ' waits'}: `effectonce workflow list`")
+        what.append(f"{runs:,} run{'s wait' if runs > 1 else ' waits'}: `{runnable('effectonce workflow list')}`")
     print_pairs([("effects", effects), ("needs you", "; ".join(what) or "nothing: all is well")], style="bold")
     if not needs:
         return
@@ -73,7 +74,8 @@ def _tell(data: dict[str, Any]) -> None:
             for n in needs[:SHOWN]
         ]
     )
-    further = dict.fromkeys(FURTHER[need["why"]] for need in needs[SHOWN:])
-    least = "At least " if data["more"] else ""
-    rest = "" if not further else f" {least}{len(needs) - SHOWN:,} more: effectonce {', '.join(further)}."
-    screen.print(f"\n[dim]The story of one: effectonce effect show {needs[0]['reference']}.{rest}[/]")
+    further = dict.fromkeys(runnable(f"effectonce {FURTHER[need['why']]}") for need in needs[SHOWN:])
+    lines = ["", "The story of one: " + runnable(f"effectonce effect show {needs[0]['reference']}")]
+    if further:
+        lines.append(f"{'At least ' * data['more']}{len(needs) - SHOWN:,} more: {'; '.join(further)}")
+    screen.print("\n".join(lines), style="dim", markup=False, highlight=False, soft_wrap=True)

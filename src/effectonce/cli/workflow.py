@@ -11,6 +11,7 @@ import click
 from effectonce._shown.tools import tools_of
 from effectonce.cli._app import app_here, guard_here
 from effectonce.cli._ask import make_sure, reason_given, refuse_sealed, who
+from effectonce.cli._commands import runnable
 from effectonce.cli._console import busy, say
 from effectonce.cli._exits import CHANGED, FAILED, Stop
 from effectonce.cli._filters import limit_option
@@ -309,6 +310,6 @@ def cancel(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> N
     then = (
         "Whoever runs it ends it."
         if state == "running"
-        else f"Then: effectonce workflow resume {data['reference']} --app MODULE:GUARD"
+        else "Then: " + runnable(f"effectonce workflow resume {data['reference']} --app MODULE:GUARD")
     )
     print_one(data, lambda: say(f"It is to end, says {data['cancelled']['by']}. {then}"), schema="run")

@@ -138,7 +138,7 @@ METRICS: dict[str, Metric] = _registry(
         help="How long calls took, with all their attempts.",
     ),
     Metric(
-        name="gen_ai.workflow.duration",
+        name="gen_ai.invoke_workflow.duration",
         kind="histogram",
         unit="s",
         labels=("gen_ai.workflow.name", ERROR),
@@ -290,7 +290,7 @@ def _rarer(event: Event, took_s: float) -> Iterator[Measured]:
         case "discarded":
             yield "effectonce.dlq.actions", event.count or 1, ("discard",)
         case "workflow":
-            yield "gen_ai.workflow.duration", took_s, (event.tool, event.error)
+            yield "gen_ai.invoke_workflow.duration", took_s, (event.tool, event.error)
         case _:
             pass
 

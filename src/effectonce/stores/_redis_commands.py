@@ -44,7 +44,7 @@ from effectonce.stores._exchange import (
 )
 from effectonce.stores._redis_scripts import BEAR, DUE, ENTER, FINISH, SEE, SEE_CELL, SWAP, SWAP_CELL, Script
 from effectonce.stores._redis_url import Address, Target
-from effectonce.stores._redis_wire import Batch, ReplyError, pack
+from effectonce.stores._redis_wire import Batch, ReplyError, pack, refused
 
 Conversing: TypeAlias = Generator[Batch, "list[Any] | StoreUnavailable", Any]
 REDIRECTS = 5
@@ -454,7 +454,7 @@ class Talk:
         if code == "READONLY":
             self._hang_up(at.address)  # whoever connects again may find the new primary there, or is told whom it found
         known = f"Nothing was written. {_ADVICE[code]}" if code in _ADVICE else "Whether anything was written is not known."
-        return StoreUnavailable(f"{at} answered {said.rstrip('.')}. {known}")
+        return refused(said)(f"{at} answered {said.rstrip('.')}. {known}")
 
 
 def _count(state: State, bucket: Bucket) -> tuple[bytes | str, ...]:

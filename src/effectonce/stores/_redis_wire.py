@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._redis_url import Target
-from effectonce.stores.base import Finding, TooLarge, size_finding
+from effectonce.stores.base import Finding, StoreUnusable, TooLarge, size_finding
 
 try:
     from hiredis import ProtocolError as ProtocolError  # noqa: PLC0414  # for our neighbours
@@ -142,7 +142,7 @@ class Connection:
         target, (*done, info, fsync, bulk_max) = self.target, replies
         refusals = [str(reply) for reply in (*done, info) if isinstance(reply, ReplyError)]
         if refusals:
-            raise StoreUnavailable(
+            raise refused(refusals[0])(
                 f"{target} refused us: {refusals[0]}. Nothing was written. Check user, password and database."
             )
         told = info.decode(errors="replace")  # it also quotes paths, in whatever encoding
@@ -250,6 +250,11 @@ def _facts(info: str, fsync: Any, bulk_max: Any) -> Facts:
         int(said.get("used_memory", "0")),
         int(bulk_max[1]) if isinstance(bulk_max, list) and bulk_max else BULK_MAX_B,
     )
+
+
+def refused(said: str) -> type[StoreUnavailable]:
+    """The error for a refusal: whom a server does not let in today it does not let in a moment later."""
+    return StoreUnusable if said.partition(" ")[0] in ("NOAUTH", "WRONGPASS", "NOPERM") else StoreUnavailable
 
 
 def lost(target: Target, error: Exception, timeout_s: float) -> StoreUnavailable:

@@ -27,8 +27,9 @@ from effectonce._core.records import Record
 from effectonce._core.transitions import Step
 from effectonce.errors import StoreUnavailable
 from effectonce.stores import _rows
+from effectonce.stores import _sqlite_faults as faults
 from effectonce.stores._steady import Note, Steadiness
-from effectonce.stores.base import DUE_SHOWN, Finding, due_finding, size_finding
+from effectonce.stores.base import DUE_SHOWN, Finding, StoreUnusable, due_finding, size_finding
 
 Isolation: TypeAlias = Literal["IMMEDIATE"] | None
 POLL_S = 0.0002
@@ -175,24 +176,6 @@ def _filesystem(path: Path) -> str:
     return max((len(at), kind) for _, at, kind, *_ in mounts if path.is_relative_to(at.replace("\\040", " ")))[1]
 
 
-def found(path: Path) -> Path:
-    """The file of this name: SQLite keeps its log beside the file, and so do we our queue, not beside a link to it."""
-    file = path.resolve()
-    if path.is_symlink() and not file.exists():
-        raise StoreUnavailable(
-            f"{path} is a link to {file}, which is not there. Nothing was sent. Put the file back, or remove the link to begin a new one."
-        )
-    if not file.parent.is_dir():
-        raise StoreUnavailable(f"{path}: there is no folder {file.parent}. Nothing was sent.")
-    names = file.stat().st_nlink if file.is_file() else 1
-    if names > 1:
-        raise StoreUnavailable(
-            f"{path} has {names} names (hard links). SQLite keeps a log for each, so what is written by one is not seen by another. "
-            f"Nothing was sent. Remove the other names; symbolic links are fine."
-        )
-    return file
-
-
 class Connection:
     """One SQLite connection and its place in the queue of writers."""
 
@@ -200,12 +183,17 @@ class Connection:
         self, path: Path, busy_s: float, kind: type[sqlite3.Connection] = sqlite3.Connection, isolation: Isolation = None
     ) -> None:
         self.path, self._busy_s = path, busy_s
-        self.file = found(path)
-        self._name, self._queue = str(path), -1
+        self.file = faults.found(path)
+        self._name, self._queue, self.at_rest = str(path), -1, False
+        self._closed = faults.closed_to_writers(self.file)
+        if self._closed is not None:
+            self._open_to_read(self._closed)
+            return
         self.db = sqlite3.connect(self.file, timeout=busy_s, isolation_level=isolation, check_same_thread=False, factory=kind)
         try:
+            prepared = self._is_prepared()
             self._queue = os.open(f"{self.file}-queue", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            if not self._is_prepared():
+            if not prepared:
                 self._enter_queue()  # two processes must not create the schema at once
             self._prepare()
             self._inodes = self._look_at_files()
@@ -214,18 +202,41 @@ class Connection:
             self.close()
             raise
 
-    def _is_prepared(self) -> bool:
-        """Is there nothing to write? Then opening the file need not wait for a writer."""
-        version, journal = (self.db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "journal_mode"))
-        return bool(version >= SCHEMA_VERSION and journal == "wal")
+    def _open_to_read(self, closed: StoreUnusable) -> None:
+        """This user may only read: whatever writes is refused."""
+        self.db, self.at_rest = faults.connect_to_read(self.file, self._busy_s)
+        try:
+            if not self._is_prepared() and self._version() < SCHEMA_VERSION:
+                what = f"{self.path} has schema {self._version()} of an older release, and this one needs {SCHEMA_VERSION}"
+                raise StoreUnusable(f"{what}. It cannot be upgraded: {closed}", corrective_action=closed.corrective_action)
+            self._refuse_newer(self._version())
+        except BaseException:
+            self.close()
+            raise
 
-    def _prepare(self) -> None:
-        version = self.db.execute("PRAGMA user_version").fetchone()[0]
+    def _version(self) -> int:
+        return int(self.db.execute("PRAGMA user_version").fetchone()[0])
+
+    def _is_prepared(self) -> bool:
+        """Is there nothing to write? Then opening the file need not wait for a writer. Raises if it is not for us."""
+        version, journal = self._version(), self.db.execute("PRAGMA journal_mode").fetchone()[0]
+        if version == SCHEMA_VERSION and journal == "wal":
+            return True
+        other = faults.whose(self.db, version)
+        if other:
+            raise faults.of_another_application(self.path, other)
+        return False
+
+    def _refuse_newer(self, version: int) -> None:
         if version > SCHEMA_VERSION:
             raise StoreUnavailable(
                 f"{self.path} was written by a newer release (schema {version}, this one knows {SCHEMA_VERSION}). "
                 f"Nothing was sent. Upgrade effectonce here."
             )
+
+    def _prepare(self) -> None:
+        version = self._version()
+        self._refuse_newer(version)
         # A call changes a little on each of seven pages: small ones halve what is logged and synced. Only a new file listens.
         self.db.execute("PRAGMA page_size = 2048")
         journal = self.db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
@@ -253,6 +264,7 @@ class Connection:
 
     def check_file(self) -> None:
         """Are the file at this path and its log still those that are open?"""
+        self._refuse_closed()
         try:
             same = self._look_at_files() == self._inodes
         except FileNotFoundError:
@@ -364,7 +376,12 @@ class Connection:
     def forget_cells(self, now: float, limit: int) -> int:
         return self.db.execute(FORGET_CELLS, (now, limit)).rowcount
 
+    def _refuse_closed(self) -> None:
+        if self._closed is not None:
+            raise StoreUnusable(str(self._closed), corrective_action=self._closed.corrective_action)
+
     def begin(self) -> None:
+        self._refuse_closed()
         try:
             self._enter_queue()
             self.db.execute("BEGIN IMMEDIATE")
@@ -381,7 +398,8 @@ class Connection:
             if self.db.in_transaction:
                 self.db.execute("ROLLBACK")
         finally:
-            fcntl.flock(self._queue, fcntl.LOCK_UN)
+            if self._closed is None:
+                fcntl.flock(self._queue, fcntl.LOCK_UN)
 
     def _enter_queue(self) -> None:
         give_up_at = inf  # until somebody is in the way

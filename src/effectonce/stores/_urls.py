@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from effectonce.errors import IN_MEMORY
 
 ENCODE = "In a user or password, / ? # @ % and spaces have to be percent-encoded: p@ss is p%40ss."
 _SECRET = re.compile(r"(?i)([?&][^=&]*(?:pass|secret|token|key)[^=&]*=)[^&]*")
@@ -14,6 +20,26 @@ def shown(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     _, at, place = rest.rpartition("@")
     return _SECRET.sub(r"\1…", f"{scheme}{separator}…@{place}" if at else url)
+
+
+def as_option(url: str, environ: Mapping[str, str]) -> str:
+    """How a command names the store of this URL, as the end of that command. A password is never printed."""
+    if environ.get("EFFECTONCE_STORE") == url:
+        return ""
+    userinfo = url.partition("://")[2].rpartition("@")[0]
+    if not url or ":" in userinfo or _SECRET.search(url):
+        return " (with the URL of its store in EFFECTONCE_STORE)"
+    return f" --store {shlex.quote(url)}"
+
+
+def where_is(given: Any, store: Any) -> str:
+    """The store of a guard, as a command names it: the guard was *given* its URL or an object, and made *store* of it."""
+    if isinstance(given, str) and given.startswith("memory:"):
+        return IN_MEMORY
+    path = getattr(getattr(store, "_store", store), "path", None)
+    if path is not None:
+        return as_option(f"sqlite:///{path}", os.environ)  # whole: a command may be given in another folder
+    return as_option(given, os.environ) if isinstance(given, str) else " --app MODULE:GUARD"
 
 
 def tellable(error: Exception, url: str) -> str:

@@ -88,6 +88,14 @@ class TooLarge(StoreUnavailable):
     corrective_action = "Return or pass less: a reference to a large value, not the value. Or let the store take more."
 
 
+class StoreUnusable(StoreUnavailable):
+    """The store cannot be used until a person changes something: the next call would meet the same. Nothing was sent."""
+
+    code = "STORE_UNUSABLE"
+    retriable = False
+    corrective_action = "Put the store right, or name another one; the same call would meet the same fault."
+
+
 def size_b(op: Op[Any]) -> int:
     """How large the value is that an op brings: arguments, or an outcome."""
     return len(op.request.arguments) if isinstance(op, Claim) else len(getattr(op, "outcome", b""))

@@ -48,17 +48,17 @@ from effectonce._core.ops import (
 from effectonce._core.records import TERMINAL, Record, Scene, State, latch_of
 from effectonce._core.transitions import Step, born_and_ended, transition
 from effectonce.errors import StoreUnavailable
+from effectonce.stores import _sqlite_faults as faults
 from effectonce.stores import _sqlite_forks as forks
 from effectonce.stores._jobs import MUST_WRITE, Job, finish_all
 from effectonce.stores._sqlite_file import BROWSE, BROWSE_OPEN, READ, RIVAL, SEARCH, SEARCH_REFERENCE, TALLY, Connection
 from effectonce.stores._sqlite_lending import AsyncLent, Handover, Lent, LentConnection
 from effectonce.stores._steady import Note, Steadiness
-from effectonce.stores.base import Capabilities, Finding, TooLarge, in_a_signal_handler
+from effectonce.stores.base import Capabilities, Finding, in_a_signal_handler
 
 R = TypeVar("R")
 C = TypeVar("C", bound=Connection)
 BATCH_MAX = 256
-TOO_LARGE = (sqlite3.DataError, OverflowError)  # more than SQLite, or the C below it, can count
 FOLLOW_S = 0.1  # how long a follower waits before it looks for itself; it is woken long before
 _BEFORE_A_SEND = frozenset({Claim, Dispatch, Together})
 
@@ -96,6 +96,8 @@ class SqliteStore:
         self._steady: Note | None = None  # as this file has it
 
     def _connect(self) -> Connection:
+        if self._main is not None and self._main.at_rest:
+            self._close_main()  # it shows the file as it was
         if self._main is None:
             self._main = self._open(Connection)
         return self._main
@@ -119,8 +121,8 @@ class SqliteStore:
             connection = self._connect()
             reply = self._read(connection, op)
             return self._commit(connection, (op,))[0] if reply is MUST_WRITE else reply  # type: ignore[no-any-return]
-        except Exception as error:  # whatever it is, nobody knows what was written
-            raise self._unavailable(error) from error
+        except Exception as error:  # noqa: BLE001  # whatever it is, nobody knows what was written
+            raise (told := self._unavailable(error)) from told.__cause__
         finally:
             try:
                 self._lock.release()  # at once: a signal may strike where a function of ours begins, and everybody else would wait for ever
@@ -163,13 +165,13 @@ class SqliteStore:
     def _look(self, job: Job) -> bool:
         """Answer an async caller on its own loop, if a read is enough and nobody is in the way: a replay needs no thread."""
         try:
-            if self._main is None or self._jobs or not self._lock.acquire(False):
+            if self._main is None or self._main.at_rest or self._jobs or not self._lock.acquire(False):
                 return False
             job.answer(self._read(self._main, job.op))
             job.looked = True
             return job.done
-        except Exception as error:  # as in `apply`
-            raise self._unavailable(error) from error
+        except Exception as error:  # noqa: BLE001  # as in `apply`
+            raise (told := self._unavailable(error)) from told.__cause__
         finally:
             self._hand_over()
 
@@ -183,7 +185,7 @@ class SqliteStore:
                     raise StoreUnavailable(f"there is no file {self.path}.") from FileNotFoundError()
                 return self._connect().examine(self._clock())
             except (sqlite3.Error, OSError) as error:
-                raise self._unavailable(error) from error
+                raise (told := self._unavailable(error)) from told.__cause__
 
     def close(self) -> None:
         """Close every connection. A later call opens new ones."""
@@ -297,13 +299,13 @@ class SqliteStore:
         try:
             for job, reply in zip(writes, self._commit(connection, [job.op for job in writes]), strict=True):
                 job.answer(reply)
-        except TOO_LARGE:
+        except faults.TOO_LARGE:
             if len(writes) == 1:
                 raise
             for job in writes:  # nothing was written, and only one of them is at fault
                 try:
                     self._write_all(connection, [job])
-                except TOO_LARGE as error:
+                except faults.TOO_LARGE as error:
                     job.error, job.done = self._unavailable(error), True
 
     def _read(self, connection: Connection, op: Any) -> Any:
@@ -418,15 +420,7 @@ class SqliteStore:
         return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT], cells, tuple(unreadable))
 
     def _unavailable(self, error: BaseException) -> StoreUnavailable:
-        if isinstance(error, TOO_LARGE):
-            return TooLarge(f"{self.path}: SQLite refuses a value for its size ({error}). Nothing of it was written.")
-        if isinstance(error, TooLarge):  # as another caller found who wrote for this one
-            return TooLarge(str(error))
-        hint = ": is it a file, and may its folder be written?" if str(error).startswith("unable to open") else "."
-        told = str(error) if isinstance(error, StoreUnavailable) else f"{self.path}: {error}{hint} Nothing was sent."
-        unavailable = StoreUnavailable(told)
-        unavailable.__cause__ = error
-        return unavailable
+        return faults.unavailable(self.path, error)
 
     # ------------------------------------------------------------ transactions
 
@@ -470,7 +464,7 @@ class SqliteStore:
                 self._end(lent)
                 raise
         except (sqlite3.Error, OSError, StoreUnavailable) as error:
-            raise self._unavailable(error) from error
+            raise (told := self._unavailable(error)) from told.__cause__
         return lent
 
     def _end(self, transaction: Lent) -> None:

@@ -46,7 +46,6 @@ from effectonce.errors import (
     StepFailed,
     StoreUnavailable,
 )
-from effectonce.outcome import conclude
 from effectonce.workflows._fence import AsyncFence, Fence, KeptBack, to_read
 
 if TYPE_CHECKING:
@@ -282,7 +281,7 @@ class Run:
             raise self._changed(step, prepared, found)
         if isinstance(ending, Fenced) and self._calling(step) is LateCall:
             raise self._lost()
-        outcome = conclude(ending, prepared.ref, step.tool.signature.returns)
+        outcome = step.tool.concluded(ending, prepared)
         if outcome.status != "failed":
             return outcome.unwrap()
         error = outcome.error

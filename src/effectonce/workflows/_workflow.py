@@ -27,7 +27,7 @@ from effectonce._signature import is_async, signature_of
 from effectonce._tool import GuardedTool, House
 from effectonce.effect import EffectRef, current_effect
 from effectonce.errors import CodeChanged, ContractViolation, GaveUp, Rejected, StepFailed
-from effectonce.outcome import Outcome, conclude
+from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream
 from effectonce.workflows._run import Run
 
@@ -186,12 +186,12 @@ class Workflow:
         """Without waiting for somebody who has it."""
         prepared = self._recalled(record)
         ending = drive(self._impatient(prepared), self._performing(self.tool.setup, prepared))
-        return conclude(ending, prepared.ref, self.tool.signature.returns)
+        return self.tool.concluded(ending, prepared)
 
     async def ago_on(self, record: Record) -> Outcome[Any]:
         prepared = self._recalled(record)
         ending = await adrive(self._impatient(prepared), self._aperforming(self.tool.setup, prepared))
-        return conclude(ending, prepared.ref, self.tool.signature.returns)
+        return self.tool.concluded(ending, prepared)
 
     def _recalled(self, record: Record) -> Prepared:
         """The call that began the run, from what the store has of it: all of it, or it is not gone on with."""

@@ -1,0 +1,28 @@
+"""Errors of ours as they leave the package: short enough for one screen, and with a command that runs as it is printed."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import TypeVar
+
+from effectonce.errors import EffectOnceError, InDoubt
+
+E = TypeVar("E", bound=EffectOnceError)
+_HERE = os.path.dirname(__file__)  # noqa: PTH120  # pathlib takes long to import
+
+
+def brief(error: E, where: str) -> E:
+    """The same error without the frames of this package, which say nothing to who called it. *where* is its store, as a command has it."""
+    if isinstance(error, InDoubt):
+        error.look_up(where)
+    return error.with_traceback(_without_ours(error.__traceback__))
+
+
+def _without_ours(trace: TracebackType | None) -> TracebackType | None:
+    if trace is None:
+        return None
+    rest = _without_ours(trace.tb_next)
+    if trace.tb_frame.f_code.co_filename.startswith(_HERE):
+        return rest
+    return trace if rest is trace.tb_next else TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
