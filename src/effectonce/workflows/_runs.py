@@ -20,6 +20,7 @@ from effectonce._core.steps import CANCEL, Cancellation, cancellation
 from effectonce._core.terms import DAY_S, Kind
 from effectonce._declared import errors, fields, seconds, several, whole
 from effectonce._desk import who
+from effectonce._elsewhere import only_through
 from effectonce._tool import GuardedTool, House, Tool
 from effectonce._watch import told_of
 from effectonce._wrap import wrap
@@ -96,6 +97,10 @@ class WorkflowOptions(TypedDict, total=False):
     runs: int  # how often it may be begun before a person has to look
     ends_on: Sequence[type[Exception]]  # errors that end the run for good, besides StepFailed and Rejected: then it compensates
     permissions: Iterable[str]  # what its steps may need
+    not_sent: Sequence[
+        type[Exception]
+    ]  # errors of its plain functions that prove that nothing was sent: such a step may run again
+    through: Any  # its plain functions send only through these protected clients, or "protected"
 
 
 class Workflows:
@@ -137,6 +142,8 @@ class Workflows:
             runs=runs,
             ends_on=ends_on,
             permissions=frozenset(several("permissions", options.get("permissions", ()))),
+            not_sent=errors("not_sent", options.get("not_sent", ())),
+            through=only_through(options.get("through", ())),
         )
         tool = self._register(workflow.tool)
         self._known[contract.name] = workflow

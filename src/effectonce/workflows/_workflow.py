@@ -50,6 +50,8 @@ class Workflow:
         runs: int,
         ends_on: tuple[type[Exception], ...],
         permissions: frozenset[str],
+        not_sent: tuple[type[Exception], ...] = (),
+        through: bool = False,
     ) -> None:
         signature = signature_of(function, contract.name)
         if not signature.parameters:
@@ -60,6 +62,7 @@ class Workflow:
         self._ends_on: tuple[type[Exception], ...] = (StepFailed, Rejected, *ends_on)
         self._may_end: tuple[type[Exception], ...] = (*self._ends_on, ExceptionGroup)
         self.keep_s, self.permissions = keep_s, permissions
+        self._not_sent, self._through = not_sent, through  # of functions that are no tools
         body = self._abody if is_async(function) else self._body
         self.tool = GuardedTool(house, contract, _called_like(body, function, signature, skip=1), identity)
         self.tool.terms = msgspec.structs.replace(self.tool.terms, steps=True)
@@ -247,7 +250,9 @@ class Workflow:
             downstream=Downstream.none(),
             window_s=self.keep_s,
             lease_s=self.tool.contract.lease_s,
+            not_sent=self._not_sent,
             rejected=(Rejected,),
+            through=self._through,
             accept_store_loss=True,
         )
         signature = signature_of(function, f"step {name!r} of {self.tool.contract.name}")
