@@ -55,6 +55,7 @@ from effectonce.errors import (
 
 T = TypeVar("T")
 LOG = logging.getLogger("effectonce")
+LOOK_AGAIN_S = 1.0  # an owner that lives is done at any moment: the end of its lease says nothing about that
 _NOBODY = ("", "probe", "late evidence")  # who settles without a person
 
 
@@ -160,18 +161,24 @@ def value_of(ending: Ending, effect: EffectRef, returns: Any) -> Any:
     return conclude(ending, effect, returns).unwrap()
 
 
+def _until(lease_s: float) -> str:
+    return f"If that caller is gone, this is known in {lease_s:.3g} s at the latest."
+
+
 def _refuse(ending: Fenced | Busy | Latched | Mismatch | ExpiredReply | Early | Unavailable, effect: EffectRef) -> NoReturn:
     """This call ran nothing, or has nothing to say about what ran."""
     match ending:
         case Fenced(value):
             message = f"{effect} ran, but took longer than its lease and another caller owns the record now."
             raise LeaseLost(message, effect=effect, value=value)
-        case Busy(retry_after_s):
-            message = f"{effect} is in flight: another caller is doing it. Nothing was sent by this call."
-            raise InFlight(message, effect=effect, retry_after_s=retry_after_s)
-        case Latched(_, tool, float() as retry_after_s):
-            message = f"{effect} has to wait: {tool} is in flight in the same step. Nothing was sent by this call."
-            raise InFlight(message, effect=effect, retry_after_s=retry_after_s)
+        case Busy(lease_s):
+            message = f"{effect} is in flight: another caller is doing it. Nothing was sent by this call. {_until(lease_s)}"
+            raise InFlight(message, effect=effect, retry_after_s=min(lease_s, LOOK_AGAIN_S))
+        case Latched(_, tool, float() as lease_s):
+            message = (
+                f"{effect} has to wait: {tool} is in flight in the same step. Nothing was sent by this call. {_until(lease_s)}"
+            )
+            raise InFlight(message, effect=effect, retry_after_s=min(lease_s, LOOK_AGAIN_S))
         case Latched(key, tool, _):
             other = EffectRef(tool, key, effect.tenant, effect.scope, effect.step)
             raise InDoubt(
@@ -229,7 +236,11 @@ def _stored(replay: Replay, returns: Any) -> Stored:
 def _replayed(replay: Replay, effect: EffectRef, stored: Stored) -> Outcome[Any]:
     recorded, content = replay.recorded, stored.content
     known: Callable[..., Outcome[Any]] = partial(
-        Outcome, effect=effect, replayed=True, coalesced=replay.coalesced, settled_by=recorded.settled_by
+        Outcome,
+        effect=effect,
+        replayed=True,
+        coalesced=replay.coalesced,
+        settled_by=recorded.settled_by,
     )
     match stored.status:
         case "ok":
