@@ -70,6 +70,7 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
     coalesced: bool = False  # it was in flight when this call came, and this call waited for it
     recorded: bool = True  # False: it happened, and the store could not be told in time
     settled_by: str = ""  # who ended a doubt: "probe", "late evidence", or a person
+    age_s: float = 0.0  # how long ago it was recorded; 0 if this call found it out
 
     def unwrap(self) -> T:
         """The value, or the error raised."""
@@ -92,7 +93,7 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
                 raise error
             return _in_doubt(effect, reason, cause=error)
         case Doubtful(since_s, reason):
-            return _in_doubt(effect, f"{reason} ({_ago(since_s)})")
+            return _in_doubt(effect, f"{reason} ({_ago(since_s)})", age_s=max(0.0, since_s))
         case NothingSent(error) | GaveUpEnding(error) if not isinstance(error, Exception):
             raise error
         case NothingSent(error, attempts, exhausted, retry_after_s, why):
@@ -204,10 +205,10 @@ def _refuse(ending: Fenced | Busy | Latched | Mismatch | ExpiredReply | Early | 
             assert_never(ending)
 
 
-def _in_doubt(effect: EffectRef, reason: str, cause: Exception | None = None) -> Outcome[Any]:
+def _in_doubt(effect: EffectRef, reason: str, cause: Exception | None = None, age_s: float = 0.0) -> Outcome[Any]:
     error = InDoubt(f"{effect} is in doubt: {reason}. It was not retried.", effect=effect)
     error.__cause__ = cause
-    return Outcome(status="in_doubt", effect=effect, error=error)
+    return Outcome(status="in_doubt", effect=effect, error=error, age_s=age_s)
 
 
 def _ago(age_s: float) -> str:
@@ -241,6 +242,7 @@ def _replayed(replay: Replay, effect: EffectRef, stored: Stored) -> Outcome[Any]
         replayed=True,
         coalesced=replay.coalesced,
         settled_by=recorded.settled_by,
+        age_s=max(0.0, recorded.age_s),  # never in the future, wherever the store's clock was put
     )
     match stored.status:
         case "ok":

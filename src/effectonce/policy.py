@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from effectonce._core.backoff import Jitter
+from effectonce._core.backoff import MULTIPLIER, Jitter
 from effectonce._core.breaker import NEVER_COUNTED, UNHEALTHY, Limits
 from effectonce._core.budget import TurnLimits
 from effectonce._core.classify import Bucket, Rule
@@ -36,7 +36,8 @@ def _require(condition: bool, message: str) -> None:  # noqa: FBT001  # it reads
 class Retry(Struct, frozen=True, kw_only=True):
     """How often and how patiently to try, under one wall-clock deadline.
 
-    Delays are drawn below a ceiling that doubles from *base_s*, or from *throttled_base_s* after a rate limit or overload, up to *cap_s*.
+    Delays are drawn below a ceiling that grows by *multiplier* from *base_s*, or from *throttled_base_s* after a rate limit or overload, up
+    to *cap_s*.
     """
 
     attempts: int = 3
@@ -45,15 +46,23 @@ class Retry(Struct, frozen=True, kw_only=True):
     cap_s: float = 20.0
     deadline_s: float = 90.0
     jitter: Jitter | str = Jitter.FULL
+    multiplier: float = MULTIPLIER
 
     def __post_init__(self) -> None:
         whole(attempts=self.attempts)
         numbers(base_s=self.base_s, throttled_base_s=self.throttled_base_s, cap_s=self.cap_s, deadline_s=self.deadline_s)
+        numbers(multiplier=self.multiplier)
         _require(self.attempts >= 1, f"attempts={self.attempts}: a call is at least one attempt")
         _require(0 <= self.base_s <= self.cap_s, f"base_s={self.base_s} and cap_s={self.cap_s}: need 0 <= base_s <= cap_s")
         _require(self.throttled_base_s >= 0, f"throttled_base_s={self.throttled_base_s}: a delay cannot be negative")
         _require(self.deadline_s > 0, f"deadline_s={self.deadline_s}: a call needs some time")
         _require(self.jitter in tuple(Jitter), f"jitter={self.jitter!r}: choose one of {', '.join(Jitter)}")
+        grows = f"multiplier={self.multiplier}: the ceiling stays (1) or grows up to tenfold each time"
+        _require(1 <= self.multiplier <= 10, grows)
+        _require(
+            self.jitter != Jitter.DECORRELATED or self.multiplier == MULTIPLIER,
+            f"multiplier={self.multiplier}: decorrelated delays have no multiplier; choose jitter='full' or 'equal'",
+        )
 
 
 class Budget(Struct, frozen=True, kw_only=True):
@@ -259,14 +268,15 @@ class TimeWindow(Struct, frozen=True, kw_only=True):
     """Drop repeats of the same request within *seconds*: dedup by content and time, with no step and no memory beyond it.
 
     For low-stakes, high-volume calls such as notifications or search-as-you-type. A crash or a lost answer lets repeats through, and after
-    the window the same request runs again. Do not use it for money, mail to customers, or anything that must not happen twice.
+    the window the same request runs again; with `math.inf` it never ends. Do not use it for money, mail to customers, or anything that must
+    not happen twice.
     """
 
     seconds: float
 
     def __post_init__(self) -> None:
         numbers(seconds=self.seconds)
-        _require(0 < self.seconds < inf, f"TimeWindow(seconds={self.seconds}): the window must be positive and end some day")
+        _require(self.seconds > 0, f"TimeWindow(seconds={self.seconds}): the window must be positive")
 
 
 class Contract(Struct, frozen=True, kw_only=True):
