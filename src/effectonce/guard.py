@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, partial
-from math import inf
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 
 import msgspec
@@ -22,7 +21,7 @@ from effectonce._core.keys import Part, Secret, Stable
 from effectonce._core.ops import Find, Sweep, Swept, Tally
 from effectonce._core.patience import Env
 from effectonce._core.records import Record, State
-from effectonce._core.terms import Capability, Kind
+from effectonce._core.terms import TOMBSTONE_S, Capability, Kind
 from effectonce._declared import errors, fields, flags, of_type, seconds, several, whole
 from effectonce._desk import Desk, Doubts, Reconciled
 from effectonce._heart import Heart
@@ -114,7 +113,7 @@ class Guard:
         name: str | None = None,
         version: str = "1",
         window: float | timedelta | None = None,
-        tombstone: float | timedelta = inf,
+        tombstone: float | timedelta = TOMBSTONE_S,
         lease_s: float = 30.0,
         wait_s: float = 30.0,
         retry: Retry | None = None,

@@ -13,7 +13,7 @@ from effectonce._core.backoff import MULTIPLIER, Jitter
 from effectonce._core.breaker import NEVER_COUNTED, UNHEALTHY, Limits
 from effectonce._core.budget import TurnLimits
 from effectonce._core.classify import Bucket, Rule
-from effectonce._core.terms import DAY_S, LEASE_MAX_S, WINDOW_S, Capability, Kind, Terms, resend_window_s
+from effectonce._core.terms import DAY_S, LEASE_MAX_S, TOMBSTONE_S, WINDOW_S, Capability, Kind, Terms, resend_window_s
 from effectonce._declared import flags, numbers, of_type, seconds, texts, whole
 from effectonce.errors import ContractViolation
 
@@ -291,7 +291,7 @@ class Contract(Struct, frozen=True, kw_only=True):
     redact: tuple[str, ...] = ()
     added: Mapping[str, Any] = {}
     window_s: float = inf
-    tombstone_s: float = inf
+    tombstone_s: float = TOMBSTONE_S
     lease_s: float = 30.0
     wait_s: float = 30.0
     retry: Retry = Retry()

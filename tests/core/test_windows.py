@@ -34,6 +34,26 @@ def test_an_expired_key_is_refused_and_never_run_again(guard, clock):
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize(("declared", "left"), [({}, 0), ({"tombstone": math.inf}, 1)], ids=["by default", "for ever"])
+def test_an_expired_key_is_remembered_for_a_year_unless_it_is_declared_otherwise(guard, clock, declared, left):
+    @guard.tool(kind="write", window=timedelta(hours=1), **declared)
+    def pay():
+        pass
+
+    with guard.step("chat", "pay"):
+        pay()
+    clock.advance(3601)
+    guard.sweep()
+    clock.advance(364 * 86_400)
+    guard.sweep()
+    with guard.step("chat", "pay"), pytest.raises(Expired):
+        pay()
+    clock.advance(86_400)
+    guard.sweep()
+
+    assert sum(guard.counts().values()) == left
+
+
 def test_a_time_window_drops_repeats_and_then_lets_one_through(guard, clock):
     calls = []
 

@@ -137,6 +137,7 @@ class Workflows:
             redact=several("redact", options.get("redact", ())),
             added=options.get("added") or {},
             window_s=keep_s,
+            tombstone_s=inf,  # as long as that of its steps: a run that never ended may still come back for them
             lease_s=options.get("lease_s", 30.0),
             wait_s=options.get("wait_s", 30.0),
             retry=Retry(attempts=1, deadline_s=inf),
