@@ -204,7 +204,6 @@ def a_lost_sender_leaves_a_doubt_where_the_downstream_cannot_help(bench: Bench) 
 def a_lost_sender_is_succeeded_where_the_downstream_honours_the_key(bench: Bench) -> None:
     bench.held(request(on=KEYED))
     bench.lease_ends()
-    bench.clock.advance(1)
     assert bench.claim(request(on=KEYED))[1] == Held(epoch=2, sends=2, dispatched=True, taken_over=True)
 
 
