@@ -110,6 +110,7 @@ class Guard:
         volatile: Sequence[str] = (),
         redact: Sequence[str] = (),
         added: Mapping[str, Any] | None = None,
+        nfc: bool = False,
         name: str | None = None,
         version: str = "1",
         window: float | timedelta | None = None,
@@ -132,14 +133,12 @@ class Guard:
         """Guard a function: it is called as before, and its effect lands once.
 
         *kind* says what running twice would do, *downstream* what help there is. *identity* fields are the key, *volatile* ones are
-        ignored, all others must match; *redact* ones count as usual and are never stored; *added* are parameters that came later,
-        and what calls meant without them. An outcome is replayed for *window*, and its key refused for *tombstone* after that, both
-        by default for as long as the kind needs. *not_sent* and *rejected* are exception types that tell for certain that nothing
-        happened, and *rules* say what other errors mean. *one_request* says that the tool makes one request and that nothing below
-        it retries: then what an error says about the request is believed about the effect. *breaker* and *budget* are those of the
-        dependency that it calls: tools that call the same one share them. *clients* are the SDK and HTTP clients that it uses: if
-        they retry by themselves, you are told how often one call may send. *separate_dispatch* costs one more write, and lets a
-        crash before the tool starts be re-run.
+        ignored, all others must match; *redact* ones are never stored; *added* came later: what calls meant without them. With *nfc* a
+        text is the same however it is composed. An outcome is replayed for *window*, its key refused for *tombstone* after that.
+        *not_sent* and *rejected* are exception types that prove that nothing happened, *rules* say what other errors mean. With
+        *one_request* what an error says about its request is believed about the effect: nothing below the tool retries. Tools that
+        call one dependency share its *breaker* and *budget*. *clients* are those that it uses: if they retry, you are told how often
+        one call may send. *separate_dispatch* costs one more write, and lets a crash before the tool starts be re-run.
         """
 
         def decorate(function: Callable[P, R]) -> Tool[P, R]:
@@ -152,6 +151,7 @@ class Guard:
                 volatile=several("volatile", volatile),
                 redact=several("redact", redact),
                 added=added or {},
+                nfc=nfc,
                 window_s=window_of(kind_of(kind), window),
                 tombstone_s=seconds(tombstone, "tombstone"),
                 lease_s=lease_s,

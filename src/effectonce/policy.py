@@ -290,6 +290,7 @@ class Contract(Struct, frozen=True, kw_only=True):
     volatile: tuple[str, ...] = ()
     redact: tuple[str, ...] = ()
     added: Mapping[str, Any] = {}
+    nfc: bool = False  # texts that count are compared in NFC
     window_s: float = inf
     tombstone_s: float = TOMBSTONE_S
     lease_s: float = 30.0
@@ -308,7 +309,12 @@ class Contract(Struct, frozen=True, kw_only=True):
         _require(bool(self.name), "a tool needs a name")
         texts(name=self.name, version=self.version, permission="any" if self.permission is None else self.permission)
         numbers(lease_s=self.lease_s, wait_s=self.wait_s)
-        flags(separate_dispatch=self.separate_dispatch, one_request=self.one_request, accept_store_loss=self.accept_store_loss)
+        flags(
+            nfc=self.nfc,
+            separate_dispatch=self.separate_dispatch,
+            one_request=self.one_request,
+            accept_store_loss=self.accept_store_loss,
+        )
         of_type("retry", self.retry, Retry, "a policy, such as retry=Retry(attempts=3)")
         of_type("dedup", self.dedup, TimeWindow, "dedup=TimeWindow(seconds=300)")
         _require(self.lease_s > 0, f"lease_s={self.lease_s}: the lease must outlast the time between two heartbeats")
