@@ -15,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from effectonce._core.canonical import NotCanonical, canonical
+from effectonce._core.canonical import NotCanonical, canonical, composed
 from effectonce._core.codec import NOT_STORED, NotReadable, decode, encode_arguments
 from effectonce._core.hints import classes, default_factories, field_hints, hints_of
 from effectonce._core.keys import Stable, unstable_default, unstable_name
@@ -56,8 +56,10 @@ class ToolSignature:
         volatile: tuple[str, ...],
         redact: tuple[str, ...] = (),
         added: Mapping[str, Any] | None = None,
+        *,
+        nfc: bool = False,
     ) -> None:
-        self.tool = tool
+        self.tool, self._canonical = tool, composed if nfc else canonical
         self._signature = signature_of(function, tool)
         parameters = self._signature.parameters
         self.names = tuple(parameters)
@@ -116,7 +118,7 @@ class ToolSignature:
     def _before(self, added: Mapping[str, Any]) -> dict[str, bytes]:
         """What calls meant by parameters that were not there yet."""
         try:
-            return {name: canonical(value) for name, value in added.items()}
+            return {name: self._canonical(value) for name, value in added.items()}
         except NotCanonical as error:
             raise ContractViolation(f"{self.tool}: added={added!r}: {error}") from None
 
@@ -124,8 +126,12 @@ class ToolSignature:
         """Those of *names* that count: an argument that says what calls meant before it could be said is left out."""
         if not self._meant:
             return {name: arguments[name] for name in names}
-        said = [name for name in names if name not in self._meant or canonical(arguments[name]) != self._meant[name]]
+        said = [name for name in names if name not in self._meant or self._canonical(arguments[name]) != self._meant[name]]
         return {name: arguments[name] for name in said}
+
+    def canonical(self, names: tuple[str, ...], arguments: Mapping[str, Any]) -> bytes:
+        """Those of *names* that count, so that equal calls are equal bytes."""
+        return self._canonical(self.counted(names, arguments))
 
     def suspects(self) -> dict[str, str]:
         """Fields of models in the key that look new on every attempt, and what they look like."""
@@ -185,7 +191,7 @@ class ToolSignature:
         except ContractViolation:
             bound = {**self._defaults, **arguments}
         try:
-            return canonical(self.counted(self.identity, bound)) == intent
+            return self.canonical(self.identity, bound) == intent
         except (KeyError, NotCanonical):
             return False
 

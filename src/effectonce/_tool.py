@@ -136,7 +136,9 @@ class GuardedTool:
         self.retrying = retrying(contract.retry, classify, breaker, budget)
         self.is_async = is_async(function)
         declared = None if identity is None else tuple(identity)
-        self.signature = ToolSignature(function, contract.name, declared, contract.volatile, contract.redact, contract.added)
+        self.signature = ToolSignature(
+            function, contract.name, declared, contract.volatile, contract.redact, contract.added, nfc=contract.nfc
+        )
         if contract.kind is not Kind.READ and declared_lazy(self.signature.returns):
             raise TypeError(
                 f"{contract.name} declares that it returns {self.signature.returns}, which happens after the tool has returned: its "
@@ -333,7 +335,7 @@ class GuardedTool:
 
     def _canonical(self, names: tuple[str, ...], arguments: dict[str, Any]) -> bytes:
         try:
-            return canonical(self.signature.counted(names, arguments))
+            return self.signature.canonical(names, arguments)
         except NotCanonical as error:
             raise ContractViolation(f"{self.contract.name}: {error}. Nothing was sent.") from None
 

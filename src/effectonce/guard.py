@@ -9,7 +9,6 @@ from asyncio import _get_running_loop
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, partial
-from math import inf
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 
 import msgspec
@@ -21,7 +20,7 @@ from effectonce._core.keys import Part, Secret, Stable
 from effectonce._core.ops import Find, Sweep, Swept, Tally
 from effectonce._core.patience import Env
 from effectonce._core.records import Record, State
-from effectonce._core.terms import Capability, Kind
+from effectonce._core.terms import TOMBSTONE_S, Capability, Kind
 from effectonce._declared import errors, fields, flags, of_type, parenthesised, seconds, several, whole
 from effectonce._desk import Desk, Doubts, Reconciled
 from effectonce._elsewhere import only_through
@@ -118,10 +117,11 @@ class Guard:
         volatile: Sequence[str] = (),
         redact: Sequence[str] = (),
         added: Mapping[str, Any] | None = None,
+        nfc: bool = False,
         name: str | None = None,
         version: str = "1",
         window: float | timedelta | None = None,
-        tombstone: float | timedelta = inf,
+        tombstone: float | timedelta = TOMBSTONE_S,
         lease_s: float = 30.0,
         wait_s: float = 30.0,
         retry: Retry | None = None,
@@ -141,12 +141,12 @@ class Guard:
         """Guard a function: it is called as before, and its effect lands once.
 
         *kind* says what running twice would do, *downstream* what help there is. *identity* fields are the key, *volatile* ones are
-        ignored, all others must match; *redact* ones count and are never stored; *added* are parameters that came later. An outcome is
-        replayed for *window*, and its key refused for *tombstone* after that. *not_sent* and *rejected* are exception types that prove
-        that nothing happened; *rules* say what other errors mean. *one_request*: it makes one request, and nothing below it retries.
-        *through*: it sends only through these protected clients, or `"protected"`. *breaker* and *budget* are those of the dependency
-        that it calls. *clients* are looked at for retries of their own. *separate_dispatch*: one more write, and a crash before the
-        tool starts is re-run. Each is explained in docs/reference/contracts.md.
+        ignored, all others must match; *redact* ones count and are never stored; *added* came later. With *nfc* a text is the same
+        however it is composed. An outcome is replayed for *window*, and its key refused for *tombstone* after that. *not_sent* and
+        *rejected* are exception types that prove that nothing happened; *rules* say what other errors mean. *one_request*: it makes one
+        request, and nothing below it retries. *through*: it sends only through these protected clients, or `"protected"`. *breaker* and
+        *budget* are those of the dependency that it calls. *clients* are looked at for retries of their own. *separate_dispatch*: one
+        more write, and a crash before the tool starts is re-run. Each is explained in docs/reference/contracts.md.
         """
 
         def decorate(function: Callable[P, R]) -> Tool[P, R]:
@@ -159,6 +159,7 @@ class Guard:
                 volatile=several("volatile", volatile),
                 redact=several("redact", redact),
                 added=added or {},
+                nfc=nfc,
                 window_s=window_of(kind_of(kind), window),
                 tombstone_s=seconds(tombstone, "tombstone"),
                 lease_s=lease_s,

@@ -57,6 +57,7 @@ from effectonce.errors import (
 
 T = TypeVar("T")
 LOG = logging.getLogger("effectonce")
+LOOK_AGAIN_S = 1.0  # an owner that lives is done at any moment: the end of its lease says nothing about that
 _NOBODY = ("", "probe", "late evidence")  # who settles without a person
 
 
@@ -71,6 +72,7 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
     coalesced: bool = False  # it was in flight when this call came, and this call waited for it
     recorded: bool = True  # False: it happened, and the store could not be told in time
     settled_by: str = ""  # who ended a doubt: "probe", "late evidence", or a person
+    age_s: float = 0.0  # how long ago it was recorded; 0 if this call found it out
 
     def unwrap(self) -> T:
         """The value, or the error raised."""
@@ -102,7 +104,7 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
                 raise error
             return _in_doubt(effect, reason, cause=error, note=cures(error))
         case Doubtful(since_s, reason):
-            return _in_doubt(effect, f"{reason} ({_ago(since_s)})")
+            return _in_doubt(effect, f"{reason} ({_ago(since_s)})", age_s=max(0.0, since_s))
         case NothingSent(error) | GaveUpEnding(error) if not isinstance(error, Exception):
             raise error
         case NothingSent(error, attempts, exhausted, retry_after_s, why):
@@ -171,18 +173,24 @@ def value_of(ending: Ending, effect: EffectRef, returns: Any) -> Any:
     return conclude(ending, effect, returns).unwrap()
 
 
+def _until(lease_s: float) -> str:
+    return f"If that caller is gone, this is known in {lease_s:.3g} s at the latest."
+
+
 def _refuse(ending: Fenced | Busy | Latched | Mismatch | ExpiredReply | Early | Unavailable, effect: EffectRef) -> NoReturn:
     """This call ran nothing, or has nothing to say about what ran."""
     match ending:
         case Fenced(value):
             message = f"{effect} ran, but took longer than its lease and another caller owns the record now."
             raise LeaseLost(message, effect=effect, value=value)
-        case Busy(retry_after_s):
-            message = f"{effect} is in flight: another caller is doing it. Nothing was sent by this call."
-            raise InFlight(message, effect=effect, retry_after_s=retry_after_s)
-        case Latched(_, tool, float() as retry_after_s):
-            message = f"{effect} has to wait: {tool} is in flight in the same step. Nothing was sent by this call."
-            raise InFlight(message, effect=effect, retry_after_s=retry_after_s)
+        case Busy(lease_s):
+            message = f"{effect} is in flight: another caller is doing it. Nothing was sent by this call. {_until(lease_s)}"
+            raise InFlight(message, effect=effect, retry_after_s=min(lease_s, LOOK_AGAIN_S))
+        case Latched(_, tool, float() as lease_s):
+            message = (
+                f"{effect} has to wait: {tool} is in flight in the same step. Nothing was sent by this call. {_until(lease_s)}"
+            )
+            raise InFlight(message, effect=effect, retry_after_s=min(lease_s, LOOK_AGAIN_S))
         case Latched(key, tool, _):
             other = EffectRef(tool, key, effect.tenant, effect.scope, effect.step)
             raise InDoubt(
@@ -220,12 +228,14 @@ def cures(error: Exception) -> str:
     )
 
 
-def _in_doubt(effect: EffectRef, reason: str, cause: Exception | None = None, note: str = "") -> Outcome[Any]:
+def _in_doubt(
+    effect: EffectRef, reason: str, cause: Exception | None = None, note: str = "", age_s: float = 0.0
+) -> Outcome[Any]:
     error = InDoubt(f"{effect} is in doubt: {reason}. It was not retried.", effect=effect)
     error.__cause__ = cause
     if note:
         error.add_note(note)
-    return Outcome(status="in_doubt", effect=effect, error=error)
+    return Outcome(status="in_doubt", effect=effect, error=error, age_s=age_s)
 
 
 def _ago(age_s: float) -> str:
@@ -254,7 +264,12 @@ def _stored(replay: Replay, returns: Any) -> Stored:
 def _replayed(replay: Replay, effect: EffectRef, stored: Stored) -> Outcome[Any]:
     recorded, content = replay.recorded, stored.content
     known: Callable[..., Outcome[Any]] = partial(
-        Outcome, effect=effect, replayed=True, coalesced=replay.coalesced, settled_by=recorded.settled_by
+        Outcome,
+        effect=effect,
+        replayed=True,
+        coalesced=replay.coalesced,
+        settled_by=recorded.settled_by,
+        age_s=max(0.0, recorded.age_s),  # never in the future, wherever the store's clock was put
     )
     match stored.status:
         case "ok":

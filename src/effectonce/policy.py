@@ -10,11 +10,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from effectonce._core.backoff import Jitter
+from effectonce._core.backoff import MULTIPLIER, Jitter
 from effectonce._core.breaker import NEVER_COUNTED, UNHEALTHY, Limits
 from effectonce._core.budget import TurnLimits
 from effectonce._core.classify import Bucket, Rule
-from effectonce._core.terms import DAY_S, LEASE_MAX_S, WINDOW_S, Capability, Kind, Terms, resend_window_s
+from effectonce._core.terms import DAY_S, LEASE_MAX_S, TOMBSTONE_S, WINDOW_S, Capability, Kind, Terms, resend_window_s
 from effectonce._declared import flags, numbers, of_type, seconds, texts, whole
 from effectonce.errors import ContractViolation
 
@@ -43,7 +43,8 @@ class Retry(Struct, frozen=True, kw_only=True):
     A call may fail *attempts* times, five if nothing is said. To be put off by a rate limit or an overload is not to fail, if it certainly
     did nothing: with such attempts there may be *throttled_attempts* in all, which are ten. If only *attempts* is given, it is both.
 
-    Delays are drawn below a ceiling that doubles from *base_s*, or from *throttled_base_s* after a rate limit or overload, up to *cap_s*.
+    Delays are drawn below a ceiling that grows by *multiplier* from *base_s*, or from *throttled_base_s* after a rate limit or overload, up
+    to *cap_s*.
     """
 
     attempts: int = None  # type: ignore[assignment]  # as below
@@ -53,6 +54,7 @@ class Retry(Struct, frozen=True, kw_only=True):
     cap_s: float = 20.0
     deadline_s: float = 90.0
     jitter: Jitter | str = Jitter.FULL
+    multiplier: float = MULTIPLIER
 
     def __post_init__(self) -> None:
         most = self.attempts  # if it is given
@@ -63,12 +65,19 @@ class Retry(Struct, frozen=True, kw_only=True):
             force_setattr(self, "throttled_attempts", most)
         whole(attempts=self.attempts, throttled_attempts=self.throttled_attempts)
         numbers(base_s=self.base_s, throttled_base_s=self.throttled_base_s, cap_s=self.cap_s, deadline_s=self.deadline_s)
+        numbers(multiplier=self.multiplier)
         _require(self.attempts >= 1, f"attempts={self.attempts}: a call is at least one attempt")
         _require(self.throttled_attempts >= 1, f"throttled_attempts={self.throttled_attempts}: a call is at least one attempt")
         _require(0 <= self.base_s <= self.cap_s, f"base_s={self.base_s} and cap_s={self.cap_s}: need 0 <= base_s <= cap_s")
         _require(self.throttled_base_s >= 0, f"throttled_base_s={self.throttled_base_s}: a delay cannot be negative")
         _require(self.deadline_s > 0, f"deadline_s={self.deadline_s}: a call needs some time")
         _require(self.jitter in tuple(Jitter), f"jitter={self.jitter!r}: choose one of {', '.join(Jitter)}")
+        grows = f"multiplier={self.multiplier}: the ceiling stays (1) or grows up to tenfold each time"
+        _require(1 <= self.multiplier <= 10, grows)
+        _require(
+            self.jitter != Jitter.DECORRELATED or self.multiplier == MULTIPLIER,
+            f"multiplier={self.multiplier}: decorrelated delays have no multiplier; choose jitter='full' or 'equal'",
+        )
 
 
 class Budget(Struct, frozen=True, kw_only=True):
@@ -285,14 +294,15 @@ class TimeWindow(Struct, frozen=True, kw_only=True):
     """Drop repeats of the same request within *seconds*: dedup by content and time, with no step and no memory beyond it.
 
     For low-stakes, high-volume calls such as notifications or search-as-you-type. A crash or a lost answer lets repeats through, and after
-    the window the same request runs again. Do not use it for money, mail to customers, or anything that must not happen twice.
+    the window the same request runs again; with `math.inf` it never ends. Do not use it for money, mail to customers, or anything that must
+    not happen twice.
     """
 
     seconds: float
 
     def __post_init__(self) -> None:
         numbers(seconds=self.seconds)
-        _require(0 < self.seconds < inf, f"TimeWindow(seconds={self.seconds}): the window must be positive and end some day")
+        _require(self.seconds > 0, f"TimeWindow(seconds={self.seconds}): the window must be positive")
 
 
 class Contract(Struct, frozen=True, kw_only=True):
@@ -306,8 +316,9 @@ class Contract(Struct, frozen=True, kw_only=True):
     volatile: tuple[str, ...] = ()
     redact: tuple[str, ...] = ()
     added: Mapping[str, Any] = {}
+    nfc: bool = False  # texts that count are compared in NFC
     window_s: float = inf
-    tombstone_s: float = inf
+    tombstone_s: float = TOMBSTONE_S
     lease_s: float = 30.0
     wait_s: float = 30.0
     retry: Retry = Retry()
@@ -326,7 +337,12 @@ class Contract(Struct, frozen=True, kw_only=True):
         _require(bool(self.name), "a tool needs a name")
         texts(name=self.name, version=self.version, permission="any" if self.permission is None else self.permission)
         numbers(lease_s=self.lease_s, wait_s=self.wait_s)
-        flags(separate_dispatch=self.separate_dispatch, one_request=self.one_request, accept_store_loss=self.accept_store_loss)
+        flags(
+            nfc=self.nfc,
+            separate_dispatch=self.separate_dispatch,
+            one_request=self.one_request,
+            accept_store_loss=self.accept_store_loss,
+        )
         of_type("retry", self.retry, Retry, "a policy, such as retry=Retry(attempts=3)")
         of_type("dedup", self.dedup, TimeWindow, "dedup=TimeWindow(seconds=300)")
         _require(self.lease_s > 0, f"lease_s={self.lease_s}: the lease must outlast the time between two heartbeats")

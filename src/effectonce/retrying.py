@@ -270,6 +270,7 @@ def retrying(policy: Retry, judge: Classifier, breaker: Circuit | None, budget: 
         throttled_base_s=policy.throttled_base_s,
         cap_s=policy.cap_s,
         jitter=Jitter(policy.jitter),
+        multiplier=policy.multiplier,
         classify=judge,
         tokens=budget,
         circuit=breaker,

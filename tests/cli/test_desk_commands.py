@@ -127,7 +127,7 @@ def test_one_contract_is_told_in_full(desk):
 
     assert "in the key    payment_id, amount_minor\n" in shown
     assert "ignored       reason\n" in shown
-    assert "retries       1 attempt within 1 min\n" in shown
+    assert "retries       1 attempt within 90 s\n" in shown
     assert (data["schema"], data["hashed"], data["stripped"]) == (
         "effectonce.tool/1",
         ["payment_id", "amount_minor"],

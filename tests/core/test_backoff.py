@@ -5,17 +5,37 @@ import random
 import pytest
 
 from effectonce import Bucket, GaveUp, Guard, NotSent, Rejected, Retry, Verdict
-from effectonce._core.backoff import Jitter, full_jitter
+from effectonce._core.backoff import Jitter, delay, full_jitter
 from effectonce._core.classify import Certainty, classifier
 from effectonce._core.ops import Invoke, Raised, Sleep
 from effectonce._core.patience import Env, Patience, Retrying
 from effectonce._core.plain import plain_call
 from effectonce._drive import Plain, drive
+from effectonce.retrying import retrying
 
 
 def test_the_ceiling_doubles_from_the_base_up_to_the_cap():
     ceilings = [full_jitter(attempt, 0.5, 20.0, lambda: 1.0) for attempt in (1, 2, 3, 6, 7, 5000)]
     assert ceilings == [0.5, 1.0, 2.0, 16.0, 20.0, 20.0]
+
+
+@pytest.mark.parametrize("jitter", [Jitter.FULL, Jitter.EQUAL])
+def test_the_ceiling_grows_by_the_multiplier(jitter):
+    ceilings = [delay(jitter, attempt, 0.0, 0.5, 20.0, lambda: 1.0, multiplier=3.0) for attempt in (1, 2, 3, 4, 5, 5000)]
+    still = [delay(jitter, attempt, 0.0, 0.5, 20.0, lambda: 1.0, multiplier=1.0) for attempt in (1, 2, 5000)]
+
+    assert ceilings == [0.5, 1.5, 4.5, 13.5, 20.0, 20.0]
+    assert still == [0.5, 0.5, 0.5]
+
+
+def test_a_tool_waits_as_its_multiplier_says():
+    clock = VirtualTime()
+
+    flow = plain_call(patience(clock, base_s=0.25, multiplier=4.0, attempts=4), TimeoutError(), repeatable=True)
+    _, delays = clock.run(flow, iter(lambda: Raised(TimeoutError()), None))
+
+    assert delays == [0.25, 1.0, 4.0]
+    assert retrying(Retry(multiplier=4.0), classifier((), ()), None, None).multiplier == 4.0
 
 
 @pytest.mark.parametrize(

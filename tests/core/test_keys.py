@@ -14,6 +14,30 @@ from effectonce._core.keys import HOME_LENGTH
 from effectonce.integrations._tools import Toolbox
 from tests.core.helpers import named, tool
 
+COMPOSED, DECOMPOSED = "Zo\u00eb", "Zoe\u0308"
+
+
+@dataclasses.dataclass
+class Customer:
+    name: str
+
+
+@pytest.mark.parametrize("wrapped", [str, lambda text: {text: [text, "z"], "f": 1}, Customer], ids=["text", "dict", "model"])
+@pytest.mark.parametrize(("nfc", "runs"), [(True, 1), (False, 2)])
+def test_a_text_in_two_compositions_is_one_effect_if_the_tool_says_so(guard, wrapped, nfc, runs):
+    calls = []
+
+    @guard.tool(kind="write", nfc=nfc)
+    def greet(name: object):
+        calls.append(name)
+
+    with guard.step("chat", "greet"):
+        greet(wrapped(DECOMPOSED))
+        greet(wrapped(COMPOSED))
+
+    assert calls[0] == wrapped(DECOMPOSED)
+    assert len(calls) == runs
+
 
 def test_one_call_has_one_key_however_it_is_written(guard):
     calls = []

@@ -21,6 +21,35 @@ from tests.flaky import FlakyStore
 # ---------------------------------------------------------------- replay
 
 
+def test_an_outcome_says_how_old_it_is(guard, clock):
+    @guard.tool(kind="write", not_sent=[KeyError])
+    def pay(fails=False):
+        if fails:
+            raise Rejected("no")
+
+    def ages(**arguments):
+        with guard.step("chat", f"pay {arguments}"):
+            first = guard.call(pay, arguments)
+            clock.advance(7)
+            return first.age_s, guard.call(pay, arguments).age_s
+
+    assert ages() == (0.0, 7.0)
+    assert ages(fails=True) == (0.0, 7.0)
+
+
+def test_a_doubt_says_how_old_it_is(guard, clock):
+    @guard.tool(kind="write")
+    def pay():
+        raise TimeoutError
+
+    with guard.step("chat", "pay"):
+        first = guard.call(pay, {})
+        clock.advance(7)
+        again = guard.call(pay, {})
+
+    assert (first.status, first.age_s, again.age_s) == ("in_doubt", 0.0, 7.0)
+
+
 @pytest.mark.parametrize("value", [None, 0, 0.0, "", [], {}, False, b"", (), set(), frozenset()], ids=repr)
 def test_a_falsy_result_replays_as_itself(guard, value):
     calls = []

@@ -1,5 +1,6 @@
 """Windows, time-window dedup, sequences and the step latch."""
 
+import math
 import sqlite3
 import threading
 import time
@@ -33,6 +34,26 @@ def test_an_expired_key_is_refused_and_never_run_again(guard, clock):
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize(("declared", "left"), [({}, 0), ({"tombstone": math.inf}, 1)], ids=["by default", "for ever"])
+def test_an_expired_key_is_remembered_for_a_year_unless_it_is_declared_otherwise(guard, clock, declared, left):
+    @guard.tool(kind="write", window=timedelta(hours=1), **declared)
+    def pay():
+        pass
+
+    with guard.step("chat", "pay"):
+        pay()
+    clock.advance(3601)
+    guard.sweep()
+    clock.advance(364 * 86_400)
+    guard.sweep()
+    with guard.step("chat", "pay"), pytest.raises(Expired):
+        pay()
+    clock.advance(86_400)
+    guard.sweep()
+
+    assert sum(guard.counts().values()) == left
+
+
 def test_a_time_window_drops_repeats_and_then_lets_one_through(guard, clock):
     calls = []
 
@@ -47,6 +68,26 @@ def test_a_time_window_drops_repeats_and_then_lets_one_through(guard, clock):
     clock.advance(61)
     assert guard.sweep().forgotten == 2
     assert guard.counts() == {}
+
+
+@pytest.mark.parametrize("declared", [{"window": math.inf}, {"dedup": TimeWindow(seconds=math.inf)}], ids=["window", "dedup"])
+def test_a_window_may_never_end(guard, clock, declared):
+    calls = []
+
+    @guard.tool(kind="write", **declared)
+    def notify(user: str):
+        calls.append(user)
+        return len(calls)
+
+    with guard.step("chat", "notify"):
+        first = notify("ada")
+    clock.advance(100 * 365 * 86_400)
+    swept = guard.sweep()
+    with guard.step("chat", "notify"):
+        again = notify("ada")
+
+    assert (first, again, len(calls)) == (1, 1, 1)
+    assert swept.total == 0
 
 
 def test_a_time_window_lets_a_repeat_through_after_a_crash(guard, clock, store):

@@ -5,6 +5,7 @@ from decimal import Decimal
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from effectonce import (
     ContractViolation,
@@ -12,6 +13,7 @@ from effectonce import (
     Rejected,
     StoreUnavailable,
 )
+from effectonce._core.failures import attempts_of
 from effectonce._core.ops import Complete, Fail, Together
 from effectonce._core.records import State
 from effectonce.errors import Cancelled, LeaseLost, StepFailed
@@ -411,6 +413,42 @@ def test_a_summary_tells_what_a_run_has_done(guard, ledger):
     assert (summary.steps[-1].state, summary.steps[-1].error) == ("failed", "Rejected: sold out")
     assert "sold out" in summary.error
     assert summary.ended_at is not None
+    assert (summary.totals.steps, summary.totals.completed, summary.totals.failed_attempts) == (22, 21, 1)
+    assert summary.steps[-1].attempts[0].error == "Rejected"
+
+
+def test_the_summary_of_a_run_that_waits_says_what_stopped_it_and_for_how_long(guard, ledger, clock):
+    @guard.workflow
+    def book(run: Run, trip: str) -> None:
+        run.step("hotel", ledger.do, "hotel")
+        clock.advance(5)
+        raise KeyError("no such train")
+
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            book("t1")
+    summary = guard.workflows.summary(key_of(guard))
+
+    assert (summary.state, summary.runs) == ("waiting", 2)
+    assert "no such train" in summary.error
+    assert [attempt.error for attempt in summary.attempts] == ["KeyError", "KeyError"]
+    assert summary.totals.elapsed_s == 10
+
+
+def test_a_summary_shows_what_can_be_read(guard, ledger, store):
+    @guard.workflow
+    def book(run: Run, trip: str) -> None:
+        run.step("ferry", refusing(ledger))
+
+    with pytest.raises(StepFailed):
+        book("t1")
+    (record,) = guard.workflows.runs("failed")
+    step = guard.workflows.summary(record.request.key).steps[0]
+    broken, settled = replace(record, outcome=b"v9 ???"), replace(record, settled_by="ann")
+
+    assert step.attempts[0].error == "Rejected"
+    assert attempts_of(broken) == attempts_of(settled) == []
+    assert attempts_of(replace(record, outcome=b'v1 ok ""')) == []
 
 
 # ---------------------------------------------------------------- mistakes

@@ -321,7 +321,9 @@ def test_a_run_does_not_end_well_behind_the_back_of_a_step_that_stopped_it(guard
 
     with pytest.raises(InDoubt):
         order(1)
-    assert guard.workflows.summary(key_of(guard)).state == "waiting"
+    summary = guard.workflows.summary(key_of(guard))
+    assert (summary.state, summary.totals.in_doubt) == ("waiting", 1)
+    assert "nobody knows" in summary.steps[0].error
 
 
 def test_a_probe_settles_a_parked_step_when_the_run_is_resumed(guard, ledger):

@@ -222,12 +222,27 @@ def test_a_caller_that_will_not_wait_is_told_when_to_come_back(guard, clock):
 
     with guard.step("chat", "pay"):
         told = pay.__wrapped__ and guard.call(pay, {}).value
-    assert told.retry_after_s == 30
+    assert told.retry_after_s == 1
     assert told.as_model_error() == {
         "code": "RETRY_IN_FLIGHT",
         "retriable": True,
         "message": str(told),
         "corrective_action": "Repeat the same call after retry_after_s to get its result.",
         "operation": told.effect.reference,
-        "retry_after_s": 30.0,
+        "retry_after_s": 1.0,
     }
+
+
+@pytest.mark.parametrize(("lease_s", "after_s"), [(600, 1.0), (0.5, 0.5)])
+def test_a_call_in_flight_says_when_to_look_again_and_when_it_can_be_taken_over(guard, lease_s, after_s):
+    @guard.tool(kind="write", lease_s=lease_s, wait_s=0)
+    def pay():
+        with guard.step("chat", "pay"), pytest.raises(InFlight) as caught:
+            pay()
+        return caught.value
+
+    with guard.step("chat", "pay"):
+        told = guard.call(pay, {}).value
+
+    assert told.retry_after_s == after_s
+    assert f"in {lease_s:g} s at the latest" in str(told)

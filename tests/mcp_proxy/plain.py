@@ -16,6 +16,7 @@ TOOLS = [
     {"name": "pay", "inputSchema": {"type": "object", "properties": {"id": {"type": "string"}}}},
     {"name": "look", "annotations": {"readOnlyHint": True}, "inputSchema": {"type": "object"}},
     {"name": "set", "annotations": {"idempotentHint": True}, "inputSchema": {"type": "object"}},
+    {"name": "typed", "inputSchema": {"properties": {"amount": {"type": "integer"}}, "required": ["amount"]}},
     {
         "name": "pay_with_key",
         "inputSchema": {
@@ -46,6 +47,10 @@ def call(message):
     name, arguments, meta = params["name"], params.get("arguments", {}), params.get("_meta", {})
     if name == "look":
         return answer(message, result=text("seen"))
+    if name == "typed" and not isinstance(arguments.get("amount"), int):
+        return answer(message, result=text(arguments["words"], isError=True))
+    if name == "hidden":
+        return answer(message, result=text(arguments["words"], isError=True))
     if name == "invalid":
         return answer(message, error={"code": -32602, "message": "no such argument"})
     if name == "ask" and "inputResponses" not in params:
@@ -65,6 +70,8 @@ def call(message):
         return say(arguments["words"].encode("latin-1").replace(b"ID", json.dumps(message["id"]).encode()) + b"\n")
     if name == "broken":
         return answer(message, error={"code": -32603, "message": "the handler failed"})
+    if name in ("typed", "set") and "words" in arguments:  # paid, and then words that look like a refusal
+        return answer(message, result=text(arguments["words"], isError=True))
     if name == "fail":
         return answer(message, result=text("the bank's answer was lost", isError=True))
     if name == "task":
@@ -82,7 +89,10 @@ def hear(line):
     if message["method"] == "tools/call":
         threading.Thread(target=call, args=(message,), daemon=True).start()
     elif message["method"] == "tools/list":
-        answer(message, result={"tools": TOOLS})
+        answer(message, result={"tools": TOOLS} if TOOLS else {})
+    elif message["method"] == "x/no-list":
+        TOOLS.clear()
+        answer(message, result=1)
     elif message["method"] == "x/pid":
         answer(message, result=os.getpid())
     elif message["method"] == "x/ask-client":

@@ -64,7 +64,7 @@ def test_the_contract_file_has_every_tool_as_a_write_and_what_the_server_says(st
     contracts = read_contracts(str(file), {})
     assert contracts.name == "bank"
     assert {name: contracts.of(name, {}).kind for name in contracts.tools} == dict.fromkeys(
-        ("pay", "look", "set", "pay_with_key"), "write"
+        ("pay", "look", "set", "typed", "pay_with_key"), "write"
     )
     assert contracts.of("pay_with_key", {}).key_argument == "idempotency_key"
     assert 'if you believe it, "read"' in file.read_text()

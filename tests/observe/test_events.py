@@ -1,6 +1,7 @@
 """What happens is told: every way a call can go, in both colours, without a word that must not be told."""
 
 import asyncio
+import contextlib
 import logging
 
 import pytest
@@ -13,6 +14,7 @@ from effectonce import (
     Downstream,
     EffectOnceError,
     Found,
+    GaveUp,
     Guard,
     InDoubt,
     InFlight,
@@ -184,6 +186,39 @@ def test_a_partial_success_and_a_result_that_came_too_late():
     call("late")
     assert "fenced_out" in names(seen)
     assert only(seen, "call").outcome == "coalesced"
+
+
+@pytest.mark.parametrize(("downstream", "outcome"), [("key", "held"), ("none", "in_doubt")])
+def test_what_a_vanished_caller_left_is_told_as_taken_over(downstream, outcome):
+    clock = FakeClock()
+    guard, _ = watched(MemoryStore(clock=clock))
+    other, seen = watched(guard.store)
+
+    def too_long():
+        clock.advance(31)
+        _, theirs = tool(other, script("theirs"), downstream=downstream, lease_s=30)
+        for _ in range(2):
+            with contextlib.suppress(InDoubt):
+                theirs()
+
+    _, call = tool(guard, too_long, downstream=downstream, lease_s=30)
+    with contextlib.suppress(EffectOnceError):
+        call()
+
+    assert only(seen, "taken_over").outcome == outcome
+
+
+def test_a_caller_that_gave_up_has_not_vanished():
+    clock = FakeClock()
+    guard, seen = watched(MemoryStore(clock=clock))
+    _, call = tool(guard, script(TimeoutError(), "receipt"), downstream="key", retry=Retry(attempts=1))
+
+    with pytest.raises(GaveUp):
+        call()
+    clock.advance(31)
+    call()
+
+    assert "taken_over" not in names(seen)
 
 
 # ---------------------------------------------------------------- refusals

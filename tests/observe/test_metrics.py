@@ -22,6 +22,7 @@ from opentelemetry.trace import StatusCode
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 
 from effectonce import (
+    Bucket,
     Circuit,
     Conflict,
     ContractViolation,
@@ -550,6 +551,15 @@ def test_every_alert_is_about_metrics_that_exist():
         said = json.dumps(rule["annotations"])
         assert set(re.findall(r"\$labels\.(\w+)", said)) <= grouped, rule["alert"]
         assert names
+
+
+def test_errors_that_no_retry_helps_have_alerts():
+    rules = {rule["alert"]: rule["expr"] for group in yaml.safe_load(alerts())["groups"] for rule in group["rules"]}
+    wanted = {Bucket.AUTH, Bucket.QUOTA, Bucket.CONFIG, Bucket.SCHEMA, Bucket.NOT_FOUND}
+
+    watched = [re.findall(r'effectonce_error_class=~"([a-z_|]+)"', expr) for expr in rules.values()]
+
+    assert {bucket for found in watched for group in found for bucket in group.split("|")} == wanted
 
 
 @pytest.mark.parametrize(("module", "library"), [("prometheus", "prometheus_client"), ("otel", "opentelemetry")])

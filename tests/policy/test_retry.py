@@ -427,6 +427,11 @@ def test_what_makes_no_sense_is_refused():
         retry(jitter="wild")
     with pytest.raises(ContractViolation, match="cannot be negative"):
         retry(throttled_base_s=-1)
+    for multiplier in (0.5, 11):
+        with pytest.raises(ContractViolation, match="grows up to tenfold each time"):
+            retry(multiplier=multiplier)
+    with pytest.raises(ContractViolation, match="decorrelated delays have no multiplier"):
+        retry(jitter="decorrelated", multiplier=3)
 
     def several():
         yield 1

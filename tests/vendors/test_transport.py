@@ -6,9 +6,10 @@ import errno
 import socket
 import ssl
 
+import aiohttp
 import pytest
 
-from effectonce import Action, advise, classify
+from effectonce import Action, Bucket, Certainty, advise, classify
 from tests.servers.listener import Listener
 from tests.vendors.helpers import raised, says
 
@@ -321,3 +322,24 @@ def test_a_command_that_was_killed_says_nothing_to_the_model(returncode):
 
     assert says(killed) == "no_answer M"
     assert says(subprocess.TimeoutExpired(["sh"], 3)) == "no_answer M"
+
+
+def test_an_answer_to_aiohttp_that_is_not_http_is_no_refusal():
+    """aiohttp raises it as a ClientResponseError with the status 400, which the server never said."""
+
+    async def garbage(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"done, but not in HTTP\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async def main():
+        server = await asyncio.start_server(garbage, "127.0.0.1", 0)
+        async with server, aiohttp.ClientSession() as client:
+            with pytest.raises(aiohttp.ClientResponseError) as caught:
+                await client.post(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/pay")
+        return classify(caught.value)
+
+    verdict = asyncio.run(main())
+
+    assert (verdict.bucket, verdict.certainty) == (Bucket.NO_ANSWER, Certainty.AMBIGUOUS)

@@ -19,6 +19,7 @@ from decimal import Decimal
 from enum import Enum
 from math import isfinite
 from typing import Any, cast
+from unicodedata import normalize
 from uuid import UUID
 
 import orjson
@@ -61,6 +62,17 @@ def canonical(value: Any) -> bytes:
     except RecursionError:
         raise NotCanonical("the value is nested too deeply or contains itself") from None
     return "".join(parts).encode()
+
+
+def composed(value: Any) -> bytes:
+    """The same for texts in NFC: "é" is one text, however it is composed. The members of a dict are put in order by their composed names."""
+    return normalize("NFC", canonical(_composed(value)).decode()).encode()
+
+
+def _composed(value: Any) -> Any:
+    if type(value) is dict:
+        return {normalize("NFC", key) if isinstance(key, str) else key: _composed(part) for key, part in value.items()}
+    return [_composed(part) for part in value] if type(value) is list else value
 
 
 def _plain(value: Any) -> bool:

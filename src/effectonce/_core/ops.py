@@ -54,6 +54,7 @@ class Held(Struct, frozen=True):
     epoch: int
     sends: int  # dispatch writes so far, ours included if we asked for one
     dispatched: bool
+    taken_over: bool = False  # from an owner that vanished after it was sent
 
 
 class Recorded(Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from msgspec import Struct, structs
 
-from effectonce._core.backoff import Jitter, delay, full_jitter
+from effectonce._core.backoff import MULTIPLIER, Jitter, delay, full_jitter
 from effectonce._core.budget import Purchase, Turn
 from effectonce._core.classify import Classifier
 from effectonce._core.codec import excuse
@@ -68,6 +68,7 @@ class Retrying(Struct, frozen=True, kw_only=True):
     throttled_base_s: float
     cap_s: float
     jitter: Jitter
+    multiplier: float = MULTIPLIER
     classify: Classifier
     tokens: Tokens | None = None
     circuit: Circuit | None = None
@@ -205,7 +206,7 @@ class Patience:
         if used_up:
             return Next(Action.HAND_BACK, used_up, gave_up=True)
         base_s = how.throttled_base_s if verdict.bucket in THROTTLED else how.base_s
-        delay_s = delay(how.jitter, self.attempt, self.previous_s, base_s, how.cap_s, self.env.rng)
+        delay_s = delay(how.jitter, self.attempt, self.previous_s, base_s, how.cap_s, self.env.rng, how.multiplier)
         if verdict.retry_after_s is not None:  # spread, too: everybody who was told the same would come back together
             delay_s = max(delay_s, verdict.retry_after_s + base_s * self.env.rng())
         if now + delay_s >= self.give_up_at:

@@ -98,7 +98,7 @@ def read(thing: Any) -> Signals:
     codes, delay_s = _codes(nodes, remote, headers), _delay(nodes)
     is_error = isinstance(thing, BaseException)
     tried = _tried(thing, headers)
-    status = _first(_status_of(node) for node in nodes)
+    status = None if _made_up(thing, classes) else _first(_status_of(node) for node in nodes)
     return Signals(
         classes=classes,
         codes=(*_hints(nodes, classes, delay_s, status), *codes),
@@ -114,6 +114,11 @@ def read(thing: Any) -> Signals:
         gave_up=GAVE_UP in tried or "effectonce.GaveUp" in classes,
         unsure=UNSURE in tried,
     )
+
+
+def _made_up(thing: Any, classes: tuple[str, ...]) -> bool:
+    """Is its status the client's own? aiohttp says 400 of an answer that is not HTTP, whatever the server did."""
+    return "aiohttp.ClientResponseError" in classes and "aiohttp.HttpProcessingError" in _classes(get(thing, "__cause__"))
 
 
 def _tried(thing: Any, headers: Mapping[str, str]) -> str:

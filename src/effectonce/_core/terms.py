@@ -81,6 +81,7 @@ WINDOW_S: dict[Kind, float] = {
     Kind.WRITE: 7 * DAY_S,
     Kind.IRREVERSIBLE: 30 * DAY_S,
 }
+TOMBSTONE_S = 365 * DAY_S  # how long an expired key is refused: a later retry is rarer than the room is dear
 
 
 class Terms(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from effectonce._core.attempts import GAVE_UP, TRIED
 from effectonce._core.ops import (
     Applied,
     Attest,
@@ -71,7 +72,7 @@ def transition(record: Record | None, op: RecordOp | Sweep, scene: Scene, table:
                 break
         else:
             after = rule.change(record, op, scene)  # type: ignore[arg-type]
-            return Step(record, after, True, _reply(after, op), rule)
+            return Step(record, after, True, _reply(record, after, op, scene), rule)
     return Step(record, record, False, _refusal(record, op, scene))
 
 
@@ -87,7 +88,7 @@ def born_and_ended(op: Together, scene: Scene, table: Table = TABLE) -> Step | N
     return Step(None, ended.after, True, (born.reply, ended.reply)) if born.changed and ended.changed else None
 
 
-def _reply(after: Record | None, op: RecordOp | Sweep) -> Any:
+def _reply(before: Record | None, after: Record | None, op: RecordOp | Sweep, scene: Scene) -> Any:
     """The reply to an op that a rule allowed."""
     asked = type(op)
     if after is None:
@@ -95,8 +96,17 @@ def _reply(after: Record | None, op: RecordOp | Sweep) -> Any:
     if asked is Claim and after.state is State.IN_DOUBT:
         return Doubtful(0.0, after.reason)
     if asked in _HOLDS:
-        return Held(after.epoch, after.sends, after.state is State.DISPATCHED)
+        taken_over = before is not None and asked is Claim and _vanished(before, scene)
+        return Held(after.epoch, after.sends, after.state is State.DISPATCHED, taken_over)
     return after if asked is Attest else Applied(after.epoch)
+
+
+def _vanished(r: Record, scene: Scene) -> bool:
+    """Its owner ended without a word: for those who count, nothing is decided by it. Whoever gives up says so after the lease is let go."""
+    under_way = r.state in (State.DISPATCHED, State.CLAIMED) and (r.sends > 0 or r.request.terms.steps)
+    if not under_way or r.token == "" or r.lease_until >= scene.now:
+        return False
+    return not any(entry.note in (TRIED, GAVE_UP) and entry.at >= r.lease_until for entry in r.evidence)
 
 
 def _refusal(r: Record | None, op: RecordOp | Sweep, scene: Scene) -> Any:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from effectonce._core.codec import AS_DATA, SEALED, NotReadable, Stored, decode, told
+from effectonce._core.failures import attempts_of
 from effectonce._core.ops import ReadCell
 from effectonce._core.records import Record, Scene, State, leased, resendable
 from effectonce._shown.history import (
     asked_data,
     asked_of,
     attempt_data,
-    attempts_of,
     gave_up,
     is_run,
     partial_of,

@@ -8,8 +8,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from effectonce._core.attempts import UNREADABLE, Asked, FailedAttempt, read_entry, read_failure
+from effectonce._core.attempts import UNREADABLE, Asked, FailedAttempt, read_entry
 from effectonce._core.codec import NotReadable, decode
+from effectonce._core.failures import attempts_of
 from effectonce._core.records import Evidence, Record, State, leased
 from effectonce._core.steps import CANCEL, Cancellation
 from effectonce._shown.times import iso
@@ -40,23 +41,6 @@ def said(evidence: Evidence) -> Said | None:
         return msgspec.json.decode(evidence.outcome.removeprefix(b"v1 ok "), type=Cancellation)
     except (msgspec.MsgspecError, UnicodeDecodeError):  # it is sealed
         return Cancellation("", UNREADABLE)
-
-
-def attempts_of(record: Record) -> list[FailedAttempt]:
-    """Every failed attempt that is known, oldest first. A definite failure tells of its own in the outcome."""
-    known = [entry for entry in map(said, record.evidence) if isinstance(entry, FailedAttempt)]
-    failure = failure_of(record)
-    return known if failure is None else [*known, failure]
-
-
-def failure_of(record: Record) -> FailedAttempt | None:
-    if record.state is not State.FAILED or record.settled_by:
-        return None
-    try:
-        stored = decode(record.outcome)
-    except NotReadable:
-        return None
-    return read_failure(record.decided_at, stored.content) if stored.status == "error" else None
 
 
 def partial_of(record: Record) -> Mapping[str, Any] | None:

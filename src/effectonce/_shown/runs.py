@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from effectonce._core.failures import attempts_of
 from effectonce._core.ops import Search
 from effectonce._core.records import Record, State
 from effectonce._shown.effects import arguments_of, reference
-from effectonce._shown.history import attempt_data, attempts_of, cancelled_of, run_state
+from effectonce._shown.history import attempt_data, cancelled_of, run_state
 from effectonce._shown.times import iso
 
 if TYPE_CHECKING:

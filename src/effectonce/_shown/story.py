@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from math import inf
 
+from effectonce._core.failures import failure_of
 from effectonce._core.records import TERMINAL, Record, State, leased
 from effectonce._core.terms import GUARANTEES
 from effectonce._shown.effects import abandoned, arguments_of, is_sealed, may_resend, outcome_of, place_of
-from effectonce._shown.history import attempt_told, failure_of, gave_up, is_run, partial_of, run_of, said, told
+from effectonce._shown.history import attempt_told, gave_up, is_run, partial_of, run_of, said, told
 from effectonce._shown.times import moment, span
 from effectonce._shown.words import Screen, dumps
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from effectonce._shown.times import span
 from effectonce._shown.tools import tools_of
 from effectonce.cli._app import app_here, tool_named
 from effectonce.cli._options import app_options
 from effectonce.cli._output import Column, print_one, print_pairs, print_rows
+from effectonce.policy import span
 
 if TYPE_CHECKING:
     from effectonce._tool import GuardedTool

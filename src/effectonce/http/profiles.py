@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
-from math import inf
 from types import MappingProxyType
 
-from effectonce._core.terms import DAY_S
+from effectonce._core.terms import DAY_S, TOMBSTONE_S
 from effectonce.errors import Conflict, ContractViolation, Expired, InDoubt, InFlight, ReplayedFailure, ResultUnavailable
 from effectonce.errors import StoreUnavailable as _StoreUnavailable
 from effectonce.policy import Downstream
@@ -78,7 +77,7 @@ class Profile:
     length_max: int = 255
     bits_min: float = 40.0
     window_s: float = 7 * DAY_S
-    tombstone_s: float = inf
+    tombstone_s: float = TOMBSTONE_S
     wait_s: float = 0.0  # how long to wait for the same request that is in flight
     retry_after_s: int = 1
     style: Style = Style.PROBLEM

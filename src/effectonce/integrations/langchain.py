@@ -205,7 +205,12 @@ def retry_policy(
         return advise(error, kind=kind, rules=rules, one_request=one_request).action in GOES_ON
 
     return RetryPolicy(
-        initial_interval=retry.base_s, max_interval=retry.cap_s, max_attempts=retry.attempts, jitter=True, retry_on=safe
+        initial_interval=retry.base_s,
+        backoff_factor=retry.multiplier,
+        max_interval=retry.cap_s,
+        max_attempts=retry.attempts,
+        jitter=True,
+        retry_on=safe,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -15,7 +16,10 @@ from effectonce.mcp._answers import NOT_CALLED
 from effectonce.mcp._contracts import ToolContract
 from effectonce.mcp._effects import Entry
 from effectonce.mcp._places import KEY
+from effectonce.mcp._refusals import Request, was_refused
 from effectonce.mcp._wire import Unreadable, loosely, read
+
+BESIDE_S = 10.0  # a question of ours about a call is answered by then, or it has no answer
 
 
 class Call(Struct, kw_only=True, eq=False):
@@ -60,8 +64,26 @@ class Call(Struct, kw_only=True, eq=False):
         params, meta = self.message["params"], self.meta
         params = params | {"_meta": (meta if isinstance(meta, dict) else {}) | {KEY: key}}
         if self.contract.key_argument:
-            params["arguments"] = self.arguments | {self.contract.key_argument: key}
+            params["arguments"] = self.sent_arguments(key)
         return self.message | {"params": params}
+
+    def sent_arguments(self, key: str) -> dict[str, Any]:
+        """The arguments as the server gets them."""
+        return self.arguments | ({self.contract.key_argument: key} if self.contract.key_argument else {})
+
+    async def judged(self, result: dict[str, Any], line: bytes, key: str, request: Request) -> dict[str, Any]:
+        """A result that says what was done; what says something else is raised. *request* asks the server, if a refusal is in question."""
+        nothing_done = self.contract.errors == "nothing_done"
+        if not nothing_done:
+            nothing_done = await was_refused(result, self.name, self.sent_arguments(key), request)
+        return judged(result, line, nothing_done=nothing_done)
+
+    def beside(self, request_id: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Another request to the server of this call, in the version of the protocol in which the call is written."""
+        meta = self.meta if isinstance(self.meta, dict) else {}
+        said = {name: value for name, value in meta.items() if name.startswith("io.modelcontextprotocol/")}
+        params = params | ({"_meta": said} if said else {})
+        return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
 
 
 class Said(Exception):
@@ -93,8 +115,10 @@ class Exchange:
         ask: Callable[[Call, str], Awaitable[bytes]],
         answer: Callable[[Call, bytes], Awaitable[None]],
         open_: dict[str, Exchange],
+        request: Callable[[Call, str, dict[str, Any]], Awaitable[dict[str, Any] | None]],
     ) -> None:
         self.call, self._key, self._ask, self._answer, self._open = call, key, ask, answer, open_
+        self._request = request
         self.line: bytes | None = None  # the result, as the server wrote it
         self._input: asyncio.Future[Call | None] | None = None
 
@@ -106,7 +130,7 @@ class Exchange:
             result = result_of(line)
             if result.get("resultType") != "input_required":
                 self.line = line
-                return judged(result, line, nothing_done=self.call.contract.errors == "nothing_done")
+                return await self.call.judged(result, line, key, partial(self._request, self.call))
             self.call = await self._more(line)
 
     async def _more(self, line: bytes) -> Call:

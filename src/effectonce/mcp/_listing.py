@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from effectonce.mcp._pipes import NotStarted, ServerProcess
+from effectonce.mcp._refusals import tools_listed
 from effectonce.mcp._wire import Unreadable, read, written
 
 ANSWERS_WITHIN_S = 60.0
@@ -24,16 +26,10 @@ async def tools_of(command: Sequence[str]) -> list[dict[str, Any]]:
         async with asyncio.timeout(ANSWERS_WITHIN_S):
             await _ask(server, 1, "initialize", GREETING)
             await server.send(written({"jsonrpc": "2.0", "method": "notifications/initialized"}))
-            found: list[dict[str, Any]] = []
-            cursor: dict[str, Any] = {}
-            for number in range(2, 102):  # a list that never ends does not hang us
-                page = await _ask(server, number, "tools/list", cursor)
-                found += [
-                    tool for tool in page.get("tools", []) if isinstance(tool, dict) and isinstance(tool.get("name"), str)
-                ]
-                if not page.get("nextCursor"):
-                    break
-                cursor = {"cursor": page["nextCursor"]}
+            numbers = itertools.count(2)
+            found = await tools_listed(lambda method, params: _ask(server, next(numbers), method, params))
+            if found is None:
+                raise NotStarted(f"{command[0]} did not say which tools it has")
             return found
     except TimeoutError:
         raise NotStarted(f"{command[0]} did not say within {ANSWERS_WITHIN_S:.0f} s which tools it has") from None

@@ -1,12 +1,15 @@
 """A server over streamable HTTP, as the proxy asks it: one request, and the events of its answer.
 
 An answer is one JSON document, or a stream of events of which one is the result. Events before it are handed on as they come; the result is
-held until it is recorded.
+held until it is recorded. A server may close a stream before the result (2025-11-25), if its events have ids: the rest is asked for by GET,
+with the last id that came. That repeats nothing: it reads what the one call has said.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 
 import httpx
 from msgspec import Struct
@@ -30,8 +33,10 @@ OURS = frozenset(
     }
 )
 NOT_HANDLED = frozenset({307, 308})  # redirects that ask for the same request elsewhere
-# What is handed on is whole and plain, whatever it was on the way here.
-ITS_OWN = OURS | {b"content-encoding"}
+# What is handed on is whole and plain, whatever it was on the way here. The date is written by the server that we run on.
+ITS_OWN = OURS | {b"content-encoding", b"date"}
+RESUMES_MAX = 5  # in a row, in which nothing came
+RESUME_S, RESUME_S_MIN, RESUME_S_MAX = 1.0, 0.1, 60.0  # before the rest is asked for, unless the server says when
 
 
 class Event(Struct, frozen=True):
@@ -46,6 +51,17 @@ class Event(Struct, frozen=True):
             return message
         lines = self.raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").strip(b"\n").split(b"\n")
         return b"\n".join([*(line for line in lines if not line.startswith(b"data:")), b"data: " + message, b"", b""])
+
+    @property
+    def id(self) -> bytes:
+        """Its place in the stream; b"" if it has none."""
+        return _field(self.raw, b"id")
+
+    @property
+    def retry_s(self) -> float | None:
+        """How long the server asks its client to wait before it comes back."""
+        said = _field(self.raw, b"retry")
+        return int(said) / 1000 if said.isdigit() else None
 
     def answers(self, request: str) -> bool:
         return self.message != b"" and answered(self.message, outside(self.message)) == request
@@ -62,7 +78,7 @@ class Reply(Struct, frozen=True):
     def is_stream(self) -> bool:
         return str(self.response.headers.get("content-type", "")).startswith("text/event-stream")
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self) -> AsyncGenerator[Event]:
         """The events of a stream, or the one document."""
         if not self.is_stream:
             body = b"".join([piece async for piece in self.pieces()])
@@ -88,6 +104,55 @@ class Reply(Struct, frozen=True):
             raise Unanswered(f"the server's answer broke off: {error!r}", sent=True) from None
         finally:
             await self.response.aclose()
+
+
+async def followed(
+    reply: Reply, is_last: Callable[[Event], bool], resume: Callable[[bytes], Awaitable[Reply]], follow_s: float
+) -> AsyncIterator[Event]:
+    """The events of an answer until the last one, wherever the server goes on with it. *resume* asks for those after an id."""
+    source: Reply | Nothing = reply
+    position, delay_s, in_vain, broken = b"", RESUME_S, 0, None
+    until = asyncio.get_running_loop().time() + follow_s
+    while True:
+        try:
+            async with contextlib.aclosing(source.events()) as events:
+                async for event in events:
+                    position, in_vain, broken = event.id or position, 0, None
+                    delay_s = delay_s if event.retry_s is None else min(max(event.retry_s, RESUME_S_MIN), RESUME_S_MAX)
+                    yield event
+                    if is_last(event):  # a stream that was resumed may stay open
+                        return
+        except Unanswered as error:
+            broken = error
+        if not position or in_vain >= RESUMES_MAX or asyncio.get_running_loop().time() > until:
+            if broken is not None:
+                raise broken
+            return
+        await asyncio.sleep(delay_s)
+        in_vain += 1
+        source = await _resumed(resume, position)
+
+
+class Nothing:
+    """In place of a reply: perhaps later."""
+
+    async def events(self) -> AsyncGenerator[Event]:
+        for event in tuple[Event, ...]():
+            yield event
+
+
+async def _resumed(resume: Callable[[bytes], Awaitable[Reply]], position: bytes) -> Reply | Nothing:
+    """The rest of a stream."""
+    try:
+        reply = await resume(position)
+    except Unanswered:
+        return Nothing()
+    if reply.status == 200 and reply.is_stream:
+        return reply
+    await reply.response.aclose()
+    if reply.status >= 500:
+        return Nothing()
+    raise Unanswered(f"the server closed its answer and has no rest of it: {reply.status}", sent=True)
 
 
 class Upstream:
@@ -131,5 +196,14 @@ def _end(held: bytearray, since: int) -> int:
 
 
 def _data(event: bytes) -> bytes:
+    return b"\n".join(_values(event, b"data"))
+
+
+def _field(event: bytes, name: bytes) -> bytes:
+    """The last value of a field; b"" if it has none."""
+    return next(reversed(_values(event, name)), b"")
+
+
+def _values(event: bytes, name: bytes) -> list[bytes]:
     lines = event.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-    return b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
+    return [line[len(name) + 1 :].removeprefix(b" ") for line in lines if line.startswith(name + b":")]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -24,8 +24,8 @@ from effectonce.effect import current_effect
 from effectonce.errors import ContractViolation, EffectOnceError, StoreUnavailable
 from effectonce.guard import Guard
 from effectonce.mcp._answers import MODERN, answer, doubtful, failure, refused, replayed
-from effectonce.mcp._calls import Call, Said, Unanswered, judged, result_of
-from effectonce.mcp._contracts import Contracts, hidden_in
+from effectonce.mcp._calls import BESIDE_S, Call, Said, Unanswered, result_of
+from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
 from effectonce.mcp._effects import Effects, Entry
 from effectonce.mcp._wire import UNREADABLE, Envelope, Unreadable, calls_in, name_of, outside, tool_called, written
 from effectonce.outcome import Outcome
@@ -125,9 +125,9 @@ class Asking:
     async def run(self) -> dict[str, Any]:
         """Ask. What is returned is recorded; what is raised is judged by the engine."""
         self.last = None
-        body = written(self._call.with_key(current_effect().downstream_key)).rstrip()
-        self.reply = await self._proxy.ask(self._client, body)
-        async for event in self.reply.events():
+        key = current_effect().downstream_key
+        self.reply = await self._proxy.ask(self._client, written(self._call.with_key(key)).rstrip())
+        async for event in self._events(self.reply, self._call.id):
             if event.answers(name_of(self._call.id)):
                 self.last = event
             elif self.reply.status >= 400:
@@ -139,8 +139,23 @@ class Asking:
                 await self.hand_on(event)
         if self.last is None:
             raise Unanswered("the server's answer ended before its result", sent=True)
-        nothing_done = self._call.contract.errors == "nothing_done"
-        return judged(result_of(self.last.message), self.last.raw, nothing_done=nothing_done)
+        return await self._call.judged(result_of(self.last.message), self.last.raw, key, self._request)
+
+    def _events(self, reply: Reply, request_id: Any) -> AsyncIterator[Event]:
+        """Of the answer to a request, wherever the server goes on with it."""
+        name = name_of(request_id)
+        return self._proxy.followed(reply, self._client, lambda event: event.answers(name))
+
+    async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+        """Ask the server something about the call, beside it. None: it did not answer with a result."""
+        message = self._call.beside("dev.effectonce/1", method, params)
+        with contextlib.suppress(Unanswered, Said, TimeoutError):
+            async with asyncio.timeout(BESIDE_S):
+                reply = await self._proxy.ask(self._client, written(message).rstrip(), method)
+                async for event in self._events(reply, message["id"]):
+                    if event.answers(name_of(message["id"])):
+                        return result_of(event.message)
+        return None
 
     async def say(self, message: dict[str, Any]) -> None:
         """An answer of ours, in the form in which the server gives its own."""
@@ -162,10 +177,10 @@ class McpHttpProxy:
     """Stands in front of the server at *url*. Serve it with uvicorn, or with `effectonce mcp http`."""
 
     def __init__(self, guard: Guard, contracts: Contracts, url: str, *, origins: tuple[str, ...] = ()) -> None:
-        from effectonce.mcp._upstream import Upstream  # noqa: PLC0415  # with httpx, which only this needs
+        from effectonce.mcp._upstream import Upstream, followed  # noqa: PLC0415  # with httpx, which only this needs
 
         self._contracts, self._origins = contracts, frozenset(origins)
-        self._upstream = Upstream(url)
+        self._upstream, self._follow = Upstream(url), followed
         self._effects = Effects(guard, contracts, _run, server=contracts.name or url, sees_client=False)
         self._listed: dict[str, Any] = {}
         self._under_way: dict[Session, list[Call]] = {}  # calls that are effects. Without a session, many may have one id
@@ -224,9 +239,23 @@ class McpHttpProxy:
 
     # ------------------------------------------------------------ what passes
 
-    async def ask(self, client: Client, body: bytes | None) -> Reply:
-        scope = client.scope
-        return await self._upstream.ask(scope["method"], scope["headers"], body, scope["query_string"])
+    async def ask(self, client: Client, body: bytes | None, instead: str = "") -> Reply:
+        """Send a request on, with the headers of the client. *instead* is the method of a request of ours in its place."""
+        scope, headers = client.scope, client.scope["headers"]
+        if instead:  # these two repeat what the body says
+            named = [(b"mcp-method", instead.encode())] if any(name == b"mcp-method" for name, _ in headers) else []
+            headers = [*without(headers, b"mcp-method", b"mcp-name"), *named]
+        return await self._upstream.ask(scope["method"], headers, body, scope["query_string"])
+
+    def followed(self, reply: Reply, client: Client, is_last: Callable[[Event], bool]) -> AsyncIterator[Event]:
+        """The events of an answer. One whose stream is closed before its last event is resumed."""
+        kept = without(client.scope["headers"], b"accept", b"content-type", b"last-event-id", b"mcp-method", b"mcp-name")
+
+        async def resume(position: bytes) -> Reply:
+            headers = [*kept, (b"accept", b"text/event-stream"), (b"last-event-id", position)]
+            return await self._upstream.ask("GET", headers, None, client.scope["query_string"])
+
+        return self._follow(reply, is_last, resume, CALLS_S)
 
     async def _pass(self, client: Client, body: bytes | None) -> None:
         client.watch()
@@ -324,6 +353,10 @@ async def _until(client: Client, pieces: Any) -> Any:
         if piece is None:
             return
         yield piece
+
+
+def without(headers: Iterable[tuple[bytes, bytes]], *names: bytes) -> list[tuple[bytes, bytes]]:
+    return [pair for pair in headers if pair[0] not in names]
 
 
 def _host(origin: str) -> str | None:

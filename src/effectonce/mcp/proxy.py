@@ -26,7 +26,7 @@ from typing import Any
 from effectonce.errors import ContractViolation, EffectOnceError, StoreUnavailable
 from effectonce.guard import Guard
 from effectonce.mcp._answers import MODERN, answer, doubtful, failure, refused, replayed
-from effectonce.mcp._calls import Call, Exchange, Said, Unanswered, run
+from effectonce.mcp._calls import BESIDE_S, Call, Exchange, Said, Unanswered, result_of, run
 from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
 from effectonce.mcp._effects import Effects, Entry
 from effectonce.mcp._pipes import ClientPipes, NotStarted, ServerProcess
@@ -79,6 +79,7 @@ class Proxy:
         self._server: ServerProcess | None = None
         self._starting = asyncio.Lock()
         self._starts = 0
+        self._requests = 0  # of our own, to any of them
         self._heard = False  # from any of its processes
         self._hearing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()  # one for each call that is an effect
@@ -192,7 +193,7 @@ class Proxy:
         waiting = self._open.get(entry.request.key)
         if waiting is not None and waiting.bring(call):
             return None
-        call.exchange = Exchange(call, entry.request.key, self._ask, self._answer, self._open)
+        call.exchange = Exchange(call, entry.request.key, self._ask, self._answer, self._open, self._request)
         return self._line(await entry.run(call.exchange), call.turn, call.exchange, entry)
 
     def _line(self, outcome: Outcome[Any], call: Call, exchange: Exchange, entry: Entry) -> bytes:
@@ -214,16 +215,30 @@ class Proxy:
         if not await self._at_server():
             raise Unanswered("the server cannot be started", sent=False)
         assert self._server is not None
-        name, answer_to_it = name_of(call.id), asyncio.get_running_loop().create_future()
+        return await self._exchanged(self._server, call.with_key(key))
+
+    async def _exchanged(self, server: ServerProcess, message: Mapping[str, Any]) -> bytes:
+        """A request of ours or of the client, and its answer."""
+        name, answer_to_it = name_of(message["id"]), asyncio.get_running_loop().create_future()
         if name in self._sent or name in self._passed:  # the answer to one would be taken for that to the other
             raise Unanswered(f"the id {name} is in use", sent=False)
-        self._sent[name] = (self._server, answer_to_it)
+        self._sent[name] = (server, answer_to_it)
         try:
-            if not await self._server.send(written(call.with_key(key))):
+            if not await server.send(written(message)):
                 raise Unanswered("the server ended before it was asked", sent=False)
             return bytes(await answer_to_it)
         finally:
             self._sent.pop(name, None)
+
+    async def _request(self, call: Call, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+        """Ask the server something about *call*, beside it. None: it did not answer with a result."""
+        assert self._server is not None
+        self._requests += 1
+        message = call.beside(f"dev.effectonce/{self._requests}", method, params)
+        with contextlib.suppress(Unanswered, Said, TimeoutError):
+            async with asyncio.timeout(BESIDE_S):
+                return result_of(await self._exchanged(self._server, message))
+        return None
 
     async def _answer(self, call: Call, line: bytes) -> None:
         if call.answered:

@@ -217,11 +217,12 @@ class Telling:
     def _changed(self, op: Op[Any], reply: Any) -> None:
         self._last = reply
         match op, reply:
-            case Claim(), Held(_, sends, dispatched):
-                self._held(op, sends, dispatched=dispatched)
+            case Claim(), Held():
+                self._held(op, reply)
             case Claim(), Doubtful(since_s, _):
                 self._doubt_age_s = since_s
                 if since_s == 0:  # it was this claim that found it abandoned
+                    self.tell("taken_over", outcome="in_doubt")
                     self.tell("in_doubt", reason="its owner vanished")
             case _, Applied():
                 self._applied(op)
@@ -230,15 +231,17 @@ class Telling:
             case _:
                 pass
 
-    def _held(self, op: Claim, sends: int, *, dispatched: bool) -> None:
+    def _held(self, op: Claim, held: Held) -> None:
         if op.token == self._token:
             return  # the same claim again: an acknowledgement was lost
         self._token = op.token
         watch, request = self.facts.watch, op.request
         digests = self.facts.digests(self.call) if watch.digests and watch.of("reserved") else {}
         self.tell("reserved", fingerprint=request.fingerprint, arguments=digests)
-        if dispatched:
-            self.tell("dispatched", count=sends)
+        if held.taken_over:
+            self.tell("taken_over", outcome="held", count=held.sends)
+        if held.dispatched:
+            self.tell("dispatched", count=held.sends)
 
     def _applied(self, op: Any) -> None:
         match op:

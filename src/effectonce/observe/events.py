@@ -35,6 +35,7 @@ EVENTS: dict[str, str] = {
     "calling": "A call begins.",
     "call": "A call ended; `outcome` says how, `duration_s` how long it took, `attempt` how many attempts it made.",
     "reserved": "This call holds the effect now: nobody else may run it.",
+    "taken_over": "The caller that had sent it vanished, and this call goes on in its place; `outcome` is held or in_doubt.",
     "dispatched": "It is written down that the request may leave; `count` is how often it may have been sent.",
     "attempting": "An attempt begins: the tool is run.",
     "attempt": "An attempt ended; with an error, `bucket` and `certainty` say what it means.",

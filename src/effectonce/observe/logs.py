@@ -13,7 +13,7 @@ LOGGER = "effectonce.events"
 _SEEN = ("in_doubt", "store_error", "fenced_out", "conflict", "kept", "dead_letter")
 _TOLD = (
     *("settled", "failed", "expired", "latched", "out_of_order", "in_flight", "retry_scheduled", "retry_suppressed"),
-    *("breaker", "swept", "redriven", "discarded", "cancelled", "workflow"),
+    *("breaker", "swept", "redriven", "discarded", "cancelled", "workflow", "taken_over"),
 )
 LEVELS: dict[str, int] = (
     dict.fromkeys(EVENTS, logging.DEBUG) | dict.fromkeys(_TOLD, logging.INFO) | dict.fromkeys(_SEEN, logging.WARNING)

@@ -92,6 +92,13 @@ METRICS: dict[str, Metric] = _registry(
         help="Keys that came with other arguments.",
     ),
     Metric(
+        name="effectonce.taken_over",
+        kind="counter",
+        unit="{effect}",
+        labels=(TOOL, "effectonce.outcome"),
+        help="Effects whose caller vanished after they were sent, when another call came: it goes on with them, or they are in doubt.",
+    ),
+    Metric(
         name="effectonce.in_doubt.entries", kind="counter", unit="{effect}", labels=(TOOL,), help="Effects that went in doubt."
     ),
     Metric(
@@ -283,6 +290,8 @@ def _rarer(event: Event, took_s: float) -> Iterator[Measured]:
             yield "effectonce.store.errors", 1, (event.operation, event.error)
         case "breaker":
             yield "effectonce.breaker.transitions", 1, (event.dependency, event.outcome)
+        case "taken_over":
+            yield "effectonce.taken_over", 1, (event.tool, event.outcome)
         case "dead_letter":
             yield "effectonce.dlq.entries", 1, (event.reason,)
         case "redriven":
@@ -298,6 +307,6 @@ def _rarer(event: Event, took_s: float) -> Iterator[Measured]:
 MEASURED = frozenset(
     {
         *("call", "attempt", "retry_suppressed", "dedup_hit", "coalesced", "conflict", "in_doubt", "settled"),
-        *("store", "store_error", "breaker", "dead_letter", "redriven", "discarded", "workflow"),
+        *("store", "store_error", "breaker", "dead_letter", "redriven", "discarded", "workflow", "taken_over"),
     }
 )

@@ -10,6 +10,16 @@ return run.step("tell the customer", send_mail, order_id)
 
 from effectonce._core.steps import Cancellation
 from effectonce.workflows._run import Run
-from effectonce.workflows._runs import Resumed, RunState, RunSummary, StepSummary, WorkflowOptions, Workflows
+from effectonce.workflows._runs import Resumed, RunState, RunSummary, RunTotals, StepSummary, WorkflowOptions, Workflows
 
-__all__ = ["Cancellation", "Resumed", "Run", "RunState", "RunSummary", "StepSummary", "WorkflowOptions", "Workflows"]
+__all__ = [
+    "Cancellation",
+    "Resumed",
+    "Run",
+    "RunState",
+    "RunSummary",
+    "RunTotals",
+    "StepSummary",
+    "WorkflowOptions",
+    "Workflows",
+]

@@ -12,7 +12,9 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
 
 from msgspec import Struct
 
+from effectonce._core.attempts import FailedAttempt
 from effectonce._core.codec import AS_DATA, NotReadable, decode, told
+from effectonce._core.failures import attempts_of
 from effectonce._core.keys import Stable, run_key
 from effectonce._core.ops import Attest, Browse, Find, ReadCell, Together
 from effectonce._core.records import TERMINAL, Record, State, leased
@@ -51,6 +53,18 @@ class StepSummary(Struct, frozen=True):
     ended_at: float | None
     key: str
     error: str = ""
+    attempts: tuple[FailedAttempt, ...] = ()  # those that failed, oldest first
+
+
+class RunTotals(Struct, frozen=True):
+    """The steps and compensations of a run, counted."""
+
+    steps: int
+    completed: int
+    in_doubt: int
+    sends: int  # how often any of them may have left
+    failed_attempts: int
+    elapsed_s: float  # since the run began, until it ended
 
 
 class RunSummary(Struct, frozen=True):
@@ -65,8 +79,10 @@ class RunSummary(Struct, frozen=True):
     arguments: Any
     steps: tuple[StepSummary, ...]
     compensations: tuple[StepSummary, ...]
+    totals: RunTotals
     cancelled: Cancellation | None = None
-    error: str = ""
+    error: str = ""  # of a run that waits: what stopped it
+    attempts: tuple[FailedAttempt, ...] = ()  # of the run itself, those that failed, oldest first
 
 
 class Resumed(Struct, frozen=True):
@@ -127,6 +143,7 @@ class Workflows:
             redact=several("redact", options.get("redact", ())),
             added=options.get("added") or {},
             window_s=keep_s,
+            tombstone_s=inf,  # as long as that of its steps: a run that never ended may still come back for them
             lease_s=options.get("lease_s", 30.0),
             wait_s=options.get("wait_s", 30.0),
             retry=Retry(attempts=1, deadline_s=inf),
@@ -167,6 +184,7 @@ class Workflows:
         """What this run has done so far."""
         record, now = self._run(key), self._store.apply(ReadCell("clock")).now
         open_, request = record.state is State.CLAIMED, record.request
+        steps, compensations = tuple(self._steps(key, "")), tuple(self._steps(key, UNDO))
         return RunSummary(
             key=key,
             workflow=request.terms.tool,
@@ -175,10 +193,12 @@ class Workflows:
             began_at=record.created_at,
             ended_at=None if open_ else record.decided_at,
             arguments=_content(request.arguments),
-            steps=tuple(self._steps(key, "")),
-            compensations=tuple(self._steps(key, UNDO)),
+            steps=steps,
+            compensations=compensations,
+            totals=_totals((*steps, *compensations), (now if open_ else record.decided_at) - record.created_at),
             cancelled=cancellation(record),
             error=_error(record),
+            attempts=tuple(attempts_of(record)),
         )
 
     def _steps(self, run: str, prefix: str) -> Iterator[StepSummary]:
@@ -306,12 +326,28 @@ def _step(position: str, record: Record) -> StepSummary:
         ended_at=record.decided_at if record.state in TERMINAL else None,
         key=record.request.key,
         error=_error(record),
+        attempts=tuple(attempts_of(record)),
+    )
+
+
+def _totals(steps: Sequence[StepSummary], elapsed_s: float) -> RunTotals:
+    states = [step.state for step in steps]
+    return RunTotals(
+        steps=len(steps),
+        completed=states.count(State.COMPLETED),
+        in_doubt=states.count(State.IN_DOUBT),
+        sends=sum(step.sends for step in steps),
+        failed_attempts=sum(len(step.attempts) for step in steps),
+        elapsed_s=max(0.0, elapsed_s),
     )
 
 
 def _error(record: Record) -> str:
+    if record.state is State.COMPLETED:
+        return ""
     if record.state is not State.FAILED:
-        return record.reason
+        attempts = attempts_of(record)
+        return told(attempts[-1].error, attempts[-1].message) if attempts else record.reason
     content = _content(record.outcome)
     return told(content["type"], content["message"]) if isinstance(content, dict) and "message" in content else str(content)
 

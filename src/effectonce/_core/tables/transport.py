@@ -61,6 +61,7 @@ AIOHTTP = Table(
         cls("ServerDisconnectedError ClientOSError ClientConnectionResetError SocketTimeoutError", B.NO_ANSWER, M),
         cls("ServerTimeoutError ClientPayloadError UploadAbortedError", B.NO_ANSWER, M),
         cls("ContentTypeError", B.PARSE, A),
+        cls("HttpProcessingError", B.NO_ANSWER, M, "the answer is not HTTP: what became of the request is not known"),
         cls("ClientConnectionError", B.NO_ANSWER, M, weak=True),
     ),
 )

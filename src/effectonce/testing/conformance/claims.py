@@ -70,7 +70,9 @@ def a_claim_that_was_never_sent_takes_the_terms_of_today(bench: Bench) -> None:
 def what_was_sent_keeps_the_terms_it_was_sent_under(bench: Bench) -> None:
     bench.claim(request(on=KEYED))
     bench.lease_ends()
-    assert bench.claim(request(on=terms(Capability.KEY, resend_s=inf)))[1] == Held(epoch=2, sends=2, dispatched=True)
+    assert bench.claim(request(on=terms(Capability.KEY, resend_s=inf)))[1] == Held(
+        epoch=2, sends=2, dispatched=True, taken_over=True
+    )
     assert bench.record(request()).request.terms == KEYED
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from effectonce._core.attempts import GAVE_UP
 from effectonce._core.ops import (
     Applied,
     Attest,
@@ -203,6 +204,14 @@ def a_lost_sender_leaves_a_doubt_where_the_downstream_cannot_help(bench: Bench) 
 def a_lost_sender_is_succeeded_where_the_downstream_honours_the_key(bench: Bench) -> None:
     bench.held(request(on=KEYED))
     bench.lease_ends()
+    assert bench.claim(request(on=KEYED))[1] == Held(epoch=2, sends=2, dispatched=True, taken_over=True)
+
+
+def what_a_caller_gave_up_on_is_not_taken_over(bench: Bench) -> None:
+    token, epoch = bench.held(request(on=KEYED))
+    bench.apply(Renew("k", token, epoch, 0))
+    bench.apply(Attest("k", GAVE_UP, b""))
+    bench.clock.advance(1)
     assert bench.claim(request(on=KEYED))[1] == Held(epoch=2, sends=2, dispatched=True)
 
 

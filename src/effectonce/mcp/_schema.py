@@ -1,0 +1,149 @@
+"""Does a value certainly not fit a JSON Schema? What is not understood here counts as fitting.
+
+The answer True is a fact on which a refusal may rest, so it errs in one direction only: keywords that are not in the table below, references
+that leave the document and patterns that Python cannot read never make a misfit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+DEPTH_MAX = 50  # a schema may refer to itself
+
+
+def misfits(value: Any, schema: Any) -> bool:
+    """True: no validator of this schema accepts *value*."""
+    return _misfits(value, schema, schema, 0)
+
+
+def _misfits(value: Any, schema: Any, root: Any, depth: int) -> bool:
+    if not isinstance(schema, Mapping) or depth > DEPTH_MAX:
+        return schema is False
+
+    def within(part: Any, of: Any) -> bool:
+        return _misfits(part, of, root, depth + 1)
+
+    if "$ref" in schema and within(value, _referred(root, schema["$ref"])):
+        return True
+    return any(_TESTS[word](value, said, schema, within) for word, said in schema.items() if word in _TESTS)
+
+
+Within = Callable[[Any, Any], bool]
+Test = Callable[[Any, Any, Mapping[str, Any], Within], bool]
+
+
+def _type(value: Any, said: Any, _schema: Any, _within: Within) -> bool:
+    names = said if isinstance(said, list) else [said]
+    return all(name in _TYPES and not _TYPES[name](value) for name in names)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+
+
+def _is_integer(value: Any) -> bool:
+    if isinstance(value, Decimal):
+        return value == value.to_integral_value()
+    return _is_number(value) and (isinstance(value, int) or bool(value.is_integer()))
+
+
+_TYPES: dict[Any, Callable[[Any], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "number": _is_number,
+    "integer": _is_integer,
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+}
+
+
+def _required(value: Any, said: Any, _schema: Any, _within: Within) -> bool:
+    return isinstance(value, dict) and isinstance(said, list) and any(name not in value for name in said)
+
+
+def _properties(value: Any, said: Any, _schema: Any, within: Within) -> bool:
+    if not isinstance(value, dict) or not isinstance(said, Mapping):
+        return False
+    return any(within(part, said[name]) for name, part in value.items() if name in said)
+
+
+def _additional(value: Any, said: Any, schema: Mapping[str, Any], within: Within) -> bool:
+    if not isinstance(value, dict) or "patternProperties" in schema:
+        return False
+    named = schema.get("properties") or {}
+    return any(within(part, said) for name, part in value.items() if name not in named)
+
+
+def _items(value: Any, said: Any, schema: Mapping[str, Any], within: Within) -> bool:
+    return isinstance(value, list) and "prefixItems" not in schema and any(within(part, said) for part in value)
+
+
+def _enum(value: Any, said: Any, _schema: Any, _within: Within) -> bool:
+    return isinstance(said, list) and value not in said
+
+
+def _const(value: Any, said: Any, _schema: Any, _within: Within) -> bool:
+    return bool(value != said)
+
+
+def _any_of(value: Any, said: Any, _schema: Any, within: Within) -> bool:
+    return isinstance(said, list) and bool(said) and all(within(value, each) for each in said)
+
+
+def _all_of(value: Any, said: Any, _schema: Any, within: Within) -> bool:
+    return isinstance(said, list) and any(within(value, each) for each in said)
+
+
+def _pattern(value: Any, said: Any, _schema: Any, _within: Within) -> bool:
+    try:
+        return isinstance(value, str) and isinstance(said, str) and re.search(said, value) is None
+    except re.error:
+        return False
+
+
+def _number(beyond: Callable[[Any, Any], bool]) -> Test:
+    return lambda value, said, _schema, _within: _is_number(value) and _is_number(said) and beyond(value, said)
+
+
+def _size(of: type[str | list[Any]], beyond: Callable[[int, Any], bool]) -> Test:
+    return lambda value, said, _schema, _within: isinstance(value, of) and _is_number(said) and beyond(len(value), said)
+
+
+_TESTS: dict[str, Test] = {
+    "type": _type,
+    "required": _required,
+    "properties": _properties,
+    "additionalProperties": _additional,
+    "items": _items,
+    "enum": _enum,
+    "const": _const,
+    "anyOf": _any_of,
+    "oneOf": _any_of,
+    "allOf": _all_of,
+    "pattern": _pattern,
+    "minimum": _number(lambda value, least: value < least),
+    "maximum": _number(lambda value, most: value > most),
+    "exclusiveMinimum": _number(lambda value, least: value <= least),
+    "exclusiveMaximum": _number(lambda value, most: value >= most),
+    "minLength": _size(str, lambda size, least: size < least),
+    "maxLength": _size(str, lambda size, most: size > most),
+    "minItems": _size(list, lambda size, least: size < least),
+    "maxItems": _size(list, lambda size, most: size > most),
+}
+
+
+def _referred(root: Any, reference: Any) -> Any:
+    """What a reference within the document points to; True, which everything fits, if it cannot be found."""
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        return True
+    found = root
+    for part in reference.removeprefix("#").split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if not isinstance(found, Mapping) or name not in found:
+            return True
+        found = found[name]
+    return found
