@@ -141,12 +141,10 @@ class Guard:
         """Guard a function: it is called as before, and its effect lands once.
 
         *kind* says what running twice would do, *downstream* what help there is. *identity* fields are the key, *volatile* ones are
-        ignored, all others must match; *redact* ones count and are never stored; *added* came later. With *nfc* a text is the same
-        however it is composed. An outcome is replayed for *window*, and its key refused for *tombstone* after that. *not_sent* and
-        *rejected* are exception types that prove that nothing happened; *rules* say what other errors mean. *one_request*: it makes one
-        request, and nothing below it retries. *through*: it sends only through these protected clients, or `"protected"`. *breaker* and
-        *budget* are those of the dependency that it calls. *clients* are looked at for retries of their own. *separate_dispatch*: one
-        more write, and a crash before the tool starts is re-run. Each is explained in docs/reference/contracts.md.
+        ignored, all others must match. *not_sent* and *rejected* are exception types that prove that nothing happened. *one_request*:
+        it makes one request, and nothing below it retries. *through*: it sends only through these protected clients, or
+        `"protected"`. *breaker* and *budget* are those of the dependency that it calls. All are explained in
+        docs/reference/contracts.md.
         """
 
         def decorate(function: Callable[P, R]) -> Tool[P, R]:
