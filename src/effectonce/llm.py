@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import time
 import typing
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +31,9 @@ from effectonce._core.canonical import canonical
 from effectonce._core.classify import Bucket, Certainty, Verdict, classify
 from effectonce._core.codec import encode
 from effectonce._core.foreign import attempt
-from effectonce._declared import seconds
+from effectonce._core.ops import Find
+from effectonce._core.records import Record, State
+from effectonce._declared import seconds, several
 from effectonce._drive import Prepared
 from effectonce._signature import is_async
 from effectonce._tool import GuardedTool
@@ -44,7 +47,7 @@ from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry, TimeWindow, kind_of
 from effectonce.retry_budget import RetryBudget
 
-__all__ = ["CLIENT_SIDE", "LLMCall", "once_llm", "was_cached"]
+__all__ = ["CLIENT_SIDE", "LLMCall", "once_llm", "was_cached", "was_fallback"]
 
 LOG = logging.getLogger("effectonce")
 R = TypeVar("R")
@@ -62,6 +65,19 @@ CLIENT_SIDE = frozenset(
 )  # how and for whom it is asked, not what
 
 
+DOWN = frozenset(
+    {
+        Bucket.CIRCUIT_OPEN,
+        Bucket.NO_ANSWER,
+        Bucket.OVERLOADED,
+        Bucket.QUOTA,
+        Bucket.RATE_LIMIT,
+        Bucket.SERVER_ERROR,
+        Bucket.UNREACHABLE,
+    }
+)  # another model may answer
+
+
 def once_llm(
     guard: Guard,
     create: Callable[..., R],
@@ -76,12 +92,14 @@ def once_llm(
     lease_s: float = 30.0,
     breaker: Circuit | None = None,
     budget: RetryBudget | None = None,
+    fallback: Sequence[str | Mapping[str, Any]] = (),
 ) -> LLMCall[R]:
     """Ask each question once: *create* is a method of an SDK's client, or any function of keyword arguments, in either colour.
 
     An answer is given again for *window*. It is *shared* in its tenant; if not, it belongs to the conversation of the step that it is asked
     in. *volatile* are arguments that do not change the answer, besides `CLIENT_SIDE`. *returns* is the model that answers are rebuilt as,
-    where *create* does not declare it. *name* is part of every key; by default it says which method this is.
+    where *create* does not declare it. *name* is part of every key; by default it says which method this is. *fallback* are models, or
+    mappings of parameters, to ask with when the first one is down: each answer has its own key, and `was_fallback` tells.
     """
     if getattr(create, "__name__", "").endswith("stream"):
         raise ContractViolation(f"{create.__name__}: a stream cannot be recorded. Give the method that answers in one piece.")
@@ -104,9 +122,9 @@ def once_llm(
     tool = guard._host(  # noqa: SLF001  # it stands above the guard
         contract, function, identity=("content",), breaker=breaker, budget=budget, other=other
     )
-    return LLMCall(
-        tool, once, at, CLIENT_SIDE | set(volatile), _declared(create) if returns is None else returns, shared=shared
-    )
+    instead = tuple({"model": each} if isinstance(each, str) else dict(each) for each in several("fallback", fallback))
+    volatile_too, answers = CLIENT_SIDE | set(volatile), _declared(create) if returns is None else returns
+    return LLMCall(tool, once, at, volatile_too, answers, shared=shared, instead=instead)
 
 
 class LLMCall(Generic[R]):
@@ -121,7 +139,9 @@ class LLMCall(Generic[R]):
         returns: Any,
         *,
         shared: bool,
+        instead: tuple[dict[str, Any], ...] = (),
     ) -> None:
+        self._instead = instead
         self._tool, self._create, self._at, self._volatile, self._returns = tool, create, at, volatile, returns
         self._shared, self._signature = shared, inspect.signature(create)
         self.__effectonce_async__ = tool.is_async  # as a step of a workflow
@@ -136,18 +156,48 @@ class LLMCall(Generic[R]):
         """The same as an `Outcome`: was it replayed? For an async method, await it."""
         if self._tool.is_async:
             return self._acall(sample, parameters)
-        asking, prepared = self._asked(sample, parameters)
-        try:
-            return self._concluded(self._tool.call(prepared), asking)
-        except _NotKept as why:
-            return why.told(prepared.ref, asking)
+        known = [self._tool.house.store.apply(Find(key)) for key in self._keys(sample, parameters)]
+        questions, failed = self._questions(parameters, known), None
+        for number, question in questions:
+            asking, prepared = self._asked(sample, question)
+            try:
+                return _instead(self._concluded(self._tool.call(prepared), asking), number)
+            except _NotKept as why:
+                return _instead(why.told(prepared.ref, asking), number)
+            except Exception as error:  # of an SDK: the tables say what it means
+                if not _is_down(error):
+                    raise
+                failed = failed or error
+        assert failed is not None
+        raise failed
 
     async def _acall(self, sample: int, parameters: Mapping[str, Any]) -> Outcome[Any]:
-        asking, prepared = self._asked(sample, parameters)
-        try:
-            return self._concluded(await self._tool.acall(prepared), asking)
-        except _NotKept as why:
-            return why.told(prepared.ref, asking)
+        known = [await self._tool.house.store.aapply(Find(key)) for key in self._keys(sample, parameters)]
+        questions, failed = self._questions(parameters, known), None
+        for number, question in questions:
+            asking, prepared = self._asked(sample, question)
+            try:
+                return _instead(self._concluded(await self._tool.acall(prepared), asking), number)
+            except _NotKept as why:
+                return _instead(why.told(prepared.ref, asking), number)
+            except Exception as error:  # of an SDK: the tables say what it means
+                if not _is_down(error):
+                    raise
+                failed = failed or error
+        assert failed is not None
+        raise failed
+
+    def _keys(self, sample: int, parameters: Mapping[str, Any]) -> list[str]:
+        """Under which keys an answer may be recorded, if there is more than one."""
+        asked = [parameters, *(dict(parameters) | each for each in self._instead)] if self._instead else []
+        return [self._asked(sample, each)[1].ref.key for each in asked]
+
+    def _questions(self, parameters: Mapping[str, Any], known: Sequence[Record | None]) -> list[tuple[int, Mapping[str, Any]]]:
+        """What to ask, in this order; 0 is the question itself. One that has an answer is not asked with another model."""
+        asked = list(enumerate([parameters, *(dict(parameters) | each for each in self._instead)]))
+        now = time.time()
+        answered = [n for n, record in enumerate(known) if record is not None and _is_answer(record, now)]
+        return [asked[answered[0]]] if answered else asked
 
     async def _aunwrapped(self, sample: int, parameters: Mapping[str, Any]) -> Any:
         return (await self._acall(sample, parameters)).unwrap()
@@ -209,6 +259,28 @@ def was_cached(answer: Any) -> bool:
         raise TypeError(f"a {type(answer).__name__} cannot say whether it was cached: use ask.call(...), and its `replayed`")
     known = _CACHED.get(id(answer))
     return known is not None and known() is answer
+
+
+def was_fallback(answer: Any) -> bool:
+    """Did another model answer, because the first was down? Takes an answer of an SDK, or an `Outcome` with one."""
+    value = answer.value if isinstance(answer, Outcome) else answer
+    known = _INSTEAD.get(id(value))
+    return known is not None and known() is value
+
+
+def _instead(outcome: Outcome[Any], number: int) -> Outcome[Any]:
+    if number and _is_model(outcome.value):
+        _mark(_INSTEAD, outcome.value)
+    return outcome
+
+
+def _is_answer(record: Record, now: float) -> bool:
+    return record.state is State.COMPLETED and record.dedup_until > now
+
+
+def _is_down(error: Exception) -> bool:
+    """Could another model answer? Not if the question is wrong, or not allowed."""
+    return classify(error).bucket in DOWN
 
 
 # ---------------------------------------------------------------- asking
@@ -363,10 +435,15 @@ def _rebuilt(cls: Any, fields: dict[str, Any], effect: EffectRef) -> Any:
     return cls.model_construct(**fields) if theirs else cls.model_validate(fields)
 
 
-_CACHED: dict[int, weakref.ref[Any]] = {}  # answers that were known, for as long as somebody has them
+_CACHED: dict[int, weakref.ref[Any]] = {}  # answers that were known, for as long as a caller has them
+_INSTEAD: dict[int, weakref.ref[Any]] = {}  # answers of another model
 
 
 def _marked(answer: Any) -> Any:
-    mine = id(answer)
-    _CACHED[mine] = weakref.ref(answer, lambda _: _CACHED.pop(mine, None))
+    _mark(_CACHED, answer)
     return answer
+
+
+def _mark(among: dict[int, weakref.ref[Any]], answer: Any) -> None:
+    mine = id(answer)
+    among[mine] = weakref.ref(answer, lambda _: among.pop(mine, None))
