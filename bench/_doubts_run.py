@@ -14,6 +14,7 @@ import warnings
 from pathlib import Path
 
 import _doubts_ours
+import _doubts_peers
 from _doubts_bank import Bank
 from _doubts_cells import cells, run
 
@@ -23,7 +24,7 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     name, port, folder, *faults = sys.argv[1:]
     bank = Bank(int(port))
-    subject = _doubts_ours.SUBJECTS[name](Path(folder), bank)
+    subject = (_doubts_ours.SUBJECTS | _doubts_peers.SUBJECTS)[name](Path(folder), bank)
     print(json.dumps([run(subject, cell, bank) for cell in cells(faults)]))
 
 

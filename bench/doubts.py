@@ -19,6 +19,7 @@ The exit code is 1 if ours had a duplicate, a lost effect or a false report.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import subprocess
 import sys
@@ -26,10 +27,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import _doubts_ours
+import _doubts_peers
 from _doubts_bank import Bank, bank
 from _doubts_cells import FAULTS, Verdict
 from _paired import machine, options
@@ -84,8 +87,8 @@ def cells_of(subject: str, bank: Bank, faults: Iterable[str]) -> list[dict[str, 
 
 
 def chosen_subjects(only: list[str] | None, *, quick: bool) -> list[str]:
-    """The subjects whose names contain one of *only*."""
-    everything = [*_doubts_ours.SUBJECTS]
+    """The subjects whose names contain one of *only*. Without it: all that are installed."""
+    everything = [*_doubts_ours.SUBJECTS, *(name for name in _doubts_peers.SUBJECTS if peer_of(name) not in missing())]
     if only is None:
         return list(QUICK_SUBJECTS) if quick else everything
     chosen = [subject for subject in everything if any(part in subject for part in only)]
@@ -94,16 +97,32 @@ def chosen_subjects(only: list[str] | None, *, quick: bool) -> list[str]:
     return chosen
 
 
+def peer_of(subject: str) -> str:
+    return subject.partition(",")[0]
+
+
+def missing() -> list[str]:
+    return [peer for peer, module in _doubts_peers.MODULES.items() if importlib.util.find_spec(module) is None]
+
+
+def notes_about(subjects: Iterable[str]) -> dict[str, str]:
+    """The machine, and what is to be known about the peers among *subjects*."""
+    peers = [peer for peer in _doubts_peers.NOTES if peer in map(peer_of, subjects)]
+    about = machine() | {f"{peer} {version(peer)}": _doubts_peers.NOTES[peer] for peer in peers}
+    return about | ({"left out, not installed": ", ".join(missing())} if missing() else {})
+
+
 def show(rows: list[Row], notes: Mapping[str, str]) -> None:
-    for name, value in notes.items():
-        print(f"{name}: {value}")
     wide = max(len(row.subject) for row in rows)
-    print(f"\n{'':<{wide}}  faults  right  persons per 1,000  duplicates  lost  false")
+    print(f"{'':<{wide}}  faults  right  persons per 1,000  duplicates  lost  false")
     for row in rows:
         print(
             f"{row.subject:<{wide}}  {row.faults:>6}  {row.right:>5}  {row.persons_per_1000:>17}  {row.duplicates:>10}  "
             f"{row.lost:>4}  {row.false:>5}"
         )
+    print()
+    for name, value in notes.items():
+        print(f"{name}: {value}")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -117,7 +136,8 @@ def main() -> int:
     for subject in chosen_subjects(chosen.only, quick=chosen.quick):
         with bank() as other_process:
             cells[subject] = cells_of(subject, other_process, faults)
-    rows, notes = [counted(subject, ends) for subject, ends in cells.items()], machine()
+    rows = [counted(subject, ends) for subject, ends in cells.items()]
+    notes = notes_about(cells)
     if chosen.json:
         figures = [asdict(row) | {"persons_per_1000": row.persons_per_1000, "cells": cells[row.subject]} for row in rows]
         print(json.dumps({"notes": notes, "rows": figures}, indent=1))

@@ -15,7 +15,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 @pytest.fixture
 def doubts(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCH))
-    import _doubts_cells  # noqa: PLC0415  # the benchmarks are scripts: their folder is no package
+    import _doubts_cells  # the benchmarks are scripts: their folder is no package
 
     return _doubts_cells
 
@@ -63,3 +63,13 @@ def test_a_subject_that_there_is_not_is_refused_with_the_names_of_those_that_the
     assert run.returncode == 1
     assert "no subject has 'nothing' in its name" in run.stderr
     assert "effectonce, plain httpx" in run.stderr
+
+
+def test_each_peer_says_how_it_was_set_up(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    import _doubts_peers  # imports no peer before one of its cells runs
+
+    peers = {subject.partition(",")[0] for subject in _doubts_peers.SUBJECTS}
+
+    assert peers == _doubts_peers.NOTES.keys() == _doubts_peers.MODULES.keys()
+    assert {subject.partition(", ")[2] for subject in _doubts_peers.SUBJECTS} == {"as shipped", "best configured"}
