@@ -1,7 +1,7 @@
 """The cells of doubts.py: one fault, one contract, three calls, and what the bank's ledger says about the answers.
 
-A subject is ours in one mode, or a peer in one configuration. It makes the tool of a cell callable, and says what each call told its caller
-in the six words of `Said`. The tool is the same for all of them: one POST, its answer read as JSON.
+A subject is ours in one mode, or a peer in one configuration. It makes the tool of a cell callable, and says what each call lets its caller
+know, in the six words of `Said`. The tool is the same for all of them: one POST, its answer read as JSON.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,10 @@ BENCH = Path(__file__).parents[2] / "bench"
 
 
 @pytest.fixture
-def doubts(monkeypatch):
+def module(monkeypatch):
+    """A module of bench: scripts, whose folder is no package."""
     monkeypatch.syspath_prepend(str(BENCH))
-    import _doubts_cells  # the benchmarks are scripts: their folder is no package
-
-    return _doubts_cells
+    return import_module
 
 
 def test_no_fault_makes_ours_do_it_twice_lose_it_or_report_what_is_not_so():
@@ -49,10 +49,30 @@ def test_no_fault_makes_ours_do_it_twice_lose_it_or_report_what_is_not_so():
         ("502 before", [("happened", 0), ("unknown", 0), ("unknown", 0)], "false"),
     ],
 )
-def test_a_cell_is_judged_by_what_the_ledger_had_when_it_was_said(doubts, fault, answers, verdict):
-    said = [doubts.Answer(doubts.Said(word), effects) for word, effects in answers]
+def test_a_cell_is_judged_by_what_the_ledger_had_when_it_was_said(module, fault, answers, verdict):
+    cells = module("_doubts_cells")
+    said = [cells.Answer(cells.Said(word), effects) for word, effects in answers]
 
-    assert doubts.judge(fault, said) == verdict
+    assert cells.judge(fault, said) == verdict
+
+
+@pytest.mark.parametrize(
+    ("subject", "verdict", "failed"),
+    [
+        ("effectonce, plain httpx", "right", False),
+        ("effectonce, plain httpx", "person", False),
+        ("effectonce, plain httpx", "duplicate", True),
+        ("effectonce async, protect(client)", "lost", True),
+        ("effectonce async, protect and through", "false", True),
+        ("idemkit, as shipped", "duplicate", False),
+    ],
+)
+def test_the_command_fails_if_ours_did_what_it_never_may(module, subject, verdict, failed):
+    doubts = module("doubts")
+
+    row = doubts.counted(subject, [{"verdict": "right"}, {"verdict": verdict}])
+
+    assert doubts.ours_failed([row]) is failed
 
 
 def test_a_subject_that_there_is_not_is_refused_with_the_names_of_those_that_there_are():
@@ -65,11 +85,10 @@ def test_a_subject_that_there_is_not_is_refused_with_the_names_of_those_that_the
     assert "effectonce, plain httpx" in run.stderr
 
 
-def test_each_peer_says_how_it_was_set_up(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCH))
-    import _doubts_peers  # imports no peer before one of its cells runs
+def test_each_peer_says_how_it_was_set_up(module):
+    peers = module("_doubts_peers")
 
-    peers = {subject.partition(",")[0] for subject in _doubts_peers.SUBJECTS}
+    names = {subject.partition(",")[0] for subject in peers.SUBJECTS}
 
-    assert peers == _doubts_peers.NOTES.keys() == _doubts_peers.MODULES.keys()
-    assert {subject.partition(", ")[2] for subject in _doubts_peers.SUBJECTS} == {"as shipped", "best configured"}
+    assert names == peers.NOTES.keys() == peers.MODULES.keys()
+    assert {subject.partition(", ")[2] for subject in peers.SUBJECTS} == {"as shipped", "best configured"}
