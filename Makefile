@@ -38,6 +38,7 @@ bench: $(VENV)/.servers $(VENV)/.peers  ## Figures beside the bare floor and the
 	$(BIN)/python bench/calls.py
 	$(BIN)/python bench/canonical.py
 	$(BIN)/python bench/decorator.py
+	$(BIN)/python bench/doubts.py
 	$(BIN)/python bench/keys.py
 	$(BIN)/python bench/middleware.py
 	$(BIN)/python bench/policy.py

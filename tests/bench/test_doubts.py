@@ -1,0 +1,94 @@
+"""The matrix of faults judges by the bank's ledger, and ours has no duplicate, no lost effect and no false report in it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+@pytest.fixture
+def module(monkeypatch):
+    """A module of bench: scripts, whose folder is no package."""
+    monkeypatch.syspath_prepend(str(BENCH))
+    return import_module
+
+
+def test_no_fault_makes_ours_do_it_twice_lose_it_or_report_what_is_not_so():
+    run = subprocess.run(
+        [sys.executable, BENCH / "doubts.py", "--quick", "--json"], capture_output=True, text=True, check=False
+    )
+
+    assert run.returncode == 0, run.stderr
+    rows = json.loads(run.stdout)["rows"]
+    assert [row["subject"] for row in rows] == ["effectonce, protect and through", "effectonce async, protect and through"]
+    for row in rows:
+        assert (row["duplicates"], row["lost"], row["false"]) == (0, 0, 0), row
+        assert row["faults"] == len(row["cells"]) == row["right"] + row["persons"] == 24
+    assert [row["persons_per_1000"] for row in rows] == [83, 83]
+
+
+@pytest.mark.parametrize(
+    ("fault", "answers", "verdict"),
+    [
+        ("refused", [("later", 0), ("done", 1), ("done", 1)], "right"),
+        ("not JSON", [("happened", 1), ("happened", 1), ("happened", 1)], "right"),
+        ("404", [("failed", 0), ("failed", 0), ("failed", 0)], "right"),
+        ("closed after", [("unknown", 1), ("unknown", 1), ("unknown", 1)], "person"),
+        ("429", [("later", 0), ("later", 0), ("later", 0)], "person"),
+        ("closed after", [("raised", 1), ("done", 2), ("done", 2)], "duplicate"),
+        ("refused", [("failed", 0), ("failed", 0), ("failed", 0)], "lost"),
+        ("closed after", [("failed", 1), ("done", 1), ("done", 1)], "false"),
+        ("closed before", [("unknown", 0), ("done", 0), ("done", 0)], "false"),
+        ("502 before", [("happened", 0), ("unknown", 0), ("unknown", 0)], "false"),
+    ],
+)
+def test_a_cell_is_judged_by_what_the_ledger_had_when_it_was_said(module, fault, answers, verdict):
+    cells = module("_doubts_cells")
+    said = [cells.Answer(cells.Said(word), effects) for word, effects in answers]
+
+    assert cells.judge(fault, said) == verdict
+
+
+@pytest.mark.parametrize(
+    ("subject", "verdict", "failed"),
+    [
+        ("effectonce, plain httpx", "right", False),
+        ("effectonce, plain httpx", "person", False),
+        ("effectonce, plain httpx", "duplicate", True),
+        ("effectonce async, protect(client)", "lost", True),
+        ("effectonce async, protect and through", "false", True),
+        ("idemkit, as shipped", "duplicate", False),
+    ],
+)
+def test_the_command_fails_if_ours_did_what_it_never_may(module, subject, verdict, failed):
+    doubts = module("doubts")
+
+    row = doubts.counted(subject, [{"verdict": "right"}, {"verdict": verdict}])
+
+    assert doubts.ours_failed([row]) is failed
+
+
+def test_a_subject_that_there_is_not_is_refused_with_the_names_of_those_that_there_are():
+    command = [sys.executable, BENCH / "doubts.py", "--only", "nothing"]
+
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert run.returncode == 1
+    assert "no subject has 'nothing' in its name" in run.stderr
+    assert "effectonce, plain httpx" in run.stderr
+
+
+def test_each_peer_says_how_it_was_set_up(module):
+    peers = module("_doubts_peers")
+
+    names = {subject.partition(",")[0] for subject in peers.SUBJECTS}
+
+    assert names == peers.NOTES.keys() == peers.MODULES.keys()
+    assert {subject.partition(", ")[2] for subject in peers.SUBJECTS} == {"as shipped", "best configured"}
