@@ -4,8 +4,8 @@
 `current_effect()` first, so it is noticed which attempts did. An attempt that did not is judged as `downstream="none"`: if it ends without
 an answer, it is in doubt, and is not sent again.
 
-A tool that was seen to use it in this process, or whose own code reads it, keeps its word: an attempt of such a tool that ended before it
-read its key had not come to the request yet. Most tools look something up first.
+A tool that was seen to use it in this process, whose own code reads it, or names a protected client that sends it, keeps its word: an attempt
+of such a tool that ended before it read its key had not come to the request yet. Most tools look something up first.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from typing import Any
 
 from msgspec import structs
 
+from effectonce._core.foreign import attempt
 from effectonce._core.ops import Answer, Ok, Raised
 from effectonce._core.terms import GUARANTEES, Capability, Resend, Terms
 from effectonce._core.witness import Seen, seen
-from effectonce._elsewhere import install, tasks_of
+from effectonce._elsewhere import install, sends_the_key, tasks_of
 from effectonce.effect import Effect
 from effectonce.policy import Contract
 
@@ -57,7 +58,7 @@ class DeclarationCheck:
         if self._through:
             install()
         self._announces = _reads(function, _READ_AS["sending"])
-        self._seen, self._warned = bool(self._needs) and _reads(function, _READ_AS[self._needs]), False
+        self._seen, self._warned = bool(self._needs) and _keeps_its_word(function, self._needs), False
 
     def __call__(self, effect: Effect, answer: Answer) -> Answer:
         """The answer of an attempt; an error of one that did not use what its tool declares says so."""
@@ -95,6 +96,21 @@ class DeclarationCheck:
         if self._checks_key and self._warned and not self._seen:
             return structs.replace(declared, downstream=Capability.NONE, resend_s=0.0)
         return declared
+
+
+def _keeps_its_word(function: Callable[..., Any], need: str) -> bool:
+    return _reads(function, _READ_AS[need]) or (need == "key" and any(sends_the_key(each) for each in _named_by(function)))
+
+
+def _named_by(function: Callable[..., Any]) -> list[Any]:
+    """What the code of a function names: of its module, and of the functions around it."""
+    inner = inspect.unwrap(function)
+    code = getattr(inner, "__code__", None)
+    if not isinstance(code, CodeType):
+        return []
+    module = getattr(inner, "__globals__", {})
+    cells = [attempt(getattr, cell, "cell_contents") for cell in getattr(inner, "__closure__", None) or ()]
+    return [*(module[name] for name in _names(code) if name in module), *cells]
 
 
 def _reads(function: Callable[..., Any], names: frozenset[str], levels: int = 2) -> bool:

@@ -17,6 +17,7 @@ from contextvars import Context
 from functools import cache
 from typing import Any
 
+from effectonce._core.foreign import attempt
 from effectonce.effect import Effect, noted, running
 from effectonce.errors import ContractViolation
 
@@ -35,11 +36,19 @@ NOTICED = {
 
 
 _PROTECTED: weakref.WeakSet[Any] = weakref.WeakSet()
+_KEYED: weakref.WeakSet[Any] = weakref.WeakSet()  # those of them that send the key of the running effect
 
 
-def note_protected(client: Any) -> None:
+def note_protected(client: Any, *, keyed: bool) -> None:
     """From now on, what this client sends is seen."""
     _PROTECTED.add(client)
+    if keyed:
+        _KEYED.add(client)
+
+
+def sends_the_key(client: Any) -> bool:
+    """Does the key of the running effect go with what this client sends?"""
+    return isinstance(client, Hashable) and bool(attempt(_KEYED.__contains__, client))
 
 
 def only_through(declared: Any) -> bool:
@@ -50,7 +59,7 @@ def only_through(declared: Any) -> bool:
         return True
     clients = declared if isinstance(declared, list | tuple) else (declared,)
     for client in clients:
-        if not isinstance(client, Hashable) or client not in _PROTECTED:
+        if not isinstance(client, Hashable) or not attempt(_PROTECTED.__contains__, client):
             raise ContractViolation(
                 f"through={declared!r}: {type(client).__name__} is not protected, so what it sends is not seen. Give what "
                 f"effectonce.http.clients.protect(client) returns."

@@ -10,7 +10,7 @@ import threading
 import httpx
 import pytest
 
-from effectonce import ContractViolation, Guard, Retry, current_effect
+from effectonce import ContractViolation, GaveUp, Guard, InDoubt, Retry, current_effect
 from effectonce.http.clients import protect
 from tests.http.callers import CALLERS, SOON
 
@@ -243,6 +243,35 @@ def test_only_protected_clients_can_be_named():
         for wrong in (bare, [client, bare], "everything", 5, [[]]):
             with pytest.raises(ContractViolation, match="through="):
                 guard.tool(kind="write", through=wrong, name="three")(lambda order: None)
+
+
+def test_a_tool_that_names_a_protected_client_sends_its_key_so_a_bug_before_that_is_no_doubt(shop):
+    """`downstream="key"`: the client reads the key when it sends. An error before that has no less help."""
+    guard, first = Guard("memory://", cache=0), [True]
+    with httpx.Client() as made, httpx.Client() as other:
+        client, keyless = protect(made, retry=SOON), protect(other, retry=SOON, keys=None)
+
+        def pays(sent_from, name):
+            @guard.tool(kind="write", downstream="key", name=name)
+            def pay(order: int) -> str:
+                if first.pop() if first else False:
+                    raise ValueError("bad sku")
+                return sent_from.post(f"{shop.url}/pay").text
+
+            return pay
+
+        def call(tool):
+            with guard.step("chat", tool.contract.name):
+                return tool(1)
+
+        with pytest.raises(GaveUp):
+            call(pays(client, "keyed"))
+        assert "effect" in call(pays(client, "keyed"))
+        first.append(True)
+        for _ in range(2):
+            with pytest.raises(InDoubt):
+                call(pays(keyless, "keyless"))
+    assert shop.effects == 1
 
 
 # ---------------------------------------------------------------- sending()

@@ -69,7 +69,7 @@ def protect(
     harmless = kind_of(kind) in REPEATABLE
     wire = Wire(policy, expected, breaker, budget, store, rules, harmless=harmless)
     protected: T = row.install(without_retries(client), wire)
-    note_protected(protected)
+    note_protected(protected, keyed=expected is not None)
     return protected
 
 
