@@ -428,6 +428,6 @@ def test_ones_own_guard_names_the_store(desk):
     ("basis", "shown"), [("witnessed", "(schema, rejected, witnessed)"), ("error", "(schema, rejected, by its error alone)")]
 )
 def test_an_attempt_says_what_its_verdict_rests_on(basis, shown):
-    attempt = FailedAttempt(1, "HTTPStatusError", "422", "schema", "rejected", "a field is wrong", basis)
+    attempt = FailedAttempt(1, "HTTPStatusError", "422", "schema", "rejected", "a field is wrong", basis=basis)
 
     assert shown in attempt_told(attempt, Screen())

@@ -72,9 +72,11 @@ def test_every_attempt_says_how_it_ended_and_the_last_one_that_the_call_gave_up(
 
     said = "the tool says nothing was sent"
     assert tried(guard) == [
-        FailedAttempt(1, "NotSent", "refused 1", "unknown", "not_sent", said, None, None, clock()),
-        FailedAttempt(2, "NotSent", "refused 2", "unknown", "not_sent", said, None, None, clock()),
-        FailedAttempt(3, "NotSent", "refused 3", "unknown", "not_sent", said, None, "it was tried 3 times", clock()),
+        FailedAttempt(1, "NotSent", "refused 1", "unknown", "not_sent", said, None, None, clock(), "declared"),
+        FailedAttempt(2, "NotSent", "refused 2", "unknown", "not_sent", said, None, None, clock(), "declared"),
+        FailedAttempt(
+            3, "NotSent", "refused 3", "unknown", "not_sent", said, None, "it was tried 3 times", clock(), "declared"
+        ),
     ]
 
 
@@ -143,7 +145,7 @@ def test_a_definite_failure_says_in_its_outcome_what_it_was_taken_for(guard, clo
     (record,) = guard.store.apply(ops.Browse(State.FAILED))
     said = read_failure(record.decided_at, decode(record.outcome).content)
     assert said == FailedAttempt(
-        2, "Rejected", "no such account", "unknown", "rejected", "the tool says it was refused", at=clock()
+        2, "Rejected", "no such account", "unknown", "rejected", "the tool says it was refused", at=clock(), basis="declared"
     )
     assert [entry.number for entry in tried(guard)] == [1]
 

@@ -36,10 +36,10 @@ class FailedAttempt(Struct, frozen=True, omit_defaults=True):
     bucket: str = ""
     certainty: str = ""
     why: str = ""  # it was taken to mean that
-    basis: str = ""  # what that rests on: see `Basis`
     retry_after_s: float | None = None
     gave_up: str | None = None  # why there was no other attempt; None: there was to be one
     at: float = 0.0  # by the store's clock
+    basis: str = ""  # what the verdict rests on: see `Basis`
 
 
 class Asked(Struct, frozen=True):
@@ -59,9 +59,9 @@ def failed_attempt(number: int, error: BaseException, verdict: Verdict, gave_up:
         str(verdict.bucket),
         str(verdict.certainty),
         printable(verdict.why),
-        str(verdict.basis),
         verdict.retry_after_s,
         None if gave_up is None else str(gave_up),  # a `Why` has a word of its own, which is not stored
+        basis=str(verdict.basis),
     )
 
 
