@@ -73,7 +73,7 @@ def install() -> None:
 
 
 def _hook(event: str, _: tuple[Any, ...]) -> None:
-    if event in NOTICED and (effect := running.get()) is not None and not noted.get():
+    if event in NOTICED and (effect := running.get()) is not None and noted.get() is not effect:
         effect.elsewhere.append(NOTICED[event])
 
 
