@@ -326,7 +326,8 @@ def behind(send):
         send()
 
     async def awaits():
-        await asyncio.to_thread(go.wait, 30)
+        while not go.is_set():  # not in a thread: that would be noticed
+            await asyncio.sleep(0.001)
         send()
 
     return go, {
