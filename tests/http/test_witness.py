@@ -326,7 +326,7 @@ def behind(send):
         send()
 
     async def awaits():
-        while not go.is_set():  # not in a thread: that would be noticed
+        while not go.is_set():  # noqa: ASYNC110  # set by another thread; to wait in a third one would be noticed
             await asyncio.sleep(0.001)
         send()
 
