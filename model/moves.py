@@ -83,6 +83,7 @@ class Moves:
             wait_s=DEADLINE_S,
             retrying=Retrying(
                 attempts=case.attempts,
+                throttled_attempts=case.attempts,
                 deadline_s=DEADLINE_S,
                 base_s=0.0,
                 throttled_base_s=0.0,

@@ -22,9 +22,9 @@ from msgspec import structs
 from effectonce._core.foreign import attempt
 from effectonce._core.ops import Answer, Ok, Raised
 from effectonce._core.terms import GUARANTEES, Capability, Resend, Terms
-from effectonce._core.witness import Seen, seen
+from effectonce._core.witness import Seen, Sight, seen
 from effectonce._elsewhere import install, sends_the_key, tasks_of
-from effectonce.effect import Effect
+from effectonce.effect import OVER, Effect
 from effectonce.policy import Contract
 
 LOG = logging.getLogger("effectonce")
@@ -39,7 +39,6 @@ _ADVICE = {
 }
 _USED = {Capability.KEY: "key", Capability.TRANSACTION: "connection"}
 _READ_AS = {
-    "sending": frozenset({"sending"}),
     "key": frozenset({"downstream_key", "request_key"}),
     "connection": frozenset({"connection"}),
 }
@@ -55,9 +54,10 @@ class DeclarationCheck:
         self._needs = _USED.get(self._capability, "") if relies or self._capability is Capability.TRANSACTION else ""
         self._missing_probe = self._capability is Capability.PROBE and not has_probe
         self._through, self._inferred = contract.through, contract.inferred
-        if self._through:
+        # Both names in one place: others have an attribute that is called so, too.
+        self._announces = _reads(function, frozenset({"sending"}), beside=frozenset({"current_effect"}))
+        if self._through or self._announces:
             install()
-        self._announces = _reads(function, _READ_AS["sending"])
         self._seen, self._warned = bool(self._needs) and _keeps_its_word(function, self._needs), False
 
     def __call__(self, effect: Effect, answer: Answer) -> Answer:
@@ -66,7 +66,9 @@ class DeclarationCheck:
             self._warn()
         if effect.used:
             self._seen = self._seen or self._needs in effect.used
-            self._announces = self._announces or "sending" in effect.used
+            if "sending" in effect.used and not self._announces:
+                self._announces = True
+                install()
         if isinstance(answer, Raised):
             unaided = bool(self._needs) and not self._seen
             return Raised(answer.error, unaided, self._witnessed(effect)) if self._inferred or unaided else answer
@@ -78,8 +80,13 @@ class DeclarationCheck:
         """What left during an attempt that failed. It is all that did if its tool says so, and was not seen to do anything else."""
         if not self._inferred:
             return None
-        declared = self._through or self._announces
-        return seen(effect.requests, whole=declared and not effect.elsewhere and not tasks_of(effect))
+        if not (self._through or self._announces):
+            return seen(effect.requests, whole=False)
+        effect.used.add(OVER)  # first: what is about to send either is seen here, or sees this
+        found = seen(effect.requests, whole=not effect.elsewhere and not tasks_of(effect))
+        if not (found.whole and found.sight is Sight.NOTHING):
+            effect.used.discard(OVER)
+        return found
 
     def believe(self) -> None:
         """It is known otherwise that the tool keeps its word."""
@@ -113,19 +120,19 @@ def _named_by(function: Callable[..., Any]) -> list[Any]:
     return [*(module[name] for name in _names(code) if name in module), *cells]
 
 
-def _reads(function: Callable[..., Any], names: frozenset[str], levels: int = 2) -> bool:
-    """Does the code of a function, or of those of its module that it names, read one of these attributes?"""
+def _reads(function: Callable[..., Any], names: frozenset[str], levels: int = 2, beside: frozenset[str] = frozenset()) -> bool:
+    """Does the code of a function, or of those of its module that it names, read one of these attributes? And name what is *beside*?"""
     while isinstance(function, partial):
         function = function.func
     code = getattr(inspect.unwrap(function), "__code__", None)
     if not isinstance(code, CodeType):
         return False
     named = _names(code)
-    if named & names:
+    if named & names and named >= beside:
         return True
     module = getattr(inspect.unwrap(function), "__globals__", {})
     helpers = [each for name in named if inspect.isfunction(each := module.get(name)) and each.__globals__ is module]
-    return levels > 0 and any(_reads(helper, names, levels - 1) for helper in helpers)
+    return levels > 0 and any(_reads(helper, names, levels - 1, beside) for helper in helpers)
 
 
 def _names(code: CodeType) -> set[str]:

@@ -213,9 +213,16 @@ def _place_inside(call: Prepared) -> Boundary | None:
     return inside(call.ref) if call.ref.key and not call.request.terms.rerun else here.get()
 
 
+def _noticed_around(outer: Effect | None, effect: Effect) -> None:
+    """What a tool does through another tool is seen by that one's effect: nothing is inferred from the outer one's silence."""
+    if outer is not None and effect.ref.key:
+        outer.elsewhere.append("ran another tool")
+
+
 def _capture(function: Callable[..., Any], call: Prepared, effect: Effect) -> Answer:
     # Not by tokens: a signal may strike between setting a variable and noting its token, and the thread would stay inside this effect.
     before, outside, started = running.get(), here.get(), time.monotonic()
+    _noticed_around(before, effect)
     try:
         try:
             running.set(effect)
@@ -374,6 +381,7 @@ class AsyncPerformer:
             pulse.stop(beat)
 
     async def _capture(self, function: Callable[..., Any], effect: Effect) -> Answer:
+        _noticed_around(running.get(), effect)
         token, outside, started = running.set(effect), here.set(_place_inside(self.call)), time.monotonic()
         try:
             args, kwargs = self.call.arguments

@@ -70,7 +70,7 @@ def only_through(declared: Any) -> bool:
 @cache
 def install() -> None:
     """From now on, notice what running tools do."""
-    sys.addaudithook(_hook)
+    sys.addaudithook({_Watched(event): None for event in NOTICED}.get)  # type: ignore[arg-type]
     if sys.version_info < (3, 12):  # from then on, Python reports it itself
         started = threading._start_new_thread  # type: ignore[attr-defined]  # noqa: SLF001
 
@@ -81,9 +81,20 @@ def install() -> None:
         threading._start_new_thread = start  # type: ignore[attr-defined]  # noqa: SLF001
 
 
-def _hook(event: str, _: tuple[Any, ...]) -> None:
-    if event in NOTICED and (effect := running.get()) is not None and not noted.get():
-        effect.elsewhere.append(NOTICED[event])
+class _Watched(str):
+    """An event that is noticed when it is compared with itself.
+
+    Python runs audit hooks in places where no Python code may run: while a thread installs its tracer, another one would be refused. So the
+    hook is the `get` of a dict, which is C. Only the name of a watched event has the hash of one of its keys, and is compared with it.
+    """
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, _: object) -> bool:
+        if (effect := running.get()) is not None and noted.get() is not effect:
+            effect.elsewhere.append(NOTICED[str(self)])
+        return False
 
 
 def tasks_of(effect: Effect) -> bool:

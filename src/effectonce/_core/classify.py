@@ -168,7 +168,8 @@ def _of_a_read(error: BaseException) -> bool:
     """Is it about a request that changes nothing? Then it says nothing about the one that does."""
     from effectonce._core.signals import chain
 
-    return any(_method_of(link.thing) in READS for link in chain(error))
+    methods = (_method_of(link.thing) for link in chain(error))
+    return next((method for method in methods if method is not None), None) in READS  # the last one: others were dealt with
 
 
 def _method_of(error: Any) -> Any:

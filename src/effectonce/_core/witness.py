@@ -22,7 +22,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from effectonce._core.foreign import get
-from effectonce._core.verdicts import SURE, Basis, Certainty, Scope, Verdict
+from effectonce._core.verdicts import SURE, Basis, Bucket, Certainty, Scope, Verdict
 
 
 class Sight(StrEnum):
@@ -60,11 +60,16 @@ def seen(sightings: Sequence[Sighting], *, whole: bool) -> Seen:
     if not left:
         return Seen(Sight.NOTHING, whole)
     last = left[-1]
-    if len(left) == 1 and last.answered:
+    if len(left) == 1 and last.answered and all(one is last or _moved(one) for one in sightings):
         return Seen(Sight.ANSWERED, whole, last.request)
     if all(one.verdict is not None and one.verdict.certainty is Certainty.REJECTED for one in left):
         return Seen(Sight.REFUSED, whole, last.request, last.verdict)
     return Seen(Sight.UNCLEAR, whole, last.request)
+
+
+def _moved(sighting: Sighting) -> bool:
+    """Was it made at another place? What could not leave is not done, whatever else was."""
+    return sighting.verdict is not None and sighting.verdict.bucket is Bucket.OK
 
 
 def attested(verdict: Verdict, seen: Seen | None, *, repeatable: bool) -> Verdict:

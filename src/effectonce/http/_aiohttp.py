@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -32,7 +33,15 @@ class Middleware:
 
 
 def install(session: Any, wire: Wire) -> Any:
-    session._middlewares = (*session._middlewares, Middleware(wire))
+    innermost, here, asking = Middleware(wire), weakref.ref(session), type(session)._request
+
+    async def request(*args: Any, middlewares: Any = None, **how: Any) -> Any:
+        """Those that are given for one request take the place of the session's."""
+        given = middlewares if middlewares is None else (*middlewares, innermost)
+        return await asking(here(), *args, middlewares=given, **how)
+
+    session._middlewares = (*session._middlewares, innermost)
+    object.__setattr__(session, "_request", request)  # its own __setattr__ may warn
     return session
 
 
@@ -60,18 +69,18 @@ async def _read(response: Any) -> bytes:
     return body
 
 
-def _watch(response: Any) -> Callable[[Callable[[], object]], object]:
-    def tell(off: Callable[[], object]) -> None:
-        response.content = Watched(response.content, off)
+def _watch(response: Any) -> Callable[[Callable[[], object], Callable[[], object]], object]:
+    def tell(off: Callable[[], object], ended: Callable[[], object]) -> None:
+        response.content = Watched(response.content, off, ended)
 
     return tell
 
 
 class Watched:
-    """The body of a response that nobody has read yet: says so when it breaks off while it is read."""
+    """The body of a response that nobody has read yet: says so when it breaks off while it is read, and when all of it was."""
 
-    def __init__(self, stream: Any, off: Callable[[], object]) -> None:
-        self._stream, self._off = stream, off
+    def __init__(self, stream: Any, off: Callable[[], object], ended: Callable[[], object]) -> None:
+        self._stream, self._off, self._ended = stream, off, ended
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("iter_"):  # they read by what is watched
@@ -85,7 +94,10 @@ class Watched:
     def _reading(self, read: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def reading(*args: Any, **how: Any) -> Any:
             with broken(self._off):
-                return await read(*args, **how)
+                part = await read(*args, **how)
+            if self._stream.at_eof() and self._stream.exception() is None:
+                self._ended()
+            return part
 
         return reading
 

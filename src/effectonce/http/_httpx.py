@@ -105,8 +105,8 @@ def _answered(response: Any, body: bytes | None = None) -> Answered:
     if body is not None:
         response.stream = sys.modules[package].ByteStream(body)
 
-    def watch(broke_off: Callable[[], object]) -> None:
-        response.stream = _watched(package)(response.stream, broke_off)
+    def watch(broke_off: Callable[[], object], ended: Callable[[], object]) -> None:
+        response.stream = _watched(package)(response.stream, broke_off, ended)
 
     plain = _decoded(body or b"", response.headers.get("content-encoding", ""))
     mark, unread = response.headers.__setitem__, watch if body is None else None
@@ -115,21 +115,23 @@ def _answered(response: Any, body: bytes | None = None) -> Answered:
 
 @lru_cache
 def _watched(package: str) -> Any:
-    """The kind of body that says so when it breaks off. Whoever stops reading by himself breaks nothing off."""
+    """The kind of body that says so when it breaks off, or was read to its end. Whoever stops reading by himself breaks nothing off."""
     theirs = sys.modules[package]
 
     class Watched(theirs.SyncByteStream, theirs.AsyncByteStream):  # type: ignore[name-defined, misc]
-        def __init__(self, inner: Any, broke_off: Callable[[], object]) -> None:
-            self._inner, self._broke_off = inner, broke_off
+        def __init__(self, inner: Any, broke_off: Callable[[], object], ended: Callable[[], object]) -> None:
+            self._inner, self._broke_off, self._ended = inner, broke_off, ended
 
         def __iter__(self) -> Iterator[bytes]:
             with broken(self._broke_off):
                 yield from self._inner
+            self._ended()
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
             with broken(self._broke_off):
                 async for part in self._inner:
                     yield part
+            self._ended()
 
         def close(self) -> None:
             self._inner.close()

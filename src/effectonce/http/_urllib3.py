@@ -52,13 +52,13 @@ def _urlopen(
     return exchange(wire, asked, send)
 
 
-def watch(response: Any) -> Callable[[Callable[[], object]], object] | None:
+def watch(response: Any) -> Callable[[Callable[[], object], Callable[[], object]], object] | None:
     """How to be told that a body which is read later broke off. None: this release reads it in another way."""
     catching = getattr(response, "_error_catcher", None)
     if catching is None:
         return None
 
-    def tell(off: Callable[[], object]) -> None:
+    def tell(off: Callable[[], object], _: Callable[[], object]) -> None:
         @contextmanager
         def caught() -> Iterator[None]:
             with broken(off), catching():

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import unquote, urljoin, urlsplit
@@ -38,8 +39,9 @@ from effectonce.retrying import ENV, REPEATABLE, Retrier, retrying, tell
 from effectonce.stores.base import Store
 
 HELD_MAX = 1 << 20  # an answer up to this size is read within the attempt
+SWITCHED = 101  # a WebSocket: what goes through it is not seen
 HANDED_ON = frozenset({307, 308})
-DONE = frozenset({*range(200, 300), 303} - {207})  # the server did what was asked, all of it
+DONE = frozenset({*range(200, 300)} - {207})  # the server did what was asked, all of it; a 303 may lead to a log-in
 UNSENT = Verdict(Bucket.CONFIG, Certainty.NOT_SENT, "no client sends to such a URL")
 # Above, such an error may be about where an answer redirects to. Here, each request is one of its own.
 BELOW_REDIRECTS = (Rule("httpx.UnsupportedProtocol", UNSENT), Rule("httpx2.UnsupportedProtocol", UNSENT))
@@ -68,7 +70,8 @@ class Answered(Struct, frozen=True):
     response: Any
     mark: Callable[[str, str], object]  # adds a header to the response
     drop: Callable[[], object]  # nobody will look at it any more
-    watch: Callable[[Callable[[], object]], object] | None = None  # its body was not read: says so to somebody if it breaks off
+    watch: Callable[[Callable[[], object], Callable[[], object]], object] | None = None  # its body was not read: says so to
+    # somebody if it breaks off, and, where the client can tell, to somebody else when it was read to its end
 
 
 class Refusal(Exception):
@@ -132,7 +135,7 @@ class Exchange:
 
     def __enter__(self) -> Self:
         if self._sighting is not None and self._effect is not None:
-            self._effect.requests.append(self._sighting)
+            self._effect.announce(self._sighting)
         keyed = self._put_key()
         self.repeatable = self._may_repeat(keyed=keyed)
         retrier = self._wire.retrier(self._asked, repeatable=self.repeatable)
@@ -182,9 +185,10 @@ class Exchange:
     def flow(self) -> Flow[Fresh | Over]:
         """Every attempt, the first one included."""
         if self._left_s() <= 0:
+            late = Verdict(Bucket.NO_ANSWER, Certainty.NOT_SENT)
+            self._saw(late)
             raise GaveUp(
-                f"{self._asked.method} {self._asked.host}: the effect has no time left. Nothing was sent.",
-                verdict=Verdict(Bucket.NO_ANSWER, Certainty.NOT_SENT),
+                f"{self._asked.method} {self._asked.host}: the effect has no time left. Nothing was sent.", verdict=late
             )
         return whole_call(self._patience, repeatable=self.repeatable)
 
@@ -221,13 +225,20 @@ class Exchange:
 
     def _answered_well(self, answered: Answered) -> Any:
         self._well = not self._handed_on(answered)
+        if answered.status == SWITCHED and self._sighting is None and self._effect is not None:
+            self._effect.requests.append(Sighting(f"what follows {self._asked.method} {self._asked.host}"))
         if not self._well:
             self._saw(MOVED)
         elif self._sighting is not None:
             self._sighting.answered = answered.status in DONE and answered.watch is None
-        if self._well and self._slot is not None and answered.watch is not None:
-            answered.watch(_only_once(self._slot.give_back))
+        if self._well and answered.watch is not None and (self._slot is not None or self._sighting is not None):
+            give_back = _nothing if self._slot is None else _only_once(self._slot.give_back)
+            answered.watch(give_back, partial(self._read_to_its_end, answered.status))
         return answered.response
+
+    def _read_to_its_end(self, status: int) -> None:
+        if self._sighting is not None:
+            self._sighting.answered = status in DONE
 
     def _saw(self, verdict: Verdict) -> None:
         if self._sighting is not None:
@@ -284,7 +295,11 @@ def whole(body: object) -> bytes | None:
 def held(status: int, headers: Mapping[str, str]) -> bool:
     """Is the body read within the attempt? Errors are short, and others if they say so."""
     length = headers.get("content-length", "")
-    return status >= 400 or (length.isdecimal() and int(length) <= HELD_MAX)
+    return status >= 400 or status == 204 or (length.isdecimal() and int(length) <= HELD_MAX)
+
+
+def _nothing() -> None:
+    """It has no number to give back."""
 
 
 def _only_once(act: Callable[[], object]) -> Callable[[], object]:
