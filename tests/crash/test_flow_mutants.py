@@ -62,14 +62,14 @@ def sends_without_dispatching(self, *, dispatched):  # rule 3
     return (yield from ORIGINAL["_own"](self, dispatched=dispatched))
 
 
-def takes_ambiguous_for_rejected(self, error):  # rule 4
+def takes_ambiguous_for_rejected(self, error, seen):  # rule 4
     _believes(self, Verdict(Bucket.DECLINED, Certainty.REJECTED))
-    return (yield from ORIGINAL["_failed"](self, error))
+    return (yield from ORIGINAL["_failed"](self, error, seen))
 
 
-def takes_ambiguous_for_not_sent(self, error):  # rule 4
+def takes_ambiguous_for_not_sent(self, error, seen):  # rule 4
     _believes(self, Verdict(Bucket.UNREACHABLE, Certainty.NOT_SENT))
-    return (yield from ORIGINAL["_failed"](self, error))
+    return (yield from ORIGINAL["_failed"](self, error, seen))
 
 
 def re_sends_without_a_key(self, error, verdict, delay_s):  # rule 4

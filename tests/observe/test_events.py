@@ -200,6 +200,7 @@ def test_what_a_vanished_caller_left_is_told_as_taken_over(downstream, outcome):
         for _ in range(2):
             with contextlib.suppress(InDoubt):
                 theirs()
+            clock.advance(1)
 
     _, call = tool(guard, too_long, downstream=downstream, lease_s=30)
     with contextlib.suppress(EffectOnceError):

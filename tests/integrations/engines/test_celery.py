@@ -259,7 +259,7 @@ def test_a_task_that_calls_itself_as_a_function_stays_in_its_step(app, pay, publ
 
 
 def test_without_a_word_from_downstream_it_waits_longer_each_time(monkeypatch):
-    monkeypatch.setattr(ours.random, "random", lambda: 1.0)
+    monkeypatch.setattr(ours, "rng", lambda: 1.0)
 
     assert [ours._delay_s(InDoubt("x"), retries) for retries in (0, 1, 2, 20)] == [1.0, 2.0, 4.0, 300.0]
     assert ours._delay_s(InDoubt("x", retry_after_s=7.0), 3) == 7.0
