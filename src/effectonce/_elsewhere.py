@@ -1,20 +1,24 @@
 """What a tool does past its protected clients, as far as Python tells: sockets, threads, processes, tasks that outlive it.
 
 A tool that declares `through=` sends only through protected clients. If it is seen to do anything else that could send, nothing is inferred
-from what those clients saw. Python's audit events report it, in the thread and the context that act. The hook is installed with the first
-such tool, and stays. It does not see a connection that was open before, or a thread that was started before the tool.
+from what those clients saw. Python reports it, in the thread and the context that act: by audit events, in 3.11 by functions of the standard
+library that are wrapped. Both are installed with the first such tool, and stay. Neither sees a connection that was open before, or a
+thread that was started before the tool.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import socket
+import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from contextvars import Context
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 from effectonce._core.foreign import attempt
@@ -33,7 +37,16 @@ NOTICED = {
     "_thread.start_new_thread": "started a thread",
     "_thread.start_joinable_thread": "started a thread",
 }
-
+_ACTS: tuple[tuple[Any, str, str], ...] = (  # what raises these events
+    (socket.socket, "connect", "socket.connect"),
+    (socket.socket, "connect_ex", "socket.connect"),
+    (subprocess.Popen, "_execute_child", "subprocess.Popen"),
+    (os, "system", "os.system"),
+    *((os, name, "os.posix_spawn") for name in ("posix_spawn", "posix_spawnp") if hasattr(os, name)),
+    *((os, name, "os.exec") for name in ("execv", "execve")),
+    *((os, name, "os.fork") for name in ("fork", "forkpty") if hasattr(os, name)),
+    (threading, "_start_new_thread", "_thread.start_new_thread"),
+)
 
 _PROTECTED: weakref.WeakSet[Any] = weakref.WeakSet()
 _KEYED: weakref.WeakSet[Any] = weakref.WeakSet()  # those of them that send the key of the running effect
@@ -70,31 +83,26 @@ def only_through(declared: Any) -> bool:
 @cache
 def install() -> None:
     """From now on, notice what running tools do."""
-    sys.addaudithook({_Watched(event): None for event in NOTICED}.get)  # type: ignore[arg-type]
-    if sys.version_info < (3, 12):  # from then on, Python reports it itself
-        started = threading._start_new_thread  # type: ignore[attr-defined]  # noqa: SLF001
-
-        def start(*args: Any) -> Any:
-            sys.audit("_thread.start_new_thread", *args)
-            return started(*args)
-
-        threading._start_new_thread = start  # type: ignore[attr-defined]  # noqa: SLF001
+    if sys.version_info >= (3, 12):
+        sys.addaudithook(_heard)
+        return
+    # In 3.11 a thread may be refused its tracer (coverage, a debugger) wherever any audit hook is installed, and ends.
+    for owner, name, event in _ACTS:
+        setattr(owner, name, _reporting(event, getattr(owner, name)))
 
 
-class _Watched(str):
-    """An event that is noticed when it is compared with itself.
+def _heard(event: str, _: Any = None) -> None:
+    if event in NOTICED and (effect := running.get()) is not None and noted.get() is not effect:
+        effect.elsewhere.append(NOTICED[event])
 
-    Python runs audit hooks in places where no Python code may run: while a thread installs its tracer, another one would be refused. So the
-    hook is the `get` of a dict, which is C. Only the name of a watched event has the hash of one of its keys, and is compared with it.
-    """
 
-    __slots__ = ()
-    __hash__ = str.__hash__
+def _reporting(event: str, act: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(act)
+    def reported(*args: Any, **kwargs: Any) -> Any:
+        _heard(event)
+        return act(*args, **kwargs)
 
-    def __eq__(self, _: object) -> bool:
-        if (effect := running.get()) is not None and noted.get() is not effect:
-            effect.elsewhere.append(NOTICED[str(self)])
-        return False
+    return reported
 
 
 def tasks_of(effect: Effect) -> bool:

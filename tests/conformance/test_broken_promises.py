@@ -12,6 +12,7 @@ from effectonce.stores.base import Capabilities
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.conformance import CHECKS, COLOURS, Bench, claims, promises
+from effectonce.testing.conformance import bench as bench_room
 from effectonce.testing.conformance.bench import request
 
 
@@ -102,3 +103,21 @@ def test_a_store_that_says_little_is_held_to_no_more():
         bench.held(request())
         bench.reopen()
         assert bench.apply(Find("k")) is None
+
+
+def test_a_thread_that_ends_before_the_race_is_reported(monkeypatch):
+    """A tracer that a thread may not install ends it there; the others would wait for it until the run is killed."""
+    monkeypatch.setattr(bench_room, "GATE_S", 0.01)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    ends = iter([True])
+
+    class Ending(threading.Thread):
+        def run(self):
+            if next(ends, False):
+                raise RuntimeError("no tracer")
+            super().run()
+
+    monkeypatch.setattr(threading, "Thread", Ending)
+
+    with Bench(lambda clock: MemoryStore(clock=clock), "sync") as bench, pytest.raises(threading.BrokenBarrierError):
+        bench.race([Find("k"), Find("k")])

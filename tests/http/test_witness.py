@@ -218,14 +218,17 @@ def test_what_is_done_elsewhere_meanwhile_is_no_business_of_the_tool(shop):
 
 
 def test_threads_that_are_traced_are_not_disturbed(tmp_path):
-    """While one thread installs its tracer, Python asks audit hooks; one that is Python code lets another thread in, which is refused."""
+    """Python 3.11 refuses a thread its tracer while another one installs its own, and with an audit hook that can be interrupted."""
     script = tmp_path / "traced.py"
     script.write_text(
         "import sys, threading\n"
         "from effectonce._elsewhere import install\n"
         "install()\n"
+        "class Garbage:\n"
+        "    def __init__(self):\n        self.me = self\n"
+        "    def __del__(self):\n        for _ in range(20):\n            pass\n"
         "def trace(*_):\n    return None\n"
-        "def work():\n    for _ in range(20000):\n        sys.settrace(trace)\n        sys.settrace(None)\n"
+        "def work():\n    for _ in range(20000):\n        Garbage()\n        sys.settrace(trace)\n        sys.settrace(None)\n"
         "sys.setswitchinterval(1e-6)\n"
         "threads = [threading.Thread(target=work) for _ in range(4)]\n"
         "for each in threads:\n    each.start()\n"

@@ -26,6 +26,7 @@ COLOURS: tuple[Colour, ...] = ("sync", "async")
 LEASE_S, WINDOW_S, RESEND_S = 30.0, 3600.0, 600.0
 RACERS = 20
 MEETING_S = 0.2
+GATE_S = 60.0  # how long racers wait for one that does not come
 
 
 class Bench:
@@ -71,11 +72,11 @@ class Bench:
         """Apply all ops at the same instant, from as many threads or tasks."""
         if self.colour == "async":
             return self._loop.run_until_complete(_gather(self.store, ops))
-        gate, replies, errors = threading.Barrier(len(ops)), list[R](), list[Exception]()
+        gate, replies, errors = threading.Barrier(len(ops), timeout=GATE_S), list[R](), list[Exception]()
 
         def racer(op: Op[R]) -> None:
-            gate.wait()
             try:
+                gate.wait()
                 replies.append(self.store.apply(op))
             except Exception as error:  # noqa: BLE001  # raised below: in this thread nobody would hear of it
                 errors.append(error)
