@@ -123,9 +123,10 @@ def test_a_file_on_a_full_disk_is_named_and_how_to_change_it(url, monkeypatch):
     assert "Make room" in said.stdout
 
 
-def test_a_password_is_never_shown(tmp_path):
+def test_a_password_is_never_shown(monkeypatch):
     for broken in ("postgresql://app:hunter2@127.0.0.1:1/effects", "redis://app:hunter2@127.0.0.1:1"):
-        said = effectonce("doctor", broken)
+        monkeypatch.setenv("EFFECTONCE_STORE", broken)
+        said = effectonce("doctor")
 
         assert said.returncode == 7
         assert "hunter2" not in said.stdout + said.stderr

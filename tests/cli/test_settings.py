@@ -96,8 +96,9 @@ def test_a_bad_file_ends_a_command_with_wrong_usage(empty):
     assert "effectonce.toml" in done.stderr
 
 
-def test_a_password_is_never_an_option(empty):
-    done = empty.run("effect", "list", "--store", "postgresql://app:hunter2@127.0.0.1:1/x")
+@pytest.mark.parametrize("command", [("effect", "list", "--store"), ("doctor",)])
+def test_a_password_is_never_an_option(empty, command):
+    done = empty.run(*command, "postgresql://app:hunter2@127.0.0.1:1/x")
 
     assert done.returncode == 2
     assert "EFFECTONCE_STORE" in done.stderr

@@ -25,9 +25,7 @@ NO_STORE = (
     'Which store? Give --store URL or --app MODULE:GUARD, set EFFECTONCE_STORE, or write `store = "sqlite:///effects.db"` '
     "into effectonce.toml."
 )  # fmt: skip
-NO_APP = (
-    'This needs your tools: give --app MODULE:GUARD, set EFFECTONCE_APP, or write `app = "shop.agents:guard"` into effectonce.toml.'
-)  # fmt: skip
+NO_APP = "This needs your tools: give --app MODULE:GUARD, or set EFFECTONCE_APP."
 
 _MADE_HERE: weakref.WeakSet[Guard] = weakref.WeakSet()
 
@@ -75,7 +73,7 @@ def the_guard() -> Guard:
     if app.value and app.rank <= url.rank:
         return load_app(app.value)
     if not url.value:
-        raise click.UsageError(NO_STORE)
+        raise click.UsageError(NO_STORE + offered())
     return _guard_of_store(_read(url.value, "store_file") if url is file else url.value)
 
 
@@ -83,8 +81,14 @@ def app_here() -> Guard:
     """The user's own guard: for what only his code knows."""
     app = setting("app")
     if not app:
-        raise click.UsageError(NO_APP)
+        raise click.UsageError(NO_APP + offered())
     return load_app(app)
+
+
+def offered() -> str:
+    """An app that a file names which was only found here is not run unasked."""
+    origin = settings()["app"].origin
+    return "" if origin == "default" else f" {origin}."
 
 
 def load_app(app: str) -> Guard:

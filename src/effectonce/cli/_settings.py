@@ -2,7 +2,8 @@
 
 The stronger wins: an option, `EFFECTONCE_*` in the environment, the nearest `effectonce.toml` upward, `[tool.effectonce]` in the nearest
 `pyproject.toml` upward, the user's own file, the default. Whatever lets somebody in is never an option and never in a settings file: it is
-in the environment, or in a file of its own that a setting names.
+in the environment, or in a file of its own that a setting names. A file that only lies on the way upward is not trusted: it is not read if
+it belongs to another user, and code that it names is not run.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import click
 
 FILE, PREFIX = "effectonce.toml", "EFFECTONCE_"
 _FLAGS, _RESOLVED = "effectonce.flags", "effectonce.settings"
+_UNASKED = 98  # the rank of an app that only a file found on the way upward names
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -94,10 +96,23 @@ def settings() -> dict[str, Value]:
         from effectonce._environment import report  # not for --help, which needs no settings
 
         report(os.environ)
-        given = flags.pop("config", None) or os.environ.get(PREFIX + "CONFIG")
-        meta[_RESOLVED] = resolve(flags, os.environ, here(), None if given is None else Path(given))
+        config, folder = named_file(), here()
+        flags.pop("config", None)
+        meta[_RESOLVED] = resolve(flags, os.environ, folder, config)
+        for path in () if config else _found_upward(folder):
+            if not _is_trusted(path):
+                click.echo(
+                    f"{path} is not read: it belongs to another user, or its folder does. Name it with --config to use it.",
+                    err=True,
+                )
     resolved: dict[str, Value] = meta[_RESOLVED]
     return resolved
+
+
+def named_file() -> Path | None:
+    """The settings file that was named, if one was."""
+    given = click.get_current_context().meta.get(_FLAGS, {}).get("config") or os.environ.get(PREFIX + "CONFIG")
+    return None if given is None else Path(given)
 
 
 # ---------------------------------------------------------------- resolving
@@ -108,12 +123,13 @@ def resolve(flags: Mapping[str, Any], environ: Mapping[str, str], folder: Path, 
     layers: list[Iterator[tuple[str, Value]]] = [
         ((name, Value(value, BY_NAME[name].option, 0)) for name, value in flags.items()),
         _from_environment(environ),
-        *(_from_file(path, rank) for rank, path in enumerate(files(folder, config), 2)),
+        *(_from_file(path, rank, config) for rank, path in enumerate(files(folder, config), 2)),
     ]
     found: dict[str, Value] = {}
     for layer in layers:
         for name, value in layer:
-            found.setdefault(name, value)
+            if name not in found or found[name].rank == _UNASKED:
+                found[name] = value
     _refuse_passwords(found)
     return {s.name: found.get(s.name, Value(s.default, "default", 99)) for s in SETTINGS}
 
@@ -122,9 +138,21 @@ def files(folder: Path, config: Path | None = None) -> list[Path]:
     """The settings files that count, the strongest first. They need not hold anything; a file that was named has to be there."""
     if config is not None and not _is_file(config):
         raise BadSettings(f"there is no settings file {config}")
-    upward = [folder, *folder.parents]
-    project = [_nearest(upward, FILE), _nearest(upward, "pyproject.toml")] if config is None else [config]
-    return [path for path in (*project, user_file()) if path is not None and _is_file(path)]
+    project = [path for path in _found_upward(folder) if _is_trusted(path)] if config is None else [config]
+    return [path for path in (*project, user_file()) if _is_file(path)]
+
+
+def _found_upward(folder: Path) -> list[Path]:
+    nearest = (_nearest([folder, *folder.parents], name) for name in (FILE, "pyproject.toml"))
+    return [path for path in nearest if path is not None]
+
+
+def _is_trusted(path: Path) -> bool:
+    """Do it, what it links to, and its folder belong to this user, or to root?"""
+    if not hasattr(os, "geteuid"):
+        return True
+    owners = {path.lstat().st_uid, path.stat().st_uid, path.parent.stat().st_uid}
+    return owners <= {os.geteuid(), 0}
 
 
 def here() -> Path:
@@ -161,7 +189,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Value]]
             yield known.name, Value(_checked(known, text, known.variable), known.variable, 1)
 
 
-def _from_file(path: Path, rank: int) -> Iterator[tuple[str, Value]]:
+def _from_file(path: Path, rank: int, config: Path | None) -> Iterator[tuple[str, Value]]:
     import tomllib
 
     try:
@@ -181,6 +209,9 @@ def _from_file(path: Path, rank: int) -> Iterator[tuple[str, Value]]:
         checked = _checked(BY_NAME[name], value, where)
         if name.endswith("_file"):
             checked = str(path.parent / checked)  # beside the file that names it
+        if name == "app" and path not in (config, user_file()):
+            yield name, Value("", f"{path} names one that is run when you ask for it: --app {checked}", _UNASKED)
+            continue
         yield name, Value(checked, str(path), rank)
 
 
@@ -213,13 +244,16 @@ def _checked(known: Setting, value: Any, where: str) -> Any:
 
 
 def _refuse_passwords(found: Mapping[str, Value]) -> None:
-    """Options are seen by everybody on this machine, and settings files are checked in."""
     store = found.get("store")
-    if store is None or store.origin == BY_NAME["store"].variable:
-        return
-    userinfo = store.value.partition("://")[2].rpartition("@")[0]
-    if ":" in userinfo or re.search(r"(?i)[?&][^=&]*pass[^=&]*=", store.value):
+    if store is not None and store.origin != BY_NAME["store"].variable:
+        refuse_password(store.value, store.origin)
+
+
+def refuse_password(url: str, origin: str) -> None:
+    """Options and arguments are seen by all users of this machine, and settings files are checked in."""
+    userinfo = url.partition("://")[2].rpartition("@")[0]
+    if ":" in userinfo or re.search(r"(?i)[?&][^=&]*pass[^=&]*=", url):
         raise BadSettings(
-            f"{store.origin} holds a password. Put the URL into the environment, {BY_NAME['store'].variable}, "
+            f"{origin} holds a password. Put the URL into the environment, {BY_NAME['store'].variable}, "
             f"or into a file of its own that the setting store_file names."
         )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from effectonce.cli._options import takes
 from effectonce.cli._output import Column, print_rows
-from effectonce.cli._settings import FILE, SETTINGS, files, here, setting, settings, user_file
+from effectonce.cli._settings import FILE, SETTINGS, files, here, named_file, setting, settings, user_file
 
 
 @click.group()
@@ -72,7 +71,7 @@ def path() -> None:
       $EDITOR "$(effectonce config path | head -1 | cut -f1)"
     """
     setting("output")  # a bad file is told
-    found = files(here(), _named())
+    found = files(here(), named_file())
     places = [*found, *(place for place in (here() / FILE, user_file()) if place not in found)]
     items = [{"path": str(place), "found": place in found} for place in places]
     columns = [
@@ -80,10 +79,3 @@ def path() -> None:
         Column("", lambda item: "read" if item["found"] else "not there", whole=True),
     ]
     print_rows(items, columns, schema="file", empty="")
-
-
-def _named() -> Path | None:
-    import os
-
-    given = click.get_current_context().meta.get("effectonce.flags", {}).get("config") or os.environ.get("EFFECTONCE_CONFIG")
-    return None if given is None else Path(given)

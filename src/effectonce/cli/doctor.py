@@ -8,13 +8,13 @@ import click
 from msgspec.structs import replace
 
 from effectonce import Capability, Finding, Guard, Health, Kind
-from effectonce.cli._app import health_of, made_here, opening, the_guard
+from effectonce.cli._app import health_of, made_here, offered, opening, the_guard
 from effectonce.cli._console import console
 from effectonce.cli._engines import engines
 from effectonce.cli._exits import FAILED, STORE_UNREACHABLE
 from effectonce.cli._options import store_options
 from effectonce.cli._output import print_one
-from effectonce.cli._settings import setting, settings
+from effectonce.cli._settings import refuse_password, setting, settings
 
 GOOD, BAD = "[green]✓[/]", "[bold red]✗[/]"
 RECORDED = tuple(kind for kind in Kind if kind is not Kind.READ)
@@ -41,7 +41,9 @@ def doctor(*, store_url: str | None) -> None:
     if store_url is not None and named:
         raise click.UsageError(f"Give the URL of a store or --{named[0]}, not both.")
     if store_url is None and not (given["store"].value or given["store_file"].value or given["app"].value):
-        raise click.UsageError("Give the URL of a store, or --app MODULE:GUARD.")
+        raise click.UsageError(f"Give the URL of a store, or --app MODULE:GUARD.{offered()}")
+    if store_url is not None:
+        refuse_password(store_url, "STORE_URL")
     with opening():
         guard = Guard(store_url) if store_url is not None else the_guard()
     try:
