@@ -14,9 +14,9 @@ demo: $(VENV)/.base  ## The story in ten seconds: refunded four times without us
 
 test: check $(VENV)/.servers  ## Everything: lint, types, the whole suite with coverage of the core and the stores
 	@echo "== the core, the stores and the house, with branch coverage"
-	$(BIN)/pytest -n 2 -q tests/core tests/policy tests/stores tests/conformance tests/properties tests/test_*.py --cov --cov-report=term:skip-covered
+	$(BIN)/pytest -n 2 -q tests/core tests/policy tests/stores tests/conformance tests/properties tests/attacks tests/test_*.py --cov --cov-report=term:skip-covered
 	@echo "== crashes, crowds, the command line, the benchmarks"
-	$(BIN)/pytest -n 2 -q tests --ignore=tests/core --ignore=tests/policy --ignore=tests/stores --ignore=tests/conformance --ignore=tests/properties --ignore=tests/frameworks --ignore-glob='tests/test_*.py'
+	$(BIN)/pytest -n 2 -q tests --ignore=tests/core --ignore=tests/policy --ignore=tests/stores --ignore=tests/conformance --ignore=tests/properties --ignore=tests/attacks --ignore=tests/frameworks --ignore-glob='tests/test_*.py'
 
 test-mcp: $(VENV)/.dev  ## The official conformance suite and inspector of MCP (npm), directly and through the proxy: equal results
 	$(BIN)/python -m tests.mcp_proxy.conformance --tools $(VENV)/mcp-tools

@@ -6,15 +6,17 @@ and what to do. A file that this user may only read is not at fault as long as n
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
 import sqlite3
+import stat
 from pathlib import Path
 
 from effectonce.errors import StoreUnavailable
 from effectonce.stores import _rows
-from effectonce.stores.base import StoreUnusable, TooLarge
+from effectonce.stores.base import Finding, StoreUnusable, TooLarge
 
 _CLOSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _OURS = {"effects": frozenset(_rows.COLUMNS), "cells": frozenset({"name", "value", "revision", "forget_at"})}
@@ -77,6 +79,43 @@ def _closed(what: str, path: Path) -> StoreUnusable:
     return StoreUnusable(
         f"{what} (user id {os.geteuid()}; it belongs to {path.stat().st_uid}). Nothing was sent.",
         corrective_action=f"Run this as the user who owns {path}, or give this user the right to write there.",
+    )
+
+
+def make_private(file: Path) -> None:
+    """Make a new file that its owner alone may use, or the group with which the owner shares the folder. SQLite gives its log the same mode.
+
+    Not by opening it, if that can be helped: to close a file again would drop the locks that SQLite has on it meanwhile.
+    """
+    if file.exists():
+        return  # its owner decides
+    try:
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            os.mknod(file, 0o600)
+    except PermissionError:  # macOS wants root for that
+        file.touch(0o600)
+    shared = stat.S_ISGID | stat.S_IWGRP
+    if file.parent.stat().st_mode & shared == shared:
+        file.chmod(0o660)
+
+
+def open_queue(file: Path) -> int:
+    """Open the file in which writers wait for their turn. Those who may write to the database may open it, and no others."""
+    queue = os.open(f"{file}-queue", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    writers = file.stat().st_mode & 0o222
+    with contextlib.suppress(PermissionError):  # its owner does it
+        os.fchmod(queue, writers | writers << 1)
+    return queue
+
+
+def access_finding(file: Path) -> Finding:
+    """Who may use it."""
+    mode = stat.S_IMODE(file.stat().st_mode)
+    others = mode & 0o007
+    return Finding(
+        "access",
+        f"mode {mode:o}" + ": every user of this machine may read what is not sealed, and stop its writers" * bool(others),
+        f"chmod {mode & 0o770:o} {file}*" * bool(others),
     )
 
 

@@ -185,16 +185,18 @@ class Connection:
         self.path, self._busy_s = path, busy_s
         self.file = faults.found(path)
         self._name, self._queue, self.at_rest = str(path), -1, False
+        self._passes_by = False  # the queue is held by one who does not write
         self._closed = faults.closed_to_writers(self.file)
         if self._closed is not None:
             self._open_to_read(self._closed)
             return
+        faults.make_private(self.file)
         self.db = sqlite3.connect(self.file, timeout=busy_s, isolation_level=isolation, check_same_thread=False, factory=kind)
         try:
             prepared = self._is_prepared()
-            self._queue = os.open(f"{self.file}-queue", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            if not prepared:
-                self._enter_queue()  # two processes must not create the schema at once
+            self._queue = faults.open_queue(self.file)
+            if not prepared and not self._entered_queue(busy_s):  # two processes must not create the schema at once
+                raise self._locked()
             self._prepare()
             self._inodes = self._look_at_files()
             fcntl.flock(self._queue, fcntl.LOCK_UN)
@@ -333,6 +335,7 @@ class Connection:
                 bad=free < LOW_B,
             ),
             size_finding(sum(file.stat().st_size for file in self.file.parent.glob(f"{self.file.name}*")), "in its files"),
+            faults.access_finding(self.file),
             Finding("schema", f"version {SCHEMA_VERSION}"),
             Finding("clock", "this machine's own"),
             due_finding(len(found) + len(unreadable), unreadable),
@@ -383,8 +386,11 @@ class Connection:
     def begin(self) -> None:
         self._refuse_closed()
         try:
-            self._enter_queue()
-            self.db.execute("BEGIN IMMEDIATE")
+            if self._entered_queue(0.0 if self._passes_by else self._busy_s):
+                self._passes_by = False
+                self.db.execute("BEGIN IMMEDIATE")
+            else:
+                self._pass_by()
         except BaseException:  # also a signal that was raised after BEGIN had succeeded
             self.roll_back()
             raise
@@ -401,17 +407,34 @@ class Connection:
             if self._closed is None:
                 fcntl.flock(self._queue, fcntl.LOCK_UN)
 
-    def _enter_queue(self) -> None:
-        give_up_at = inf  # until somebody is in the way
+    def _entered_queue(self, patience_s: float) -> bool:
+        give_up_at = inf  # until another one is in the way
         while True:
             try:
                 fcntl.flock(self._queue, _MINE)
             except BlockingIOError:
-                give_up_at = min(give_up_at, time.monotonic() + self._busy_s)
-                if time.monotonic() > give_up_at:
-                    raise StoreUnavailable(
-                        f"{self.path} has been locked by another writer for {self._busy_s:g} s. Nothing was sent."
-                    ) from None
+                give_up_at = min(give_up_at, time.monotonic() + patience_s)
+                if time.monotonic() >= give_up_at:
+                    return False
                 time.sleep(POLL_S)
             else:
-                return
+                return True
+
+    def _pass_by(self) -> None:
+        """Begin without a turn: whoever may open the queue may hold it and never write. Only the lock of the file counts.
+
+        Having waited for a turn, we wait no longer; having passed by before, we wait for that lock alone.
+        """
+        patience_s = self._busy_s if self._passes_by else 0.0
+        self._passes_by = False
+        self.db.execute(f"PRAGMA busy_timeout = {int(patience_s * 1000)}")
+        try:
+            self.db.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            raise self._locked() from None
+        finally:
+            self.db.execute(f"PRAGMA busy_timeout = {int(self._busy_s * 1000)}")
+        self._passes_by = True
+
+    def _locked(self) -> StoreUnavailable:
+        return StoreUnavailable(f"{self.path} has been locked by another writer for {self._busy_s:g} s. Nothing was sent.")
