@@ -4,13 +4,17 @@ An entry is one write with its token and epoch, in a file of its own, on the dis
 write: if the record still waits for it, it is completed; if somebody else decided meanwhile, what we know is added as evidence. Either
 way nothing is run again. Writes may be repeated, so several processes may settle one folder. An entry that the store refuses again and
 again holds up no other: each round begins behind the one at which the last round failed.
+
+What is read here is believed, so the folder and its files have to be this user's own, and no links; with a secret, each entry is signed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import logging
 import os
+import stat
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,6 +54,11 @@ class Entry(Struct, frozen=True, tag_field="version", tag=1):
     epoch: int
     outcome: bytes
     by: str = ""
+    signature: str = ""  # with a secret
+
+    def signed(self, secret: bytes) -> Entry:
+        parts = ("spool", self.write, self.key, self.token, self.epoch, self.outcome, self.by)
+        return msgspec.structs.replace(self, signature=derive(*parts, secret=secret) if secret else "")
 
     @classmethod
     def of(cls, op: Complete | Fail) -> Entry:
@@ -72,14 +81,36 @@ class Settled(Struct, frozen=True):
 class Spool:
     """A folder of writes that one store could not be told."""
 
-    def __init__(self, folder: str | os.PathLike[str], store: Store, keyring: Keyring | None = None) -> None:
-        self.folder, self._store, self._keyring = Path(folder), store, keyring
+    def __init__(
+        self, folder: str | os.PathLike[str], store: Store, keyring: Keyring | None = None, secret: bytes = b""
+    ) -> None:
+        self.folder, self._store, self._keyring, self._secret = Path(folder), store, keyring, secret
         self.after_fork()
         anew_in_a_fork(self)
         self._failed_at = Path()  # where the last round ended early
         self._told_of: set[Path] = set()  # entries that cannot be opened here, or not now
+        if self.distrusted():
+            LOG.warning("outcomes that the store cannot be told will be lost: %s", self.distrusted())
         if self.waiting():
             self._settle_in_the_background()  # an earlier process left them
+
+    def distrusted(self) -> str:
+        """Why nothing is read from this folder or put into it; "" if it is used."""
+        try:
+            found = self.folder.lstat()
+        except OSError:
+            above = [folder for folder in self.folder.absolute().parents if folder.exists()]
+        else:
+            if not stat.S_ISDIR(found.st_mode):
+                return f"{self.folder} is not a folder, but a link or a file"
+            if found.st_uid != os.geteuid():
+                return f"{self.folder} belongs to another user (id {found.st_uid})"
+            if found.st_mode & 0o022:
+                return f"{self.folder} may be written by other users (mode {stat.S_IMODE(found.st_mode):o})"
+            above = list(self.folder.absolute().parents)
+        owners = {folder: folder.stat().st_uid for folder in above[:-1]}
+        strange = next((folder for folder, owner in owners.items() if owner not in (0, os.geteuid())), None)
+        return "" if strange is None else f"{self.folder} is in a folder of another user, {strange} (id {owners[strange]})"
 
     def after_fork(self) -> None:
         """A child starts a thread of its own, when it has something to keep."""
@@ -91,6 +122,8 @@ class Spool:
         return len(self._files())
 
     def _files(self) -> list[Path]:
+        if self.distrusted():
+            return []
         try:
             return sorted(Path(entry) for entry in os.scandir(self.folder) if entry.name.endswith(".json"))
         except OSError:  # it is not there, or not ours: nothing of ours is in it
@@ -98,11 +131,14 @@ class Spool:
 
     def keep(self, op: Complete | Fail) -> None:
         """Put a write on this machine's disk. If even that fails, say so: the caller's answer is all that is left of it."""
-        name = f"{reference_of(op.key)}-{op.token}-{op.epoch}"  # not the key: errors and logs quote the name
+        # Not the key, which errors and logs would quote; and not the token, with which another user could write in its place.
+        name = f"{reference_of(op.key)}-{derive('spool', op.token, op.epoch)[:16]}"
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if self.distrusted():
+                raise PermissionError(self.distrusted())
             with open(self.folder / f"{name}.part", "wb", opener=_only_ours) as file:
-                file.write(msgspec.json.encode(self._sealed(Entry.of(op))))
+                file.write(msgspec.json.encode(self._sealed(Entry.of(op)).signed(self._secret)))
                 file.flush()
                 os.fsync(file.fileno())
             (self.folder / f"{name}.part").rename(self.folder / f"{name}.json")
@@ -166,6 +202,11 @@ class Spool:
 
     def finding(self) -> Finding:
         """What waits here, and what is left to a person."""
+        if self.distrusted():
+            advice = (
+                "Give it to this user alone (chown, chmod 700), or name another folder: Guard(spool=...), EFFECTONCE_SPOOL."
+            )
+            return Finding("spool", f"not used: {self.distrusted()}", advice, bad=True)
         waiting = self.waiting()
         left = {suffix: len(list(self.folder.glob(f"*{suffix}"))) for suffix in LEFT}
         found = f"{waiting:,} outcomes wait for the store" + "".join(
@@ -178,7 +219,7 @@ class Spool:
 
     def _read(self, file: Path) -> Complete | Fail | None:
         try:
-            return self._opened(msgspec.json.decode(file.read_bytes(), type=Entry)).op()
+            return self._opened(msgspec.json.decode(_read_ours(file), type=Entry)).op()
         except FileNotFoundError:
             return None  # another process was faster
         except (OSError, NotOpened) as error:  # later, or by a process that may read it and has the key
@@ -199,6 +240,8 @@ class Spool:
         return msgspec.structs.replace(entry, outcome=self._keyring.seal(entry.outcome, entry.key, "outcome"))
 
     def _opened(self, entry: Entry) -> Entry:
+        if self._secret and not hmac.compare_digest(entry.signature, entry.signed(self._secret).signature):
+            raise NotOpened("it is not signed with the secret of this guard")
         if self._keyring is None:
             return entry
         return msgspec.structs.replace(entry, outcome=self._keyring.open(entry.outcome, entry.key, "outcome"))
@@ -243,17 +286,35 @@ def _only_ours(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
+def _read_ours(path: Path) -> bytes:
+    with open(path, "rb", opener=_as_it_is) as file:
+        found = os.fstat(file.fileno())
+        if found.st_uid != os.geteuid() or not stat.S_ISREG(found.st_mode):
+            raise PermissionError(f"{path.name} is no file of this user")
+        return file.read()
+
+
+def _as_it_is(path: str, flags: int) -> int:
+    """No link is followed, and a pipe is not waited for."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
 _NAMES_A_STORE = frozenset({"host", "hostaddr", "port", "dbname", "service", "db", "prefix"})
 
 
-def default_folder(url: str, environ: Mapping[str, str]) -> Path:
-    """One folder for each store, among the user's state. Who connects and how does not matter: a new password is the same store."""
+def default_folder(url: str, environ: Mapping[str, str]) -> Path | None:
+    """One folder for each store, among the user's state, if this user has a home; no other folder would be his alone.
+
+    Who connects and how does not matter: a new password is the same store.
+    """
     scheme, _, rest = url.partition("://")
     place, _, query = rest.rpartition("@")[2].partition("?")
     if scheme == "sqlite":
         place = os.path.abspath(place[1:])  # noqa: PTH100  # the same relative path is another file in another folder
     named = sorted(pair for pair in query.split("&") if pair.partition("=")[0] in _NAMES_A_STORE)
     store = derive("spool", scheme, place, *named)[:16]
-    chosen, state = environ.get("EFFECTONCE_SPOOL"), environ.get("XDG_STATE_HOME")
-    home = Path(state) if state else Path(environ.get("HOME") or "/tmp") / ".local" / "state"  # noqa: S108  # the folder is ours alone
-    return (Path(chosen) if chosen else home / "effectonce" / "spool") / store
+    chosen, state, home = environ.get("EFFECTONCE_SPOOL"), environ.get("XDG_STATE_HOME"), environ.get("HOME")
+    if chosen:
+        return Path(chosen) / store
+    base = Path(state) if state else Path(home) / ".local" / "state" if home else None
+    return None if base is None else base / "effectonce" / "spool" / store

@@ -84,7 +84,7 @@ class Guard:
         report(os.environ)
         self.keyring = keyring
         self.store: Store = _sealed(as_store(store), keyring, secret)
-        self.spool = _spool(store if isinstance(store, str) else "memory:", self.store, spool, keyring)
+        self.spool = _spool(store if isinstance(store, str) else "memory:", self.store, spool, keyring, secret)
         env = Env(now=time.monotonic, new_token=new_token, rng=rng)
         self._house = House(
             store=self.store,
@@ -464,13 +464,21 @@ async def _acall(guarded: GuardedTool, arguments: Mapping[str, Any], key: tuple[
     return await guarded.acall(guarded.prepare((), dict(arguments), key))
 
 
-def _spool(url: str, store: Store, folder: str | os.PathLike[str] | None, keyring: Keyring | None) -> Spool | None:
+def _spool(
+    url: str, store: Store, named: str | os.PathLike[str] | None, keyring: Keyring | None, secret: bytes
+) -> Spool | None:
     """Where a folder was named, or belongs to the URL. Only then are files worked with, and what that takes is imported."""
-    if folder is None and url.startswith("memory:"):
+    if named is None and url.startswith("memory:"):
         return None
     from effectonce._spool import Spool, default_folder
 
-    return Spool(default_folder(url, os.environ) if folder is None else folder, store, keyring)
+    folder = default_folder(url, os.environ) if named is None else named
+    spool = None if folder is None else Spool(folder, store, keyring, secret)
+    if named is not None and spool is not None and spool.distrusted():
+        raise ContractViolation(
+            f"spool={os.fspath(named)!r}: {spool.distrusted()}. Name a folder that this user alone may write."
+        )
+    return spool
 
 
 def _sealed(store: Store, keyring: Keyring | None, secret: bytes) -> Store:

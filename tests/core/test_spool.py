@@ -155,7 +155,7 @@ def test_a_file_that_cannot_be_opened_now_is_read_later(store, spool, monkeypatc
         raise OSError(24, "Too many open files")
 
     with monkeypatch.context() as machine:
-        machine.setattr(Path, "read_bytes", too_many)
+        machine.setattr("effectonce._spool._read_ours", too_many)
         assert guard.spool.settle() == Settled(written=0, attested=0, left=1)
     assert "Too many open files" in caplog.text
     assert guard.spool.settle() == Settled(written=1, attested=0, left=0)
@@ -305,11 +305,11 @@ def test_two_stores_never_share_a_folder(one, other):
 
 def test_a_relative_file_is_another_store_in_another_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    here = default_folder("sqlite:///effects.db", {})
-    assert here == default_folder(f"sqlite:///{tmp_path}/effects.db", {})
+    here = default_folder("sqlite:///effects.db", {"HOME": "/home/ann"})
+    assert here == default_folder(f"sqlite:///{tmp_path}/effects.db", {"HOME": "/home/ann"})
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert here != default_folder("sqlite:///effects.db", {})
+    assert here != default_folder("sqlite:///effects.db", {"HOME": "/home/ann"})
 
 
 def test_how_a_store_is_connected_to_does_not_change_its_folder():
