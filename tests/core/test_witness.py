@@ -229,6 +229,24 @@ def test_a_success_that_its_owner_reports_too_late_settles_the_doubt():
                 pay(1)
 
 
+def test_a_success_that_is_reported_after_a_person_decided_is_what_the_person_said():
+    clock = FakeClock()
+    store = MemoryStore(clock=clock)
+    guard = Guard(store, cache=0)
+
+    @guard.tool(kind="write")
+    def pay(order: int) -> str:
+        effect = current_effect()
+        effect.requests.append(sighted(DONE))
+        clock.advance(1000)
+        store.apply(ops.Claim(guard.find(effect.key).request, "another caller", 30, dispatch=True))
+        guard.confirm(effect.key, result="receipt", by="ada", reason="the bank says so")
+        raise ValueError("my own parsing")
+
+    with guard.step("chat", "pay"):
+        assert [pay(1), pay(1)] == ["receipt", "receipt"]
+
+
 def test_a_success_that_the_store_does_not_take_is_done_all_the_same():
     tool = Tool(DONE, store=Away(), retry=Retry(deadline_s=0.05))
 
