@@ -55,7 +55,7 @@ class DeclarationCheck:
         self._missing_probe = self._capability is Capability.PROBE and not has_probe
         self._through, self._inferred = contract.through, contract.inferred
         # Both names in one place: others have an attribute that is called so, too.
-        self._announces = _reads(function, frozenset({"sending"}), beside=frozenset({"current_effect"}))
+        self.announces = self._announces = _reads(function, frozenset({"sending"}), beside=frozenset({"current_effect"}))
         if self._through or self._announces:
             install()
         self._seen, self._warned = bool(self._needs) and _keeps_its_word(function, self._needs), False

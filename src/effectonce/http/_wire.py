@@ -32,7 +32,7 @@ from effectonce._core.terms import Capability
 from effectonce._core.verdicts import TRIED_HEADER, Bucket, Certainty, Tried, Verdict
 from effectonce._core.witness import Sighting
 from effectonce._drive import AsyncPlain, Plain, adrive, drive
-from effectonce.effect import Effect, past_us, running
+from effectonce.effect import Effect, aleaving, leaving, past_us, running
 from effectonce.http._keys import EVERYWHERE, REPEATABLE_METHODS, KeyHeader, Keys, Slot, by_host, take
 from effectonce.http._same import fingerprints
 from effectonce.retrying import ENV, REPEATABLE, Retrier, retrying, tell
@@ -154,6 +154,15 @@ class Exchange:
         if self._slot is not None and not self._well:
             self._slot.give_back(also=self._moved)
 
+    def leaves(self) -> None:
+        """What may change something is about to leave: the record of its effect has to say so."""
+        if self._sighting is not None and self._effect is not None:
+            leaving(self._effect, self._sighting)
+
+    async def aleaves(self) -> None:
+        if self._sighting is not None and self._effect is not None:
+            await aleaving(self._effect, self._sighting)
+
     def _put_key(self) -> bool:
         """Is there a key in the headers now?"""
         header, effect, given = self._header, self._effect, self._given
@@ -271,6 +280,7 @@ def _effect_here() -> Effect | None:
 def exchange(wire: Wire, asked: Asked, send: Callable[[float], Answered]) -> Any:
     """Send it, again if need be. *send* is given the seconds that it may take."""
     with past_us(), Exchange(wire, asked) as one:
+        one.leaves()
         perform = Plain(one.store, lambda: one.judged(send(one.begin())))
         return one.conclude(drive(one.flow(), perform))
 
@@ -278,6 +288,7 @@ def exchange(wire: Wire, asked: Asked, send: Callable[[float], Answered]) -> Any
 async def aexchange(wire: Wire, asked: Asked, send: Callable[[float], Awaitable[Answered]]) -> Any:
     """The same in the other colour."""
     with past_us(), Exchange(wire, asked) as one:
+        await one.aleaves()
 
         async def attempt() -> Answered:
             return one.judged(await send(one.begin()))
