@@ -3,7 +3,8 @@
     client = protect(httpx.Client())
 
 What `protect` changes is where the client sends from: a transport of httpx and httpx2, an adapter of requests, a middleware of aiohttp, the
-pools of urllib3; and for openai, anthropic and Stripe, the same inside the client that they are built on. Nothing of theirs is imported.
+pools of urllib3; and for openai, anthropic and Stripe, the same inside the client that they are built on; and an
+endpoint of botocore. Nothing of theirs is imported.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from effectonce import Circuit, Circuits, ContractViolation, Kind, Retry, RetryB
 from effectonce._core.classify import Rules
 from effectonce._elsewhere import note_protected
 from effectonce.clients import class_names, without_retries
-from effectonce.http import _aiohttp, _httpx, _requests, _urllib3
+from effectonce.http import _aiohttp, _botocore, _httpx, _requests, _urllib3
 from effectonce.http._keys import KeyHeader, Keys, given_to_sdk, named
 from effectonce.http._wire import Wire
 from effectonce.policy import kind_of
@@ -179,6 +180,14 @@ ROWS: tuple[Row, ...] = (
         _stripe_protected,
         keys=STRIPE_KEY,
         where="the requests session and the httpx client that it is built on",
+    ),
+    Row(
+        "botocore and boto3",
+        ("botocore:BaseClient",),
+        _botocore.install,
+        _botocore.protected,
+        keys=None,  # AWS reads none from a header
+        where="where its endpoint sends from",
     ),
 )
 _BY_CLASS = {name: row for row in ROWS for name in row.classes}
