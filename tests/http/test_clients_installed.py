@@ -13,7 +13,7 @@ import urllib3
 
 from effectonce import Breaker, Bucket, Certainty, Circuit, ContractViolation, Guard, Phase, Retry, RetryBudget, Rule, Scope
 from effectonce.clients import inner_attempts
-from effectonce.http.clients import ROWS, KeyHeader, protect
+from effectonce.http.clients import ROWS, WITNESSES, KeyHeader, protect
 from effectonce.stores.memory import MemoryStore
 from tests.http.callers import CALLERS, SOON
 from tests.servers._process import until
@@ -289,6 +289,13 @@ def test_the_page_shows_the_clients_as_the_code_has_them():
     page = (Path(__file__).parents[2] / "docs" / "howto" / "one-key-on-the-wire.md").read_text()
 
     assert "\n".join(lines) == re.search(r"<!-- protect -->\n(.*?)\n<!-- /protect -->", page, re.DOTALL)[1]
+
+
+def test_so_it_does_those_that_are_only_watched():
+    lines = ["| client | what is changed |", "|---|---|", *(f"| {row.name} | {row.where} |" for row in WITNESSES)]
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "one-key-on-the-wire.md").read_text()
+
+    assert "\n".join(lines) == re.search(r"<!-- watched -->\n(.*?)\n<!-- /watched -->", page, re.DOTALL)[1]
 
 
 # ---------------------------------------------------------------- our own pool
