@@ -20,7 +20,7 @@ from effectonce import Circuit, Circuits, ContractViolation, Kind, Retry, RetryB
 from effectonce._core.classify import Rules
 from effectonce._elsewhere import note_protected
 from effectonce.clients import class_names, without_retries
-from effectonce.http import _aiohttp, _botocore, _httpx, _requests, _smtplib, _urllib3
+from effectonce.http import _aiohttp, _botocore, _grpc, _httpx, _requests, _smtplib, _urllib3
 from effectonce.http._keys import KeyHeader, Keys, given_to_sdk, named
 from effectonce.http._wire import Wire
 from effectonce.policy import kind_of
@@ -71,7 +71,7 @@ def protect(
     may be one `Circuit`, or `Circuits`, which keep one for each host. *retry*, *budget*, *store*, *rules* and *kind* are as for `retry`:
     `kind="read"` says that no request of this client does harm when it is repeated.
 
-    A class or an object of smtplib is only watched, and takes none of these.
+    A class or an object of smtplib, and a channel of gRPC, are only watched, and take none of these.
     """
     row = _known(client)
     if isinstance(row, Witness):
@@ -231,6 +231,7 @@ WITNESSES: tuple[Witness, ...] = (
         _smtplib.protected,
         where="the object, or the class that is given",
     ),
+    Witness("grpc.Channel and grpc.aio.Channel", ("grpc:Channel",), _grpc.install, _grpc.protected, where="an interceptor"),
 )
 KNOWN: tuple[Row | Witness, ...] = (*ROWS, *WITNESSES)
 _BY_CLASS = {name: row for row in KNOWN for name in row.classes}
