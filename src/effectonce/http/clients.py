@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from effectonce import Circuit, Circuits, ContractViolation, Kind, Retry, RetryBudget
 from effectonce._core.classify import Rules
+from effectonce._core.foreign import attempt
 from effectonce._elsewhere import note_protected
 from effectonce.clients import class_names, without_retries
 from effectonce.http import _aiohttp, _botocore, _grpc, _httpx, _requests, _smtplib, _urllib3
@@ -101,10 +102,20 @@ def _watched(client: T, row: Witness, *, given: bool) -> T:
     return protected
 
 
+def is_bare(thing: Any) -> bool:
+    """Is it a client that could be protected, and is not?"""
+    row = _row(thing)
+    return row is not None and attempt(row.protected, thing) is False
+
+
+def _row(client: Any) -> Row | Witness | None:
+    return next((_BY_CLASS[name] for name in (*class_names(client), *_own_names(client)) if name in _BY_CLASS), None)
+
+
 def _known(client: Any) -> Row | Witness:
-    for name in (*class_names(client), *_own_names(client)):
-        if name in _BY_CLASS:
-            return _BY_CLASS[name]
+    row = _row(client)
+    if row is not None:
+        return row
     raise TypeError(
         f"{type(client).__module__}.{type(client).__qualname__} is not a client that effectonce can protect. Nothing was changed. "
         f"Give the HTTP client that it is built on; known are {', '.join(row.name for row in KNOWN)}."
