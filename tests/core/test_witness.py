@@ -45,6 +45,14 @@ def sight(*ends):
     return seen([sighted(end) for end in ends], whole=True).sight
 
 
+def test_a_request_that_says_only_when_it_is_asked_how_it_ended_is_asked():
+    sighting = Sighting("gRPC /shop/Pay")
+    assert seen([sighting], whole=True).sight is Sight.UNCLEAR
+
+    sighting.look = lambda: setattr(sighting, "answered", True)
+    assert seen([sighting], whole=True).sight is Sight.ANSWERED
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_the_requests_of_an_attempt_taken_together(count):
     for names in itertools.product(ENDS, repeat=count):

@@ -124,7 +124,7 @@ class Exchange:
 
     def __init__(self, wire: Wire, asked: Asked) -> None:
         self._wire, self._asked = wire, asked
-        self._effect = _effect_here()
+        self._effect = effect_here()
         self._slot: Slot | None = None  # None: it has no number
         self._sighting = None if asked.method in READS else Sighting(f"{asked.method} {asked.host}")
         self._header = None if asked.method in REPEATABLE_METHODS else wire.header(asked.host)
@@ -271,7 +271,7 @@ class Exchange:
         return Tried(verdict, ended.attempts, ended.gave_up is not None)
 
 
-def _effect_here() -> Effect | None:
+def effect_here() -> Effect | None:
     """The effect whose tool is running. A probe only looks: it has no key of its own."""
     effect = running.get()
     return None if effect is None or effect.terms is None else effect
