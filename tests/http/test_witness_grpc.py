@@ -7,7 +7,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from effectonce import ContractViolation, Guard, Retry
+from effectonce import ContractViolation, Guard, Retry, current_effect
 from effectonce.http.clients import protect
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
@@ -237,3 +237,47 @@ def test_interceptors_of_a_channel_of_aio_stay_outside_of_ours(shop):
 
     asyncio.run(main())
     assert (shop.paid, sends) == (2, [b"OK"])
+
+
+@each_colour
+def test_a_call_outside_sending_is_on_the_record_before_it_leaves(shop, colour):
+    """Its tool declares separate_dispatch and knows sending(): a crash meanwhile must not let it run again."""
+    guard, states = Guard("memory://", cache=0), []
+    declared = {"kind": "write", "separate_dispatch": True, "retry": ONCE}
+
+    def state():
+        return str(guard.find(current_effect().key).state)
+
+    def sync(channel):
+        @guard.tool(**declared)
+        def work(order: int) -> None:
+            states.append(state())
+            sync_call(channel, "unary_unary", b"OK")
+            states.append(state())
+            with current_effect().sending():
+                pass
+
+        work(1)
+
+    async def aio():
+        async with grpc.aio.insecure_channel(shop.at) as made:
+            channel = protect(made)
+
+            @guard.tool(**declared)
+            async def work(order: int) -> None:
+                states.append(state())
+                await aio_call(channel, "unary_unary", b"OK")
+                states.append(state())
+                async with current_effect().sending():
+                    pass
+
+            await work(1)
+
+    with guard.step("chat", "work"):
+        if colour == "sync":
+            with grpc.insecure_channel(shop.at) as made:
+                sync(protect(made))
+        else:
+            asyncio.run(aio())
+
+    assert states == ["claimed", "dispatched"]

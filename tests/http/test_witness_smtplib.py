@@ -8,7 +8,7 @@ from email.message import EmailMessage
 
 import pytest
 
-from effectonce import ContractViolation, Guard, PartialSuccess, Retry
+from effectonce import ContractViolation, Guard, PartialSuccess, Retry, current_effect
 from effectonce.http.clients import protect
 from tests.servers.listener import Listener
 
@@ -300,3 +300,21 @@ def test_it_is_protected_once_and_takes_no_policy():
         protect(smtplib.SMTP, keys="Idempotency-Key")
     with pytest.raises(TypeError, match="not a client"):
         protect(str)
+
+
+def test_a_mail_outside_sending_is_on_the_record_before_it_leaves(office):
+    """Its tool declares separate_dispatch and knows sending(): a crash meanwhile must not let it run again."""
+    guard, states = Guard("memory://", cache=0), []
+
+    @guard.tool(kind="write", separate_dispatch=True, retry=ONCE)
+    def work(order: int) -> None:
+        states.append(str(guard.find(current_effect().key).state))
+        posts(office)()
+        states.append(str(guard.find(current_effect().key).state))
+        with current_effect().sending():
+            pass
+
+    with guard.step("chat", "work"):
+        work(1)
+
+    assert states == ["claimed", "dispatched"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from effectonce._core.classify import classify
 from effectonce._core.witness import Sighting
-from effectonce.effect import past_us
+from effectonce.effect import Effect, aleaving, leaving, past_us
 from effectonce.http._wire import effect_here
 
 KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
@@ -41,7 +41,9 @@ def protected(channel: Any) -> bool:
 
 
 def sync_continued(continuation: Callable[..., Any], details: Any, request: Any) -> Any:
-    sighting = _announced(details.method)
+    sighting, effect = _announced(details.method)
+    if effect is not None:
+        leaving(effect, sighting)
     with past_us():
         call = continuation(details, request)
     sighting.look = lambda: _look(sighting, call)
@@ -49,7 +51,9 @@ def sync_continued(continuation: Callable[..., Any], details: Any, request: Any)
 
 
 async def async_continued(continuation: Callable[..., Awaitable[Any]], details: Any, request: Any) -> Any:
-    sighting = _announced(details.method)
+    sighting, effect = _announced(details.method)
+    if effect is not None:
+        await aleaving(effect, sighting)
     with past_us():
         call = await continuation(details, request)
     sighting.look = lambda: _look_at_aio(sighting, call)
@@ -63,12 +67,12 @@ def _watching(theirs: Any, continued: Any) -> Any:
     return type("Watching", bases, {f"intercept_{kind}": staticmethod(continued) for kind in KINDS})
 
 
-def _announced(method: Any) -> Sighting:
+def _announced(method: Any) -> tuple[Sighting, Effect | None]:
     name = method.decode() if isinstance(method, bytes) else method
     sighting, effect = Sighting(f"gRPC {name}"), effect_here()
     if effect is not None:
         effect.announce(sighting)
-    return sighting
+    return sighting, effect
 
 
 def _look(sighting: Sighting, call: Any) -> None:

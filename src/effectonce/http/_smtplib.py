@@ -15,7 +15,7 @@ from typing import Any
 
 from effectonce._core.verdicts import Bucket, Certainty, Verdict
 from effectonce._core.witness import Sighting
-from effectonce.effect import past_us
+from effectonce.effect import leaving, past_us
 from effectonce.http._wire import effect_here
 
 UNSENT = Verdict(Bucket.NO_ANSWER, Certainty.NOT_SENT, "the mail was not handed over")
@@ -110,6 +110,7 @@ def _announced(client: Any) -> Sighting:
     mail, effect = Sighting(f"a mail through {client._host or 'this server'}"), effect_here()
     if effect is not None:
         effect.announce(mail)
+        leaving(effect, mail)
     return mail
 
 
