@@ -1,13 +1,16 @@
 """The bank of doubts.py: a process of its own that pays, and counts what it paid.
 
 Run as a program, it serves on a free port of the loopback, which it prints. A fault is armed for one customer and hits that customer's next
-payment alone. Its ledger is the truth that every report is judged by.
+payment alone. Two faults kill the process that armed them: when its request is here, or when it is paid. Its ledger is the truth that every
+report is judged by.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +22,7 @@ from typing import Any
 
 REFUSALS = ("400", "401", "403", "404", "422")  # final: the bank will not do it, and did not
 BEFORE_PAYING = (*REFUSALS, "429", "503", "502 before")
+KILLED_BEFORE, KILLED_AFTER = "killed after a byte left", "killed after the bank did it"
 AFTER_PAYING = ("500 after", "504 after")
 
 
@@ -30,10 +34,12 @@ class Ledger:
         self._paid: dict[str, list[str]] = {}
         self._by_key: dict[str, str] = {}
         self._armed: dict[str, tuple[str, bool]] = {}
+        self.callers: dict[str, int] = {}  # the process that armed it
 
-    def arm(self, who: str, fault: str, *, honours_keys: bool) -> None:
+    def arm(self, who: str, fault: str, *, honours_keys: bool, caller: int) -> None:
         with self._lock:
             self._armed[who] = (fault, honours_keys)
+            self.callers[who] = caller
 
     def fault_for(self, who: str) -> str:
         """The fault of this payment. It is over then."""
@@ -71,19 +77,19 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))))
         if self.path == "/arm":
-            self.ledger.arm(asked["who"], asked["fault"], honours_keys=asked["honours_keys"])
+            self.ledger.arm(asked["who"], asked["fault"], honours_keys=asked["honours_keys"], caller=asked["caller"])
             self._answer(200, {})
         else:
             self._pay(asked["who"], self.ledger.fault_for(asked["who"]))
 
     def _pay(self, who: str, fault: str) -> None:
-        if fault == "closed before":
-            return self._hang_up()
+        if fault in ("closed before", KILLED_BEFORE):
+            return self._hang_up(self.ledger.callers[who] if fault == KILLED_BEFORE else None)
         if fault in BEFORE_PAYING:
             return self._answer(int(fault[:3]), {"error": fault})
         receipt = self.ledger.pay(who, self.headers.get("Idempotency-Key"))
-        if fault == "closed after":
-            return self._hang_up()
+        if fault in ("closed after", KILLED_AFTER):
+            return self._hang_up(self.ledger.callers[who] if fault == KILLED_AFTER else None)
         if fault == "no answer":
             self.connection.recv(1)  # until the client gives up: no clock of ours decides
             return self._hang_up()
@@ -96,7 +102,9 @@ class Handler(BaseHTTPRequestHandler):
             return self._raw(b"<>", length=2)
         return self._answer(200, {"receipt": receipt})
 
-    def _hang_up(self) -> None:
+    def _hang_up(self, kills: int | None = None) -> None:
+        if kills is not None:
+            os.kill(kills, signal.SIGKILL)
         self.close_connection = True
         self.connection.close()
 
@@ -128,7 +136,8 @@ class Bank:
         self.url = f"http://127.0.0.1:{port}"
 
     def arm(self, who: str, fault: str, *, honours_keys: bool) -> None:
-        self._ask("POST", "/arm", {"who": who, "fault": fault, "honours_keys": honours_keys})
+        armed = {"who": who, "fault": fault, "honours_keys": honours_keys, "caller": os.getpid()}
+        self._ask("POST", "/arm", armed)
 
     def paid(self, who: str) -> list[str]:
         paid: list[str] = self._ask("GET", f"/paid/{who}")["paid"]

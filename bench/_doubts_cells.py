@@ -15,8 +15,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
 
-from _doubts_bank import REFUSALS, Bank
+from _doubts_bank import KILLED_AFTER, KILLED_BEFORE, REFUSALS, Bank
 
+KILLED_EARLY = "killed before the request"
+KILLED_LATER = (KILLED_AFTER, "killed after the answer", "killed before the record")
 BEFORE = ("bug before", "KeyError before", "refused", "DNS", "TLS", "bad URL")
 WIRE = (
     "closed before",
@@ -32,6 +34,8 @@ WIRE = (
 )
 AFTER = ("not JSON", "bug after")
 FAULTS = (*BEFORE, *WIRE, *AFTER)
+NOT_DONE = ("closed before", "502 before", KILLED_BEFORE)  # the bank has the request, and did not do it
+NO_ANSWER = (*NOT_DONE, "closed after", "no answer", "500 after", "504 after", "cut off", *KILLED_LATER)
 KINDS = ("write", "irreversible")
 DOWNSTREAMS = ("none", "key", "probe")
 CALLS = 3
@@ -95,6 +99,14 @@ def judge(fault: str, answers: list[Answer]) -> Verdict:
 def _is_false(answer: Answer) -> bool:
     happened = answer.said in (Said.DONE, Said.HAPPENED)
     return (happened and answer.effects == 0) or (answer.said is Said.FAILED and answer.effects > 0)
+
+
+def floor(fault: str, downstream: str) -> bool:
+    """Must a person look? The request left, no answer to it is known any more, and the bank cannot say.
+
+    A bank that can be asked says what it did. What it did not do may still be on its way.
+    """
+    return fault in (NO_ANSWER if downstream == "none" else NOT_DONE if downstream == "probe" else ())
 
 
 # ---------------------------------------------------------------- the tool
@@ -176,11 +188,16 @@ def run(subject: Subject, cell: Cell, bank: Bank) -> dict[str, Any]:
         if cell.downstream == "probe":
             subject.reconcile(cell)
     answers[-1] = Answer(answers[-1].said, len(bank.paid(cell.who)))
+    return ended(cell, answers)
+
+
+def ended(cell: Cell, answers: list[Answer]) -> dict[str, Any]:
     return {
         "fault": cell.fault,
         "kind": cell.kind,
         "downstream": cell.downstream,
         "verdict": judge(cell.fault, answers),
+        "floor": floor(cell.fault, cell.downstream),
         "effects": answers[-1].effects,
         "said": [answer.said for answer in answers],
     }

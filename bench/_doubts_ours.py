@@ -14,7 +14,7 @@ from _doubts_bank import Bank
 from _doubts_cells import TIMEOUT_S, Cell, Payment, Said, Subjects
 
 from effectonce import Found, Guard, NotFound, Retry, current_effect
-from effectonce.errors import EffectOnceError, InDoubt, ReplayedFailure, ResultUnavailable
+from effectonce.errors import EffectOnceError, InDoubt, ReplayedFailure, ResultUnavailable, StepFailed
 from effectonce.http.clients import protect
 
 Mode = Literal["plain", "protected", "through"]
@@ -29,7 +29,7 @@ def said_by(error: Exception) -> Said:
             return Said.HAPPENED
         case InDoubt():
             return Said.UNKNOWN
-        case ReplayedFailure():
+        case ReplayedFailure() | StepFailed():
             return Said.FAILED
         case EffectOnceError():
             return Said.LATER
@@ -48,27 +48,47 @@ class Ours:
         self._guard.reconcile(tool=cell.who)
 
     def tool(self, payment: Payment) -> Callable[[], Said]:
-        cell, client = payment.cell, self._client(httpx.Client(timeout=TIMEOUT_S, verify=TLS))
+        cell, client = payment.cell, self._client(self._open())
 
-        @self._declared(cell)
-        def pay(who: str) -> str:
-            headers = _headers(cell)
-            response = client.post(payment.url(), json={"who": who}, headers=headers)
-            response.raise_for_status()
-            return payment.receipt(response.content)
-
+        pay = self._declared(cell)(self._paying(payment, client))
         if cell.downstream == "probe":
             pay.probe(_probe(payment))
+        ask = self._asking(cell, pay)
 
         def call() -> Said:
             try:
-                with self._guard.step("chat", cell.who):
-                    pay(cell.who)
+                ask()
             except Exception as error:
                 return said_by(error)
             return Said.DONE
 
         return call
+
+    def _paying(self, payment: Payment, client: Any) -> Callable[[str], str]:
+        def pay(who: str) -> str:
+            headers = headers_of(payment.cell)
+            return payment.receipt(self._sent(client, payment.url(), who, headers))
+
+        return pay
+
+    def _open(self) -> Any:
+        return httpx.Client(timeout=TIMEOUT_S, verify=TLS)
+
+    def _sent(self, client: Any, url: str, who: str, headers: dict[str, str]) -> bytes:
+        """What the bank answers. All clients here are asked alike."""
+        response = client.post(url, json={"who": who}, headers=headers, timeout=TIMEOUT_S)
+        response.raise_for_status()
+        body: bytes = response.content
+        return body
+
+    def _asking(self, cell: Cell, pay: Callable[[str], Any]) -> Callable[[], Any]:
+        """How the tool is asked for: here, in a step of a conversation."""
+
+        def ask() -> None:
+            with self._guard.step("chat", cell.who):
+                pay(cell.who)
+
+        return ask
 
     def _client(self, client: Any) -> Any:
         return client if self._mode == "plain" else protect(client, retry=FAST)
@@ -89,14 +109,12 @@ class AsyncOurs(Ours):
         self._runner.run(self._guard.areconcile(tool=cell.who))
 
     def tool(self, payment: Payment) -> Callable[[], Said]:
-        cell, client = payment.cell, self._client(httpx.AsyncClient(timeout=TIMEOUT_S, verify=TLS))
+        cell, client = payment.cell, self._client(self._runner.run(self._aopen()))
 
         @self._declared(cell)
         async def pay(who: str) -> str:
-            headers = _headers(cell)
-            response = await client.post(payment.url(), json={"who": who}, headers=headers)
-            response.raise_for_status()
-            return payment.receipt(response.content)
+            headers = headers_of(cell)
+            return payment.receipt(await self._asent(client, payment.url(), who, headers))
 
         if cell.downstream == "probe":
             pay.probe(_async_probe(payment))
@@ -111,8 +129,17 @@ class AsyncOurs(Ours):
 
         return lambda: self._runner.run(call())
 
+    async def _aopen(self) -> Any:
+        return httpx.AsyncClient(timeout=TIMEOUT_S, verify=TLS)
 
-def _headers(cell: Cell) -> dict[str, str]:
+    async def _asent(self, client: Any, url: str, who: str, headers: dict[str, str]) -> bytes:
+        response = await client.post(url, json={"who": who}, headers=headers)
+        response.raise_for_status()
+        body: bytes = response.content
+        return body
+
+
+def headers_of(cell: Cell) -> dict[str, str]:
     """The key, read first of all. A protected client would send one by itself."""
     return {"Idempotency-Key": current_effect().downstream_key} if cell.downstream == "key" else {}
 

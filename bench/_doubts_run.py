@@ -13,6 +13,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import _doubts_more
 import _doubts_ours
 import _doubts_peers
 from _doubts_bank import Bank
@@ -24,7 +25,7 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     name, port, folder, *faults = sys.argv[1:]
     bank = Bank(int(port))
-    subject = (_doubts_ours.SUBJECTS | _doubts_peers.SUBJECTS)[name](Path(folder), bank)
+    subject = (_doubts_ours.SUBJECTS | _doubts_peers.SUBJECTS | _doubts_more.SUBJECTS)[name](Path(folder), bank)
     print(json.dumps([run(subject, cell, bank) for cell in cells(faults)]))
 
 

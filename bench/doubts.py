@@ -1,6 +1,6 @@
 """How many faults end with a person, and does any end with a duplicate, a lost effect or a false report?
 
-    python bench/doubts.py [--quick] [--json] [--only NAME]...
+    python bench/doubts.py [--quick] [--json] [--only NAME]... [--section NAME]...
 
 22 faults (bugs before sending, refused connections, lost and broken answers, 4xx, 429, 5xx, bugs after the answer) meet a tool with one POST
 in six contracts: two kinds, and a bank that gives no help, honours keys, or can be asked. A fault hits the first call of an effect. Then the
@@ -12,6 +12,10 @@ process, and its ledger is the truth. A cell ends
 - with a duplicate,
 - lost: nothing happened, and the last call fails for good though the bank would do it,
 - with a false report: a call said that it failed for good though it happened, or that it is done though it was not.
+
+Further sections have tables of their own, so that the first one stays comparable: processes that are killed at five points, other clients
+than httpx, the tool as a step of a workflow, and the faults of a tool server behind `effectonce mcp`. *Floor* is what nothing but a person
+can settle: the request left, no answer to it is known any more, and the bank cannot say what became of it.
 
 The exit code is 1 if ours had a duplicate, a lost effect or a false report.
 """
@@ -25,21 +29,60 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import _doubts_killed
+import _doubts_mcp
+import _doubts_more
 import _doubts_ours
 import _doubts_peers
-from _doubts_bank import Bank, bank
-from _doubts_cells import FAULTS, Verdict
+from _doubts_bank import KILLED_AFTER, Bank, bank
+from _doubts_cells import FAULTS, KILLED_EARLY, Verdict
 from _paired import machine, options
 
 QUICK = ("bug before", "closed after", "404", "not JSON")
 QUICK_SUBJECTS = ("effectonce, protect and through", "effectonce async, protect and through")
 DEADLINE_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Some subjects under some faults. Their cells are run by a script of its own."""
+
+    name: str
+    script: str
+    subjects: tuple[str, ...]
+    faults: tuple[str, ...]
+    quick_subjects: tuple[str, ...]
+    quick_faults: tuple[str, ...]
+
+
+WIRE = Section(
+    "faults on the wire, and bugs",
+    "_doubts_run.py",
+    (*_doubts_ours.SUBJECTS, *_doubts_peers.SUBJECTS),
+    FAULTS,
+    QUICK_SUBJECTS,
+    QUICK,
+)
+MORE = (
+    Section(
+        "killed processes",
+        "_doubts_killed.py",
+        tuple(_doubts_killed.OURS),
+        _doubts_killed.POINTS,
+        tuple(_doubts_killed.OURS)[1:],
+        (KILLED_EARLY, KILLED_AFTER),
+    ),
+    Section("other clients", "_doubts_run.py", _doubts_more.CLIENTS, FAULTS, _doubts_more.CLIENTS[1:], QUICK),
+    Section("a step of a workflow", "_doubts_run.py", _doubts_more.WORKFLOWS, FAULTS, _doubts_more.WORKFLOWS, QUICK),
+    Section("a tool server behind MCP", "_doubts_mcp.py", _doubts_mcp.SUBJECTS, _doubts_mcp.FAULTS, (), ()),
+)
+SECTIONS = (WIRE, *MORE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +96,18 @@ class Row:
     duplicates: int
     lost: int
     false: int
+    floor: int
 
     @property
     def persons_per_1000(self) -> int:
         return round(1000 * self.persons / self.faults)
 
+    @property
+    def floor_per_1000(self) -> int:
+        return round(1000 * self.floor / self.faults)
 
-def counted(subject: str, cells: Iterable[Mapping[str, Any]]) -> Row:
+
+def counted(subject: str, cells: Sequence[Mapping[str, Any]]) -> Row:
     ends = Counter(Verdict(cell["verdict"]) for cell in cells)
     return Row(
         subject=subject,
@@ -69,12 +117,13 @@ def counted(subject: str, cells: Iterable[Mapping[str, Any]]) -> Row:
         duplicates=ends[Verdict.DUPLICATE],
         lost=ends[Verdict.LOST],
         false=ends[Verdict.FALSE],
+        floor=sum(cell["floor"] for cell in cells),
     )
 
 
-def cells_of(subject: str, bank: Bank, faults: Iterable[str]) -> list[dict[str, Any]]:
+def cells_of(script: str, subject: str, bank: Bank, faults: Iterable[str]) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, Path(__file__).with_name("_doubts_run.py"), subject, str(bank.port), folder, *faults]
+        command = [sys.executable, Path(__file__).with_name(script), subject, str(bank.port), folder, *faults]
         try:
             run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
         except subprocess.TimeoutExpired:
@@ -85,21 +134,34 @@ def cells_of(subject: str, bank: Bank, faults: Iterable[str]) -> list[dict[str, 
     return cells
 
 
-def chosen_subjects(only: list[str] | None, *, quick: bool) -> list[str]:
+def chosen_subjects(section: Section, only: list[str] | None, *, quick: bool) -> list[str]:
     """The subjects whose names contain one of *only*. Without it: all that are installed."""
-    everything = [*_doubts_ours.SUBJECTS, *(name for name in _doubts_peers.SUBJECTS if peer_of(name) not in missing())]
+    everything = [name for name in section.subjects if peer_of(name) not in missing()]
     if only is None:
-        return list(QUICK_SUBJECTS) if quick else everything
-    chosen = [subject for subject in everything if any(part in subject for part in only)]
-    if not chosen:
+        return list(section.quick_subjects) if quick else everything
+    return [subject for subject in everything if any(part in subject for part in only)]
+
+
+def chosen(only: list[str] | None, sections: list[str] | None, *, quick: bool) -> dict[Section, list[str]]:
+    """What is to be run: the subjects of each section."""
+    asked = [each for each in SECTIONS if sections is None or any(part in each.name for part in sections)]
+    if not asked:
+        raise SystemExit(f"no section has {_or(sections)} in its name: {'; '.join(each.name for each in SECTIONS)}")
+    found = {section: chosen_subjects(section, only, quick=quick) for section in asked}
+    if not any(found.values()):
         absent = f". Not installed: {', '.join(missing())}" if missing() else ""
-        raise SystemExit(f"no subject has {' or '.join(map(repr, only))} in its name: {'; '.join(everything)}{absent}")
-    return chosen
+        everything = dict.fromkeys(name for section in asked for name in chosen_subjects(section, None, quick=False))
+        raise SystemExit(f"no subject has {_or(only)} in its name: {'; '.join(everything)}{absent}")
+    return {section: subjects for section, subjects in found.items() if subjects}
+
+
+def _or(names: list[str] | None) -> str:
+    return " or ".join(map(repr, names or ()))
 
 
 def ours_failed(rows: Iterable[Row]) -> bool:
     """Did ours do what it never may? What peers do is shown, and is no failure."""
-    return any(row.duplicates or row.lost or row.false for row in rows if row.subject in _doubts_ours.SUBJECTS)
+    return any(row.duplicates or row.lost or row.false for row in rows if row.subject.startswith("effectonce"))
 
 
 def peer_of(subject: str) -> str:
@@ -117,38 +179,51 @@ def notes_about(subjects: Iterable[str]) -> dict[str, str]:
     return about | ({"left out, not installed": ", ".join(missing())} if missing() else {})
 
 
-def show(rows: list[Row], notes: Mapping[str, str]) -> None:
-    wide = max(len(row.subject) for row in rows)
-    print(f"{'':<{wide}}  faults  right  persons per 1,000  duplicates  lost  false")
+def show(name: str, rows: list[Row]) -> None:
+    wide = max(len(name), *(len(row.subject) for row in rows))
+    print(f"{name:<{wide}}  faults  right  persons per 1,000  floor  duplicates  lost  false")
     for row in rows:
         print(
-            f"{row.subject:<{wide}}  {row.faults:>6}  {row.right:>5}  {row.persons_per_1000:>17}  {row.duplicates:>10}  "
-            f"{row.lost:>4}  {row.false:>5}"
+            f"{row.subject:<{wide}}  {row.faults:>6}  {row.right:>5}  {row.persons_per_1000:>17}  {row.floor_per_1000:>5}  "
+            f"{row.duplicates:>10}  {row.lost:>4}  {row.false:>5}"
         )
     print()
-    for name, value in notes.items():
-        print(f"{name}: {value}")
+
+
+def figures(row: Row, cells: list[dict[str, Any]]) -> dict[str, Any]:
+    return asdict(row) | {"persons_per_1000": row.persons_per_1000, "floor_per_1000": row.floor_per_1000, "cells": cells}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", action="append", metavar="NAME", help="subjects with NAME in their name; may be repeated")
+    parser.add_argument("--section", action="append", metavar="NAME", help="sections with NAME in their name; may be repeated")
 
 
 def main() -> int:
-    chosen = options(__doc__, more=arguments)
-    faults = QUICK if chosen.quick else FAULTS
-    cells: dict[str, list[dict[str, Any]]] = {}
-    for subject in chosen_subjects(chosen.only, quick=chosen.quick):
-        with bank() as other_process:
-            cells[subject] = cells_of(subject, other_process, faults)
-    rows = [counted(subject, ends) for subject, ends in cells.items()]
-    notes = notes_about(cells)
-    if chosen.json:
-        figures = [asdict(row) | {"persons_per_1000": row.persons_per_1000, "cells": cells[row.subject]} for row in rows]
-        print(json.dumps({"notes": notes, "rows": figures}, indent=1))
+    asked = options(__doc__, more=arguments)
+    rows: dict[str, list[Row]] = {}
+    figured: dict[str, list[dict[str, Any]]] = {}
+    subjects: list[str] = []
+    for section, names in chosen(asked.only, asked.section, quick=asked.quick).items():
+        rows[section.name], figured[section.name] = [], []
+        for subject in names:
+            with bank() as other_process:
+                cells = cells_of(
+                    section.script, subject, other_process, section.quick_faults if asked.quick else section.faults
+                )
+            row = counted(subject, cells)
+            rows[section.name].append(row)
+            figured[section.name].append(figures(row, cells))
+        subjects += names
+        if not asked.json:
+            show(section.name, rows[section.name])
+    if asked.json:
+        first = figured.pop(WIRE.name, [])
+        print(json.dumps({"notes": notes_about(subjects), "rows": first, "sections": figured}, indent=1))
     else:
-        show(rows, notes)
-    return 1 if ours_failed(rows) else 0
+        for name, value in notes_about(subjects).items():
+            print(f"{name}: {value}")
+    return 1 if ours_failed(row for each in rows.values() for row in each) else 0
 
 
 if __name__ == "__main__":

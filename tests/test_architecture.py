@@ -39,7 +39,7 @@ LAYERS = (
         "health",
         "outcome",
     ),
-    ("_circuits", "_sharing", "_turns", "circuit", "retry_budget"),
+    ("_announced", "_circuits", "_sharing", "_turns", "circuit", "retry_budget"),
     ("retrying",),
     ("observe", "_watch"),
     ("_tool",),

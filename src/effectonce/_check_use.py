@@ -10,9 +10,10 @@ of such a tool that ended before it read its key had not come to the request yet
 
 from __future__ import annotations
 
+import dis
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import CodeType
 from typing import Any
@@ -54,9 +55,8 @@ class DeclarationCheck:
         self._needs = _USED.get(self._capability, "") if relies or self._capability is Capability.TRANSACTION else ""
         self._missing_probe = self._capability is Capability.PROBE and not has_probe
         self._through, self._inferred = contract.through, contract.inferred
-        # Both names in one place: others have an attribute that is called so, too.
-        self._announces = _reads(function, frozenset({"sending"}), beside=frozenset({"current_effect"}))
-        if self._through or self._announces:
+        self.announces = announces(function)
+        if self._through or self.announces:
             install()
         self._seen, self._warned = bool(self._needs) and _keeps_its_word(function, self._needs), False
 
@@ -66,8 +66,8 @@ class DeclarationCheck:
             self._warn()
         if effect.used:
             self._seen = self._seen or self._needs in effect.used
-            if "sending" in effect.used and not self._announces:
-                self._announces = True
+            if "sending" in effect.used and not self.announces:
+                self.announces = True
                 install()
         if isinstance(answer, Raised):
             unaided = bool(self._needs) and not self._seen
@@ -80,7 +80,7 @@ class DeclarationCheck:
         """What left during an attempt that failed. It is all that did if its tool says so, and was not seen to do anything else."""
         if not self._inferred:
             return None
-        if not (self._through or self._announces):
+        if not (self._through or self.announces):
             return seen(effect.requests, whole=False)
         effect.used.add(OVER)  # first: what is about to send either is seen here, or sees this
         found = seen(effect.requests, whole=not effect.elsewhere and not tasks_of(effect))
@@ -103,6 +103,32 @@ class DeclarationCheck:
         if self._checks_key and self._warned and not self._seen:
             return structs.replace(declared, downstream=Capability.NONE, resend_s=0.0)
         return declared
+
+
+def announces(function: Callable[..., Any]) -> bool:
+    """Does it say itself when it sends? Both names in one place: others have an attribute that is called so, too."""
+    return _reads(function, frozenset({"sending"}), beside=frozenset({"current_effect"}))
+
+
+def names_of(function: Callable[..., Any], levels: int = 2) -> dict[tuple[str, str], Any]:
+    """What the code of a function, or of those of its module that it names, reads from its module: by module and name."""
+    inner = inspect.unwrap(function.func if isinstance(function, partial) else function)
+    code, module = getattr(inner, "__code__", None), getattr(inner, "__globals__", {})
+    if not isinstance(code, CodeType):
+        return {}
+    here = {(inner.__module__, name): module[name] for name in sorted(_globals(code)) if name in module}
+    helpers = [each for each in here.values() if _helps(each, module)] if levels > 0 else []
+    return here | {place: thing for helper in helpers for place, thing in names_of(helper, levels - 1).items()}
+
+
+def _helps(thing: Any, module: Mapping[str, Any]) -> bool:
+    """Is it a function of this module, and no tool with a declaration of its own?"""
+    return inspect.isfunction(thing) and thing.__globals__ is module and not hasattr(thing, "__effectonce_tool__")
+
+
+def _globals(code: CodeType) -> set[str]:
+    own = {step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"}
+    return own.union(*(_globals(each) for each in code.co_consts if isinstance(each, CodeType)))
 
 
 def _keeps_its_word(function: Callable[..., Any], need: str) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
+from effectonce._announced import AnnouncedPerformer, AsyncAnnouncedPerformer
 from effectonce._boundary import Boundary, here, stable
 from effectonce._cache import ReplayCache
 from effectonce._check_use import DeclarationCheck
@@ -176,6 +177,8 @@ class GuardedTool:
             encode=encoder(contract.name, self.signature.returns),
             encode_partial=_partial,
         )
+        if contract.separate_dispatch and self.check.announces and self.terms.downstream is not Capability.TRANSACTION:
+            self.performing, self.aperforming = AnnouncedPerformer, AsyncAnnouncedPerformer
         self.setup = Setup(
             house.store,
             house.heart,

@@ -214,8 +214,16 @@ def _requests_attempts(session: Any) -> int:
 
 def _requests_once(session: Any) -> Any:
     for adapter in _adapters(session):
-        adapter.max_retries = _no_retries(adapter.max_retries)
+        adapter_without_retries(adapter)
     return session
+
+
+def adapter_without_retries(adapter: Any) -> Any:
+    """An adapter of requests that sends once."""
+    if "requests:HTTPAdapter" not in class_names(adapter):
+        raise TypeError(f"effectonce does not know how often a {_named(adapter)} sends, so it was not mounted.")
+    adapter.max_retries = _no_retries(adapter.max_retries)
+    return adapter
 
 
 def _adapters(session: Any) -> list[Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -17,6 +17,7 @@ from effectonce._core.witness import Sighting
 
 THIS_CLOCK = object()  # whose monotonic clock a time is of: an error that was pickled elsewhere comes with another object
 OVER = "over"  # an attempt ended, and was taken as one that sent nothing: a thread or a task of it that goes on may not send any more
+NOT_WRITTEN = Verdict(Bucket.CANCELLED, Certainty.NOT_SENT, "its record could not say that it leaves")
 INSIDE = "inside "  # and the key of a running effect: the step of its own guarded calls
 
 
@@ -100,13 +101,12 @@ class Effect(Struct, frozen=True):
         """The key that a protected client sends with the request number *ordinal*, or with the one of that name: for a probe."""
         return request_key(self.downstream_key, method.upper(), path, ordinal)
 
-    @contextmanager
-    def sending(self) -> Iterator[None]:
-        """Around the part of a tool that sends. An error before it certainly had no effect; one inside it, or later, may have."""
-        self.used.add("sending")
-        self.announce(Sighting("what sending() surrounds"))
-        with past_us():
-            yield
+    def sending(self) -> Sending:
+        """Around the part of a tool that sends. An error before it certainly had no effect; one inside it, or later, may have.
+
+        A tool with `separate_dispatch=True` is marked as dispatched here. An async one enters it with `async with`.
+        """
+        return Sending(self)
 
     def announce(self, sighting: Sighting) -> None:
         """A request is about to leave. Not from an attempt that was taken as one that sent nothing: another one may be on its way."""
@@ -128,7 +128,51 @@ class Effect(Struct, frozen=True):
         return min(at_most, self.remaining_s)
 
 
+class Departure(Protocol):
+    """What has to be written before anything of the attempt with this key may leave."""
+
+    @property
+    def key(self) -> str: ...
+
+    def write_now(self) -> None: ...
+
+    async def awrite_now(self) -> None: ...
+
+
+class Sending:
+    """What `Effect.sending()` gives: to be entered with `with` or `async with`."""
+
+    def __init__(self, effect: Effect) -> None:
+        self._effect, self._inside = effect, ExitStack()
+
+    def __enter__(self) -> None:
+        with ExitStack() as entered:
+            leaving(self._effect, self._announced(entered))
+            self._inside = entered.pop_all()
+
+    def __exit__(self, *_: object) -> None:
+        self._inside.close()
+
+    async def __aenter__(self) -> None:
+        with ExitStack() as entered:
+            await aleaving(self._effect, self._announced(entered))
+            self._inside = entered.pop_all()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._inside.close()
+
+    def _announced(self, entered: ExitStack) -> Sighting:
+        sighting = Sighting("what sending() surrounds")
+        self._effect.used.add("sending")
+        self._effect.announce(sighting)
+        entered.enter_context(past_us())
+        return sighting
+
+
 running: ContextVar[Effect | None] = ContextVar("effectonce_effect", default=None)
+departure: ContextVar[Departure | None] = ContextVar(
+    "effectonce_departure", default=None
+)  # of a tool whose dispatch is held back
 noted: ContextVar[Effect | None] = ContextVar("effectonce_noted", default=None)  # whose request is under way here
 
 
@@ -140,6 +184,31 @@ def past_us() -> Iterator[None]:
         yield
     finally:
         noted.reset(token)
+
+
+def leaving(effect: Effect, sighting: Sighting) -> None:
+    """Something is about to leave that was announced: from here on, the record says so. Raises if it may not leave."""
+    held = departure.get()
+    if held is not None and held.key == effect.ref.key:
+        with _unsent(sighting):
+            held.write_now()
+
+
+async def aleaving(effect: Effect, sighting: Sighting) -> None:
+    """The same for an async tool."""
+    held = departure.get()
+    if held is not None and held.key == effect.ref.key:
+        with _unsent(sighting):
+            await held.awrite_now()
+
+
+@contextmanager
+def _unsent(sighting: Sighting) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        sighting.verdict = NOT_WRITTEN
+        raise
 
 
 def current_effect() -> Effect:

@@ -20,18 +20,58 @@ def module(monkeypatch):
     return import_module
 
 
-def test_no_fault_makes_ours_do_it_twice_lose_it_or_report_what_is_not_so():
-    run = subprocess.run(
-        [sys.executable, BENCH / "doubts.py", "--quick", "--json"], capture_output=True, text=True, check=False
-    )
-
+@pytest.fixture(scope="module")
+def quick():
+    command = [sys.executable, BENCH / "doubts.py", "--quick", "--json"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    rows = json.loads(run.stdout)["rows"]
+    return json.loads(run.stdout)
+
+
+def test_no_fault_makes_ours_do_it_twice_lose_it_or_report_what_is_not_so(quick):
+    rows = quick["rows"]
     assert [row["subject"] for row in rows] == ["effectonce, protect and through", "effectonce async, protect and through"]
     for row in rows:
         assert (row["duplicates"], row["lost"], row["false"]) == (0, 0, 0), row
         assert row["faults"] == len(row["cells"]) == row["right"] + row["persons"] == 24
-    assert [row["persons_per_1000"] for row in rows] == [83, 83]
+    assert [row["persons_per_1000"] for row in rows] == [row["floor_per_1000"] for row in rows] == [83, 83]
+
+
+def test_a_process_that_is_killed_another_client_and_a_workflow_need_a_person_only_where_nothing_else_can_tell(quick):
+    ended = {name: [(row["faults"], row["persons"], row["floor"]) for row in rows] for name, rows in quick["sections"].items()}
+
+    assert ended == {"killed processes": [(12, 2, 2)], "other clients": [(24, 2, 2)], "a step of a workflow": [(24, 2, 2)]}
+    for row in (row for rows in quick["sections"].values() for row in rows):
+        assert (row["duplicates"], row["lost"], row["false"]) == (0, 0, 0), row
+
+
+def test_the_faults_of_a_tool_server_are_doubts_only_where_no_word_of_it_tells():
+    command = [sys.executable, BENCH / "doubts.py", "--json", "--section", "MCP"]
+
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert run.returncode == 0, run.stderr
+    [row] = json.loads(run.stdout)["sections"]["a tool server behind MCP"]
+    assert (row["faults"], row["persons"], row["floor"]) == (12, 5, 5)
+
+
+@pytest.mark.parametrize(
+    ("fault", "downstream", "must"),
+    [
+        ("bug before", "none", False),
+        ("404", "none", False),
+        ("closed after", "none", True),
+        ("closed after", "key", False),
+        ("closed after", "probe", False),
+        ("closed before", "probe", True),
+        ("killed before the request", "none", False),
+        ("killed after a byte left", "probe", True),
+        ("killed after the answer", "probe", False),
+        ("killed before the record", "none", True),
+    ],
+)
+def test_a_person_must_look_where_the_bank_cannot_say(module, fault, downstream, must):
+    assert module("_doubts_cells").floor(fault, downstream) is must
 
 
 @pytest.mark.parametrize(
@@ -70,7 +110,7 @@ def test_a_cell_is_judged_by_what_the_ledger_had_when_it_was_said(module, fault,
 def test_the_command_fails_if_ours_did_what_it_never_may(module, subject, verdict, failed):
     doubts = module("doubts")
 
-    row = doubts.counted(subject, [{"verdict": "right"}, {"verdict": verdict}])
+    row = doubts.counted(subject, [{"verdict": "right", "floor": False}, {"verdict": verdict, "floor": False}])
 
     assert doubts.ours_failed([row]) is failed
 

@@ -45,6 +45,14 @@ def sight(*ends):
     return seen([sighted(end) for end in ends], whole=True).sight
 
 
+def test_a_request_that_says_only_when_it_is_asked_how_it_ended_is_asked():
+    sighting = Sighting("gRPC /shop/Pay")
+    assert seen([sighting], whole=True).sight is Sight.UNCLEAR
+
+    sighting.look = lambda: setattr(sighting, "answered", True)
+    assert seen([sighting], whole=True).sight is Sight.ANSWERED
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_the_requests_of_an_attempt_taken_together(count):
     for names in itertools.product(ENDS, repeat=count):
@@ -227,6 +235,24 @@ def test_a_success_that_its_owner_reports_too_late_settles_the_doubt():
         for _ in range(2):
             with pytest.raises(ResultUnavailable, match="POST shop was answered with success"):
                 pay(1)
+
+
+def test_a_success_that_is_reported_after_a_person_decided_is_what_the_person_said():
+    clock = FakeClock()
+    store = MemoryStore(clock=clock)
+    guard = Guard(store, cache=0)
+
+    @guard.tool(kind="write")
+    def pay(order: int) -> str:
+        effect = current_effect()
+        effect.requests.append(sighted(DONE))
+        clock.advance(1000)
+        store.apply(ops.Claim(guard.find(effect.key).request, "another caller", 30, dispatch=True))
+        guard.confirm(effect.key, result="receipt", by="ada", reason="the bank says so")
+        raise ValueError("my own parsing")
+
+    with guard.step("chat", "pay"):
+        assert [pay(1), pay(1)] == ["receipt", "receipt"]
 
 
 def test_a_success_that_the_store_does_not_take_is_done_all_the_same():

@@ -13,7 +13,7 @@ import urllib3
 
 from effectonce import Breaker, Bucket, Certainty, Circuit, ContractViolation, Guard, Phase, Retry, RetryBudget, Rule, Scope
 from effectonce.clients import inner_attempts
-from effectonce.http.clients import ROWS, KeyHeader, protect
+from effectonce.http.clients import ROWS, WITNESSES, KeyHeader, protect
 from effectonce.stores.memory import MemoryStore
 from tests.http.callers import CALLERS, SOON
 from tests.servers._process import until
@@ -291,6 +291,13 @@ def test_the_page_shows_the_clients_as_the_code_has_them():
     assert "\n".join(lines) == re.search(r"<!-- protect -->\n(.*?)\n<!-- /protect -->", page, re.DOTALL)[1]
 
 
+def test_so_it_does_those_that_are_only_watched():
+    lines = ["| client | what is changed |", "|---|---|", *(f"| {row.name} | {row.where} |" for row in WITNESSES)]
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "one-key-on-the-wire.md").read_text()
+
+    assert "\n".join(lines) == re.search(r"<!-- watched -->\n(.*?)\n<!-- /watched -->", page, re.DOTALL)[1]
+
+
 # ---------------------------------------------------------------- our own pool
 
 
@@ -324,3 +331,80 @@ def test_a_pool_of_ours_that_is_full_does_not_open_the_circuit_of_the_host(shop,
     tried = raised.value.effectonce_tried
     assert (tried.verdict.certainty, tried.verdict.scope) == (Certainty.NOT_SENT, Scope.PROCESS)
     assert circuit.phase is Phase.CLOSED
+
+
+# ---------------------------------------------------------------- adapters that come later
+
+
+def later(session, shop, adapter):
+    """A session whose adapter for the shop was mounted when it was protected already."""
+    protect(session, retry=SOON)
+    session.mount(shop.url, adapter)
+    return session
+
+
+@pytest.mark.parametrize("how", ["mount", "adapters"])
+def test_an_adapter_that_is_mounted_later_is_protected_and_sends_once(shop, how):
+    patient = requests.adapters.HTTPAdapter(max_retries=urllib3.Retry(5, allowed_methods=None, status_forcelist=[500]))
+    shop.faults = [(500, {})]
+    guard = Guard("memory://", cache=0)
+
+    with requests.Session() as made:
+        session = protect(made, retry=SOON)
+        if how == "mount":
+            session.mount(shop.url, patient)
+        else:
+            session.adapters[shop.url] = patient
+            session.adapters.move_to_end(shop.url, last=False)
+        assert inner_attempts(session) == 1
+        assert session.get_adapter(shop.url).effectonce_inner is patient
+
+        @guard.tool(kind="write", through=session, retry=ONCE)
+        def pay(order: int) -> int:
+            return session.post(f"{shop.url}/pay").raise_for_status()
+
+        for _ in range(2):
+            with guard.step("chat", "pay"), pytest.raises(Exception, match="in doubt"):
+                pay(1)
+    assert (len(shop.requests), len(shop.keys)) == (1, 1)
+
+
+def test_a_refusal_through_it_is_seen(shop):
+    guard, shop.faults = Guard("memory://", cache=0), [(422, {})]
+
+    with requests.Session() as made:
+        session = later(made, shop, requests.adapters.HTTPAdapter())
+
+        @guard.tool(kind="write", through=session)
+        def pay(order: int) -> None:
+            session.post(f"{shop.url}/pay")
+            raise ValueError("my own parsing")
+
+        with guard.step("chat", "pay"):
+            with pytest.raises(ValueError, match="my own"):
+                pay(1)
+            with pytest.raises(Exception, match="my own") as replayed:
+                pay(1)
+    assert type(replayed.value).__name__ == "ReplayedFailure"
+
+
+def test_an_adapter_that_is_not_known_is_not_mounted_later_either(shop):
+    class Odd(requests.adapters.BaseAdapter):
+        def close(self):
+            pass
+
+    with requests.Session() as session:
+        with pytest.raises(TypeError, match="was not mounted"):
+            later(session, shop, Odd())
+        assert shop.url not in session.adapters
+        assert session.get(shop.url).status_code == 200
+
+
+def test_adapters_keep_their_order_and_can_be_shared(shop):
+    with requests.Session() as one, requests.Session() as two:
+        later(one, shop, requests.adapters.HTTPAdapter())
+        shared = one.get_adapter(shop.url)
+        later(two, shop, shared)
+
+        assert list(two.adapters) == [shop.url, "https://", "http://"]
+        assert two.get_adapter(shop.url) is shared  # protected already, by a policy of its own

@@ -14,6 +14,13 @@ from tests.lint.snippets import FOUND, NOT_FOUND
 ROOT = Path(__file__).parent.parent.parent
 ENDLESS = "import tenacity\n@tenacity.retry{comment}\ndef get(): ...\n"
 TOOL = "import requests\nfrom langchain_core.tools import tool\n@tool\ndef pay(p):\n    requests.post(u)\n"
+ENDPOINT = """import requests
+from fastapi import APIRouter
+router = APIRouter()
+@router.post("/refunds")
+def refund(payment):
+    requests.post(u)
+"""
 
 
 def found(source):
@@ -172,6 +179,30 @@ def test_what_an_adapter_records_is_looked_at_where_it_is_used(tmp_path):
 
     (tmp_path / "agent.py").write_text("from effectonce.integrations.langchain import OnceMiddleware\n")
     assert [finding.code for finding in check([tmp_path])] == ["EO205"]
+
+
+def test_a_middleware_in_one_file_protects_the_endpoints_of_all(tmp_path):
+    (tmp_path / "refunds.py").write_text(ENDPOINT)
+    app = tmp_path / "app.py"
+
+    app.write_text("from effectonce.http.clients import protect\nfrom stripe import IdempotencyError\n")
+    assert [finding.code for finding in check([tmp_path])] == ["EO208"]
+
+    app.write_text("from effectonce.http.asgi import IdempotencyMiddleware\n")
+    assert check([tmp_path]) == []
+
+    for others in (
+        "class IdempotencyMiddleware: ...\n",
+        "from shop.http import IdempotentMiddleware\n",
+        "import idempotency_header\n",
+    ):
+        app.write_text(others)
+        assert check([tmp_path]) == []
+
+
+def test_a_file_of_endpoints_needs_no_loop_to_be_looked_at():
+    assert found(ENDPOINT) == [(6, "EO208")]
+    assert found(ENDPOINT.replace("fastapi", "shop").replace("APIRouter", "Router")) == []
 
 
 # ---------------------------------------------------------------- allowances

@@ -62,4 +62,5 @@ def test_no_file_about_us_is_passed_by_for_its_words():
 
     assert without(frameworks, known.WORDS) == []
     assert without(sends, known.SENDS) == []
+    assert without([row[0] for row in known.ENDPOINTS], known.SERVES) == []
     assert [library for library in known.RETRY_DECORATORS.values() if not any(word in library for word in known.WORDS)] == []

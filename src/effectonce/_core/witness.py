@@ -16,7 +16,7 @@ second effect, whatever else the tool did. "Nothing was sent" would, so it needs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -37,12 +37,17 @@ class Sight(StrEnum):
 class Sighting:
     """One request that may change something. Until its end is known, it may have landed."""
 
-    __slots__ = ("answered", "request", "verdict")
+    __slots__ = ("answered", "look", "request", "verdict")
 
     def __init__(self, request: str) -> None:
         self.request = request  # "POST api.example.com"
         self.answered = False  # with success
         self.verdict: Verdict | None = None  # how it ended otherwise
+        self.look: Callable[[], object] = _known  # fills these in, where it is known only when it is asked
+
+
+def _known() -> None:
+    """All that is known about it was noted when it was."""
 
 
 class Seen(Struct, frozen=True):
@@ -56,6 +61,8 @@ class Seen(Struct, frozen=True):
 
 def seen(sightings: Sequence[Sighting], *, whole: bool) -> Seen:
     """Sum up the requests of one attempt."""
+    for one in sightings:
+        one.look()
     left = [one for one in sightings if one.verdict is None or one.verdict.certainty is not Certainty.NOT_SENT]
     if not left:
         return Seen(Sight.NOTHING, whole)

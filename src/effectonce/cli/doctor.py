@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from effectonce import Capability, Finding, Guard, Health, Kind
 from effectonce.cli._app import health_of, made_here, offered, opening, the_guard
+from effectonce.cli._clients import bare_clients
 from effectonce.cli._console import console
 from effectonce.cli._engines import engines
 from effectonce.cli._exits import FAILED, STORE_UNREACHABLE
@@ -27,7 +28,8 @@ def doctor(*, store_url: str | None) -> None:
     r"""Is this store fit to hold effects? If not, what to change.
 
     Looks at reachability, latency, durability, schema and clock, counts what is in doubt or due, and says which kinds of tools the
-    store may hold. With --app, also at what LangGraph, Celery and DBOS do with the effects of the app, as far as its modules show it.
+    store may hold. With --app, also at what LangGraph, Celery and DBOS do with the effects of the app, as far as its modules show it,
+    and at the HTTP, AWS, mail and gRPC clients that its tools send through: which are not protected, and the line that does it.
     Nothing is changed. The exit code is 0 if all is well, 1 if something must be changed, 7 if it cannot be reached.
 
     \b
@@ -49,7 +51,8 @@ def doctor(*, store_url: str | None) -> None:
     try:
         health = health_of(guard)
         if store_url is None and not made_here(guard):
-            health = replace(health, findings=(*health.findings, *engines(guard, setting("app").partition(":")[0])))
+            seen = (*engines(guard, setting("app").partition(":")[0]), *bare_clients(guard))
+            health = replace(health, findings=(*health.findings, *seen))
     finally:
         guard.close()
     print_one(as_data(health), lambda: tell(health), schema="health")

@@ -51,9 +51,9 @@ def lint(
     r"""Look for keys, effects and retries that would go wrong: the checklist before a merge.
 
     Reads the Python files of each PATH, by default of the current folder, and imports nothing of them. Tests, hidden folders, environments
-    and node_modules are passed by unless they are named. What one file protects (an adapter for an agent) is protected in all that are
-    checked together, so give it the whole tree. A comment `# effectonce: allow EO101 because ...` lets one finding pass. The exit code is 0
-    if nothing is found, 3 if something is.
+    and node_modules are passed by unless they are named. What one file protects (an adapter for an agent, the middleware of an API) is
+    protected in all that are checked together, so give it the whole tree. A comment `# effectonce: allow EO101 because ...` lets one
+    finding pass. The exit code is 0 if nothing is found, 3 if something is.
 
     \b
     Examples:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from effectonce.clients import adapter_without_retries
 from effectonce.http._urllib3 import watch
 from effectonce.http._wire import Answered, Asked, Wire, exchange, whole
 
@@ -30,14 +33,27 @@ class Adapter:
         self.effectonce_inner.close()
 
 
+class Adapters(OrderedDict[str, Any]):
+    """Those of a session. One that is mounted later is protected, too."""
+
+    def __init__(self, wire: Wire, adapters: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._wire = wire
+        for prefix, adapter in adapters.items():
+            self[prefix] = adapter
+
+    def __setitem__(self, prefix: str, adapter: Any) -> None:
+        known = isinstance(adapter, Adapter)  # `mount` puts shorter prefixes behind longer ones
+        super().__setitem__(prefix, adapter if known else Adapter(self._wire, adapter_without_retries(adapter)))
+
+
 def install(session: Any, wire: Wire) -> Any:
-    for prefix, adapter in session.adapters.items():
-        session.adapters[prefix] = Adapter(wire, adapter)
+    session.adapters = Adapters(wire, session.adapters)
     return session
 
 
 def protected(session: Any) -> bool:
-    return any(isinstance(adapter, Adapter) for adapter in session.adapters.values())
+    return isinstance(session.adapters, Adapters)
 
 
 def _asked(request: Any) -> Asked:

@@ -32,7 +32,7 @@ from effectonce._core.terms import Capability
 from effectonce._core.verdicts import TRIED_HEADER, Bucket, Certainty, Tried, Verdict
 from effectonce._core.witness import Sighting
 from effectonce._drive import AsyncPlain, Plain, adrive, drive
-from effectonce.effect import Effect, past_us, running
+from effectonce.effect import Effect, aleaving, leaving, past_us, running
 from effectonce.http._keys import EVERYWHERE, REPEATABLE_METHODS, KeyHeader, Keys, Slot, by_host, take
 from effectonce.http._same import fingerprints
 from effectonce.retrying import ENV, REPEATABLE, Retrier, retrying, tell
@@ -124,7 +124,7 @@ class Exchange:
 
     def __init__(self, wire: Wire, asked: Asked) -> None:
         self._wire, self._asked = wire, asked
-        self._effect = _effect_here()
+        self._effect = effect_here()
         self._slot: Slot | None = None  # None: it has no number
         self._sighting = None if asked.method in READS else Sighting(f"{asked.method} {asked.host}")
         self._header = None if asked.method in REPEATABLE_METHODS else wire.header(asked.host)
@@ -153,6 +153,15 @@ class Exchange:
                 self._asked.headers.pop(self._header.name, None)
         if self._slot is not None and not self._well:
             self._slot.give_back(also=self._moved)
+
+    def leaves(self) -> None:
+        """What may change something is about to leave: the record of its effect has to say so."""
+        if self._sighting is not None and self._effect is not None:
+            leaving(self._effect, self._sighting)
+
+    async def aleaves(self) -> None:
+        if self._sighting is not None and self._effect is not None:
+            await aleaving(self._effect, self._sighting)
 
     def _put_key(self) -> bool:
         """Is there a key in the headers now?"""
@@ -262,7 +271,7 @@ class Exchange:
         return Tried(verdict, ended.attempts, ended.gave_up is not None)
 
 
-def _effect_here() -> Effect | None:
+def effect_here() -> Effect | None:
     """The effect whose tool is running. A probe only looks: it has no key of its own."""
     effect = running.get()
     return None if effect is None or effect.terms is None else effect
@@ -271,6 +280,7 @@ def _effect_here() -> Effect | None:
 def exchange(wire: Wire, asked: Asked, send: Callable[[float], Answered]) -> Any:
     """Send it, again if need be. *send* is given the seconds that it may take."""
     with past_us(), Exchange(wire, asked) as one:
+        one.leaves()
         perform = Plain(one.store, lambda: one.judged(send(one.begin())))
         return one.conclude(drive(one.flow(), perform))
 
@@ -278,6 +288,7 @@ def exchange(wire: Wire, asked: Asked, send: Callable[[float], Answered]) -> Any
 async def aexchange(wire: Wire, asked: Asked, send: Callable[[float], Awaitable[Answered]]) -> Any:
     """The same in the other colour."""
     with past_us(), Exchange(wire, asked) as one:
+        await one.aleaves()
 
         async def attempt() -> Answered:
             return one.judged(await send(one.begin()))

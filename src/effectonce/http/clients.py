@@ -3,7 +3,8 @@
     client = protect(httpx.Client())
 
 What `protect` changes is where the client sends from: a transport of httpx and httpx2, an adapter of requests, a middleware of aiohttp, the
-pools of urllib3; and for openai, anthropic and Stripe, the same inside the client that they are built on. Nothing of theirs is imported.
+pools of urllib3; and for openai, anthropic and Stripe, the same inside the client that they are built on; and an
+endpoint of botocore. Nothing of theirs is imported.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from msgspec import Struct
 
 from effectonce import Circuit, Circuits, ContractViolation, Kind, Retry, RetryBudget
 from effectonce._core.classify import Rules
+from effectonce._core.foreign import attempt
 from effectonce._elsewhere import note_protected
 from effectonce.clients import class_names, without_retries
-from effectonce.http import _aiohttp, _httpx, _requests, _urllib3
+from effectonce.http import _aiohttp, _botocore, _grpc, _httpx, _requests, _smtplib, _urllib3
 from effectonce.http._keys import KeyHeader, Keys, given_to_sdk, named
 from effectonce.http._wire import Wire
 from effectonce.policy import kind_of
@@ -42,6 +44,16 @@ class Row(Struct, frozen=True):
     where: str = ""  # for the page
 
 
+class Witness(Struct, frozen=True):
+    """What is known about a client that is only watched: what it sends is seen, and the tool's own policy decides about another attempt."""
+
+    name: str
+    classes: tuple[str, ...]
+    install: Callable[[Any], Any]
+    protected: Callable[[Any], bool]
+    where: str
+
+
 def protect(
     client: T,
     *,
@@ -59,8 +71,13 @@ def protect(
     name or a `KeyHeader`, for each host that honours one (`{"api.example.com": "Idempotency-Key"}`, `"*"` for all others), or None. *breaker*
     may be one `Circuit`, or `Circuits`, which keep one for each host. *retry*, *budget*, *store*, *rules* and *kind* are as for `retry`:
     `kind="read"` says that no request of this client does harm when it is repeated.
+
+    A class or an object of smtplib, and a channel of gRPC, are only watched, and take none of these.
     """
     row = _known(client)
+    if isinstance(row, Witness):
+        given = (retry, breaker, budget, store) != (None,) * 4 or keys is not ... or rules != () or kind != Kind.WRITE
+        return _watched(client, row, given=given)
     if budget is not None and budget.shared and store is None:
         raise ContractViolation(f"the retry budget of {budget.name} is shared: say through which store, protect(store=...)")
     if row.protected(client):
@@ -73,14 +90,42 @@ def protect(
     return protected
 
 
-def _known(client: Any) -> Row:
-    for name in class_names(client):
-        if name in _BY_CLASS:
-            return _BY_CLASS[name]
+def _watched(client: T, row: Witness, *, given: bool) -> T:
+    if given:
+        raise ContractViolation(
+            f"protect({row.name}) takes no policy: it carries no key, and its tool's retry= decides. It is only watched."
+        )
+    if row.protected(client):
+        raise TypeError(f"this {row.name} is protected already.")
+    protected: T = row.install(client)
+    note_protected(protected, keyed=False)
+    return protected
+
+
+def is_bare(thing: Any) -> bool:
+    """Is it a client that could be protected, and is not?"""
+    row = _row(thing)
+    return row is not None and attempt(row.protected, thing) is False
+
+
+def _row(client: Any) -> Row | Witness | None:
+    return next((_BY_CLASS[name] for name in (*class_names(client), *_own_names(client)) if name in _BY_CLASS), None)
+
+
+def _known(client: Any) -> Row | Witness:
+    row = _row(client)
+    if row is not None:
+        return row
     raise TypeError(
         f"{type(client).__module__}.{type(client).__qualname__} is not a client that effectonce can protect. Nothing was changed. "
-        f"Give the HTTP client that it is built on; known are {', '.join(row.name for row in ROWS)}."
+        f"Give the HTTP client that it is built on; known are {', '.join(row.name for row in KNOWN)}."
     )
+
+
+def _own_names(client: Any) -> list[str]:
+    """The names of a class that is given instead of a client."""
+    mro = client.__mro__ if isinstance(client, type) else ()
+    return [f"class {cls.__module__.partition('.')[0]}:{cls.__name__}" for cls in mro]
 
 
 def _install_in_sdk(client: Any, wire: Wire) -> Any:
@@ -180,5 +225,24 @@ ROWS: tuple[Row, ...] = (
         keys=STRIPE_KEY,
         where="the requests session and the httpx client that it is built on",
     ),
+    Row(
+        "botocore and boto3",
+        ("botocore:BaseClient",),
+        _botocore.install,
+        _botocore.protected,
+        keys=None,  # AWS reads none from a header
+        where="where its endpoint sends from",
+    ),
 )
-_BY_CLASS = {name: row for row in ROWS for name in row.classes}
+WITNESSES: tuple[Witness, ...] = (
+    Witness(
+        "smtplib.SMTP",
+        ("smtplib:SMTP", "class smtplib:SMTP"),
+        _smtplib.install,
+        _smtplib.protected,
+        where="the object, or the class that is given",
+    ),
+    Witness("grpc.Channel and grpc.aio.Channel", ("grpc:Channel",), _grpc.install, _grpc.protected, where="an interceptor"),
+)
+KNOWN: tuple[Row | Witness, ...] = (*ROWS, *WITNESSES)
+_BY_CLASS = {name: row for row in KNOWN for name in row.classes}

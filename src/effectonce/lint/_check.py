@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from effectonce.lint import _declarations, _effects, _keys, _retries
+from effectonce.lint import _declarations, _effects, _endpoints, _keys, _retries, _statuses
 from effectonce.lint import _known as known
 from effectonce.lint._allow import Allowance, allowances
 from effectonce.lint._finding import Finding, Hit, Rule
@@ -18,8 +18,8 @@ from effectonce.lint._reading import Reading
 from effectonce.lint._source import Module
 
 UNREADABLE, UNEXPLAINED, UNUSED = "EO001", "EO002", "EO003"
-_ALL = (*_keys.RULES, *_effects.RULES, *_retries.RULES, *_declarations.RULES)
-RULES: dict[str, Rule] = {rule.code: rule for rule in _ALL}
+_ALL = (*_keys.RULES, *_effects.RULES, *_endpoints.RULES, *_retries.RULES, *_statuses.RULES, *_declarations.RULES)
+RULES: dict[str, Rule] = {rule.code: rule for rule in sorted(_ALL, key=lambda rule: rule.code)}
 CODES: tuple[str, ...] = (UNREADABLE, UNEXPLAINED, UNUSED, *RULES)
 _PASSED_BY = ("node_modules", "__pycache__", "site-packages")
 _TESTS = ("tests", "test")
@@ -33,7 +33,7 @@ class Report:
 
     findings: tuple[Finding, ...] = ()
     allowances: tuple[Allowance, ...] = ()
-    adapters: frozenset[str] = frozenset()  # of effectonce.integrations, that it imports
+    adapters: frozenset[str] = frozenset()  # of effectonce.integrations, and the middleware, that it has
 
 
 def check(paths: Iterable[str | os.PathLike[str]], *, codes: Iterable[str] = CODES) -> list[Finding]:
@@ -110,7 +110,8 @@ def _report(source: bytes, path: str, codes: frozenset[str]) -> Report:
     adapters = frozenset(
         name.removeprefix(_ADAPTERS).partition(".")[0] for name in reading.module.modules if name.startswith(_ADAPTERS)
     )
-    return Report(tuple(dict.fromkeys(found)), allowed, adapters)
+    middleware = {_endpoints.MIDDLEWARE} if _endpoints.has_middleware(reading.module) else set()
+    return Report(tuple(dict.fromkeys(found)), allowed, adapters | middleware)
 
 
 def _is_about_us(source: bytes) -> bool:
@@ -120,7 +121,7 @@ def _is_about_us(source: bytes) -> bool:
     def has(words: frozenset[str]) -> bool:
         return any(word in text for word in words)
 
-    return has(known.WORDS) or (has(known.SENDS) and has(known.LOOPS))
+    return has(known.WORDS) or (has(known.SENDS) and (has(known.LOOPS) or has(known.SERVES)))
 
 
 def _unreadable(path: str, line: int, column: int, why: str) -> Report:

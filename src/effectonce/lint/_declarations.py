@@ -287,6 +287,18 @@ def _promise(module: Module, tool: Tool, given: ast.expr) -> str:
     return ""
 
 
+def _dropped(reading: Reading) -> Iterator[Hit]:
+    for line in reading.module.every(ast.Expr):
+        called = reading.module.definition(line.value.func) if isinstance(line.value, ast.Call) else None
+        tool = reading.tools.get(called) if isinstance(called, ast.AsyncFunctionDef) else None
+        if tool is not None and tool.sort in ("guarded", "workflow"):
+            yield Hit(
+                line,
+                f"{tool.function.name} is an async {'tool' if tool.sort == 'guarded' else 'workflow'} and is called here without await: "
+                "nothing is run, nothing is recorded, and the code goes on as if it were done. Await it.",
+            )
+
+
 RULES = (
     Rule("EO501", _key_unused),
     Rule("EO502", _no_probe),
@@ -294,4 +306,5 @@ RULES = (
     Rule("EO504", _read_with_key),
     Rule("EO505", _same_name),
     Rule("EO506", _not_there_yet),
+    Rule("EO507", _dropped),
 )

@@ -13,7 +13,7 @@ from effectonce.lint._finding import Hit, Rule
 from effectonce.lint._reading import Effect, Reading, Tool
 from effectonce.lint._source import Function, Module, calls, own
 
-_BESIDE = re.compile(r"log|metric|trac|telemetr|audit|stat|monitor|heartbeat|cache", re.IGNORECASE)
+BESIDE = re.compile(r"log|metric|trac|telemetr|audit|stat|monitor|heartbeat|cache", re.IGNORECASE)
 _EXECUTORS = re.compile(r"concurrent\.futures\.(?:\w+\.)?(?:Thread|Process)PoolExecutor\(\)\.submit")
 _TASKS = frozenset({"asyncio.create_task", "asyncio.ensure_future"})
 _BACKGROUND = re.compile(r"(?:fastapi|starlette\.background)\.BackgroundTasks\(\)\.add_task")
@@ -24,7 +24,7 @@ def _unprotected(reading: Reading) -> Iterator[Hit]:
         if tool.sort not in ("agent", "engine") or _uses(reading.module, tool):
             continue
         for call in calls(tool.function.body):
-            effect = reading.effect(call) or _by_helper(reading, call)
+            effect = reading.effect(call) or by_helper(reading, call)
             if effect is not None and not effect.keyed and not effect.repeatable:
                 yield Hit(
                     call,
@@ -35,7 +35,7 @@ def _unprotected(reading: Reading) -> Iterator[Hit]:
                 break
 
 
-def _by_helper(reading: Reading, call: ast.Call) -> Effect | None:
+def by_helper(reading: Reading, call: ast.Call) -> Effect | None:
     """What a function of this file does that is called so. What a request of a helper is for, its caller knows: those do not count."""
     helper = reading.module.definition(call.func)
     if helper is None or helper in reading.tools:
@@ -163,7 +163,7 @@ def _not_waited_for(reading: Reading) -> Iterator[Hit]:
         joined = any(isinstance(c.func, ast.Attribute) and c.func.attr in ("join", "result", "wait") for c in calls(body))
         for call in calls(body):
             how = starts(module, call)
-            if not how or _BESIDE.search(ast.unparse(call)) or (how == "a thread" and joined):
+            if not how or BESIDE.search(ast.unparse(call)) or (how == "a thread" and joined):
                 continue
             above = module.parents.get(call)
             kept = isinstance(above, ast.Assign) and any(isinstance(t, ast.Name) and t.id in waited for t in above.targets)

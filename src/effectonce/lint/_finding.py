@@ -21,7 +21,7 @@ class Finding:
     code: str
     message: str
     end_line: int
-    unless: str = ""  # a room of effectonce.integrations: if any file of the tree uses it, this is no finding
+    unless: str = ""  # an adapter of effectonce.integrations, or the middleware: if any file has it, this is no finding
     given: str = ""  # and the other way round
 
 

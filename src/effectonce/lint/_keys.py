@@ -217,6 +217,45 @@ def _attempt_or_call(node: ast.AST) -> str:
             return ""
 
 
+def _per_request(reading: Reading) -> Iterator[Hit]:
+    for key in keys(reading):
+        for part in parts(reading.module, key.node):
+            if name := _request_id(reading.module, part):
+                yield Hit(
+                    key.node,
+                    f"{name} is in this key and names one request: a caller that got no answer asks again in another one, and it is done "
+                    "again. Use the caller's Idempotency-Key, or ids of what it is about.",
+                )
+                break
+
+
+def _request_id(module: Module, node: ast.AST) -> str:
+    """What names one request, if this does."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name) if name.lower() in known.REQUEST_NAMES:
+            return name
+        case ast.Attribute(value=ast.Name(id=owner) | ast.Attribute(value=ast.Name(), attr=owner), attr=name) if (
+            name in known.REQUEST_KEPT and owner in known.REQUEST_KEPT_BY and not ast.unparse(node).endswith(_OF_CELERY)
+        ):
+            return ast.unparse(node)
+        case (
+            ast.Subscript(value=owned, slice=ast.Constant(value=str(name)))
+            | ast.Call(func=ast.Attribute(value=owned, attr="get"), args=[ast.Constant(value=str(name)), *_])
+        ) if known.REQUEST_HEADER.fullmatch(name) and _HEADERS.search(ast.unparse(owned)):
+            return name
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name) | ast.Attribute(attr=name), attr="get"), args=[]):
+            return name if known.REQUEST_ASKED.fullmatch(name.lower()) else ""
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name) as func):
+            is_known = bool(module.origin(func)) or module.definition(func) is not None
+            return f"{name}()" if is_known and known.REQUEST_ASKED.fullmatch(name) else ""
+        case _:
+            return ""
+
+
+_HEADERS = re.compile(r"headers|META|environ", re.IGNORECASE)
+_OF_CELERY = ".request.correlation_id"  # a task that is tried again has the same one
+
+
 def _per_process(reading: Reading) -> Iterator[Hit]:
     module = reading.module
     for key in keys(reading):
@@ -354,4 +393,5 @@ RULES = (
     Rule("EO104", _constant),
     Rule("EO105", _personal),
     Rule("EO106", _shown_to_the_model),
+    Rule("EO107", _per_request),
 )

@@ -15,7 +15,7 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# A file with none of these words, in small letters, has nothing that a rule is about. What sends counts together with a loop.
+# A file with none of these words, in small letters, has nothing that a rule is about. What sends counts together with a loop, or a server.
 WORDS = words(
     "effectonce guard idempot deduplicationid clienttoken clientrequesttoken retry tenacity backoff stamina sleep( redis "
     "core.cache langchain langgraph function_tool pydantic_ai mcp crewai google.adk autogen strands agent_framework beta_ "
@@ -26,6 +26,7 @@ SENDS = words(
     "twilio slack telegram"
 )
 LOOPS = words("while range(")
+SERVES = words("fastapi starlette flask quart ninja litestar sanic aiohttp")
 
 # ---------------------------------------------------------------- effects
 
@@ -92,6 +93,8 @@ ASKING = words(
     "search query lookup serp scrape crawl parse eval evaluate evaluation extract embed embedding translate summarize summarise "
     "classify analyze analyse ocr transcribe retrieve retriever rerank predict detect inference"
 )
+# A POST that sets what it is given: a second one changes nothing more. By the first word of its function.
+SETTING_FIRST = words("update refresh set save sync upsert replace reset reload enable disable configure test ping")
 NAME_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 KEYED = re.compile(
     r"idempot|dedup|downstream_key|current_effect|request_key|client_?token|client_?request_?token", re.IGNORECASE
@@ -153,6 +156,20 @@ ENGINES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"dramatiq\.(?:actor\.)?actor", "actor of Dramatiq"),
     )
 )
+# Decorators of endpoints, and whether they are of an ASGI server, which our middleware can stand before.
+ENDPOINTS: tuple[tuple[re.Pattern[str], bool], ...] = tuple(
+    (re.compile(pattern), is_asgi)
+    for pattern, is_asgi in (
+        (r"fastapi\.(?:\w+\.)?(?:FastAPI|APIRouter)\(\)\.(?:post|patch|api_route)", True),
+        (r"starlette\.(?:applications\.Starlette|routing\.Router)\(\)\.route", True),
+        (r"quart\.(?:\w+\.)?(?:Quart|Blueprint)\(\)\.(?:post|patch|route)", True),
+        (r"litestar\.(?:[\w.]+\.)?(?:post|patch)", True),
+        (r"sanic\.(?:\w+\.)?(?:Sanic|Blueprint)\(\)\.(?:post|patch|route)", True),
+        (r"flask\.(?:\w+\.)?(?:Flask|Blueprint)\(\)\.(?:post|patch|route)", False),
+        (r"ninja\.(?:\w+\.)?(?:NinjaAPI|Router)\(\)\.(?:post|patch|api_operation)", False),
+        (r"aiohttp\.web\.RouteTableDef\(\)\.(?:post|patch)", False),
+    )
+)
 TOOL_CLASSES = {
     "langchain_core.tools.BaseTool": ("tool of LangChain", "langchain"),
     "langchain.tools.BaseTool": ("tool of LangChain", "langchain"),
@@ -179,6 +196,18 @@ ATTEMPT = words(
 )
 CALL_IDS = words("tool_call_id toolcallid tool_use_id tooluseid function_call_id")
 TOOL_CALLS = words("tool_call toolcall tool_use function_call tc")
+# One for each request: in headers, under these names whatever has them, kept by a framework, and asked of a function or a context variable.
+REQUEST_HEADER = re.compile(
+    r"(?:http[-_])?(?:x[-_])?(?:request|correlation|trace|b3[-_]trace|amzn[-_](?:trace|request))[-_]?id|(?:http[-_])?traceparent"
+    r"|x[-_]cloud[-_]trace[-_]context",
+    re.IGNORECASE,
+)
+REQUEST_NAMES = words("trace_id traceid span_id spanid traceparent x_request_id x_correlation_id x_trace_id http_request_id")
+REQUEST_KEPT = words("request_id correlation_id")
+REQUEST_KEPT_BY = words("request req g ctx context state")
+REQUEST_ASKED = re.compile(
+    r"(?:(?:get|current|get_current|new|make|generate|format)_)?(?:request|correlation|trace|span)_id(?:_(?:var|ctx|contextvar|context))?"
+)
 PERSONAL = words("email e_mail email_address user_email customer_email phone phone_number ssn")
 
 # ---------------------------------------------------------------- retries

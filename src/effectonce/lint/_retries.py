@@ -40,7 +40,7 @@ def _two_layers(reading: Reading) -> Iterator[Hit]:
             if found is not None and not is_safe(module, found):
                 yield Hit(call, _layers(found.library, tool.function.name))
         for loop in by_hand:
-            if module.function_around(loop.node) is tool.function and _risked(reading, loop.attempt.body):
+            if module.function_around(loop.node) is tool.function and risked(reading, loop.attempt.body):
                 yield Hit(loop.node, _layers("a loop", tool.function.name))
 
 
@@ -54,7 +54,7 @@ def _retries_inside(reading: Reading, call: ast.Call) -> Retries | None:
     module = reading.module
     found = retries(module, call)
     if found is not None:
-        body = _body_of_loop(module, found)
+        body = body_of_loop(module, found)
         return found if body is None or does_something(reading, body) else None
     helper = module.definition(call.func)
     if helper is None or not (is_verb(helper.name) or does_something(reading, helper.body)):
@@ -62,7 +62,7 @@ def _retries_inside(reading: Reading, call: ast.Call) -> Retries | None:
     return next((found for each in helper.decorator_list if (found := retries(module, each)) is not None), None)
 
 
-def _risked(reading: Reading, nodes: list[ast.stmt]) -> Effect | None:
+def risked(reading: Reading, nodes: list[ast.stmt]) -> Effect | None:
     """The first effect in there that a repeat would do twice."""
     return next((effect for effect in reading.effects(nodes) if not effect.keyed and not effect.repeatable), None)
 
@@ -71,26 +71,27 @@ def _retries_everything(reading: Reading) -> Iterator[Hit]:
     module = reading.module
     guarded = {tool.function for tool in reading.guarded}
     for found, function in all_retries(module):
-        body = function.body if function is not None else _body_of_loop(module, found)
+        body = function.body if function is not None else body_of_loop(module, found)
         if body is None or {function, module.function_around(found.node)} & guarded or is_safe(module, found):
             continue
-        effect, error = _risked(reading, body), _broad(errors(module, found))
+        effect, error = risked(reading, body), broad(errors(module, found))
         if effect is not None and error:
             yield Hit(found.node, _again(found.library, effect, error))
     for loop in loops(module):
-        effect = _risked(reading, loop.attempt.body)
-        error = next((what for each in loop.handlers if (what := _caught(module, each))), "")
+        effect = risked(reading, loop.attempt.body)
+        error = next((what for each in loop.handlers if (what := caught_by(module, each))), "")
         if effect is not None and error and module.function_around(loop.node) not in guarded:
             yield Hit(loop.node, _again("this loop", effect, error))
 
 
-def _body_of_loop(module: Module, found: Retries) -> list[ast.stmt] | None:
+def body_of_loop(module: Module, found: Retries) -> list[ast.stmt] | None:
     """Of `for attempt in Retrying(...)`."""
     above = module.parents.get(found.node)
     return above.body if isinstance(above, ast.For | ast.AsyncFor) else None
 
 
-def _broad(names: list[str]) -> str:
+def broad(names: list[str]) -> str:
+    """What is caught, if an answer may have been lost; "" if it is less."""
     for name in names:
         if name in known.EVERYTHING:
             return "any error"
@@ -99,10 +100,11 @@ def _broad(names: list[str]) -> str:
     return ""
 
 
-def _caught(module: Module, handler: ast.ExceptHandler) -> str:
+def caught_by(module: Module, handler: ast.ExceptHandler) -> str:
+    """The same of a handler."""
     if handler.type is None:
         return "any error"
-    return _broad([module.origin(each) for each in getattr(handler.type, "elts", [handler.type])])
+    return broad([module.origin(each) for each in getattr(handler.type, "elts", [handler.type])])
 
 
 def _again(who: str, effect: Effect, error: str) -> str:
@@ -124,7 +126,7 @@ def _without_end(reading: Reading) -> Iterator[Hit]:
                 f"{found.library} never gives up here: whoever waits for this waits for ever, and an outage keeps every caller. {_END}",
             )
     for loop in loops(module):
-        if _runs_for_ever(module, loop) and any(slept(module, loop)) and all(_caught(module, each) for each in loop.handlers):
+        if _runs_for_ever(module, loop) and any(slept(module, loop)) and all(caught_by(module, each) for each in loop.handlers):
             yield Hit(
                 loop.node,
                 f"this loop never gives up: whoever waits for it waits for ever, and an outage keeps every caller. {_END}",
@@ -144,13 +146,13 @@ def _runs_for_ever(module: Module, loop: Loop) -> bool:
     return all(_only_waits_or_tells(module, node) for node in others if isinstance(node, ast.Call))
 
 
-_TELLS = known.words("debug info warning warn error exception critical log print format increment inc")
+TELLS = known.words("debug info warning warn error exception critical log print format increment inc")
 
 
 def _only_waits_or_tells(module: Module, call: ast.Call) -> bool:
     """Another function may raise when it has had enough."""
     origin = module.origin(call.func)
-    told = isinstance(call.func, ast.Attribute) and call.func.attr in _TELLS
+    told = isinstance(call.func, ast.Attribute) and call.func.attr in TELLS
     return told or origin in known.SLEEP or origin.startswith(("builtins.", "random.", "logging."))
 
 
@@ -174,7 +176,7 @@ def _without_jitter(reading: Reading) -> Iterator[Hit]:
 def _is_of_others(module: Module, handler: ast.ExceptHandler) -> bool:
     """May the error come from a service? A file that is not there yet keeps nobody else waiting."""
     names = [module.origin(each) for each in getattr(handler.type, "elts", [handler.type])]
-    return bool(_caught(module, handler)) or any(not name.startswith("builtins.") for name in names)
+    return bool(caught_by(module, handler)) or any(not name.startswith("builtins.") for name in names)
 
 
 _TOGETHER = (

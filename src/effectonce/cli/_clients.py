@@ -1,0 +1,39 @@
+"""Clients that the tools of an app send through, and that nobody has protected.
+
+Quiet on purpose: only what the code of a tool names is looked at, and only where the tool says nothing about what it sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from effectonce import Capability, Finding, Guard, Kind
+from effectonce._check_use import announces, names_of
+from effectonce._shown.tools import tools_of
+from effectonce._tool import GuardedTool
+from effectonce.http.clients import is_bare
+
+
+def bare_clients(guard: Guard) -> Iterator[Finding]:
+    """A finding for each client that should be protected, with the line that does it."""
+    used: dict[tuple[str, str], list[str]] = {}
+    for name, tool in tools_of(guard).items():
+        if _says_nothing(tool):
+            for place, thing in names_of(tool.function).items():
+                if is_bare(thing):
+                    used.setdefault(place, []).append(name)
+    for (module, variable), tools in used.items():
+        many = "s" if len(tools) == 1 else ""
+        found = f"{', '.join(tools)} send{many} through it, and what leaves is not seen: more errors end in doubt than have to"
+        advice = f"{variable} = protect({variable}), of effectonce.http.clients, and @guard.tool(through=[{variable}])."
+        yield Finding(f"client {module}:{variable}", found, advice)
+
+
+def _says_nothing(tool: GuardedTool) -> bool:
+    """Is an error of it in doubt, although a protected client could have told?"""
+    contract = tool.contract
+    unaided = contract.kind in (Kind.WRITE, Kind.IRREVERSIBLE) and contract.downstream.capability in (
+        Capability.PROBE,
+        Capability.NONE,
+    )
+    return unaided and not (contract.through or contract.one_request or announces(tool.function))

@@ -1,0 +1,94 @@
+"""Endpoints: does anything tell a repeated request from a new one?"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from effectonce.lint import _known as known
+from effectonce.lint._effects import BESIDE, by_helper
+from effectonce.lint._finding import Hit, Rule
+from effectonce.lint._reading import Effect, Reading
+from effectonce.lint._source import Function, Module, calls, keyword
+
+MIDDLEWARE = "http.asgi"  # protects the endpoints of all files
+_OF_OTHERS = re.compile(r"\w*idempot\w*(?:\..*)?|(?:.*\.)?\w*idempot\w*middleware", re.IGNORECASE)  # a package, or a class
+_LOOKS = re.compile(
+    r"idempot|dedup|current_effect|\bguard|once\b|already|\block|_lock\b|unique|duplicate|replay|nonce|processed|exists|conflict"
+    r"|get_or_create|\bnx=",
+    re.IGNORECASE,
+)
+_CHANGES = frozenset({"POST", "PATCH"})
+
+
+def has_middleware(module: Module) -> bool:
+    """Does a file import the middleware, or one for the same of others, or is it written there?"""
+    names = (*module.modules, *(cls.name for cls in module.every(ast.ClassDef)))
+    return any(name.startswith(f"effectonce.{MIDDLEWARE}") or _OF_OTHERS.fullmatch(name) for name in names)
+
+
+def _unprotected(reading: Reading) -> Iterator[Hit]:
+    for function, route, is_asgi in _endpoints(reading.module):
+        if function in reading.tools or _looks(reading.module, function, route):
+            continue
+        effect = _effect(reading, function, route)
+        if effect is not None:
+            advice = "Add IdempotencyMiddleware of effectonce.http.asgi, or guard" if is_asgi else "Guard"
+            yield Hit(
+                effect.call,
+                f"{function.name} {effect.what} for each request, and a client that got no answer sends it again: it is done twice. "
+                f"{advice} what it does with @guard.tool(kind=...).",
+                unless=MIDDLEWARE,
+            )
+
+
+def _looks(module: Module, function: Function, route: ast.Call) -> bool:
+    """Does an endpoint, a dependency of it or of its router, look whether it was done? By its words: silence where it may."""
+    router = module.value(route.func.value) if isinstance(route.func, ast.Attribute) else None
+    return any(_LOOKS.search(ast.unparse(node)) for node in (function, route, router) if node is not None)
+
+
+def _effect(reading: Reading, function: Function, route: ast.Call) -> Effect | None:
+    """The first one of an endpoint that a repeat does twice. A POST that asks or sets something, or counts beside it, is none."""
+    asks = route.args and known.ASKING_URL.search(reading.text(route.args[0]))
+    sets = function.name.strip("_").partition("_")[0] in known.SETTING_FIRST
+    for call in calls(function.body):
+        effect = reading.effect(call) or by_helper(reading, call)
+        if effect is None or effect.keyed or effect.repeatable:
+            continue
+        if not (effect.http and (asks or sets or BESIDE.search(ast.unparse(call)))):
+            return effect
+    return None
+
+
+def _endpoints(module: Module) -> Iterator[tuple[Function, ast.Call, bool]]:
+    """The functions that answer a POST or PATCH, where they are said to, and whether our middleware can stand before them."""
+    for function in module.functions:
+        for decorator in function.decorator_list:
+            made = _kind(module, decorator) if isinstance(decorator, ast.Call) else None
+            if made is not None and isinstance(decorator, ast.Call):
+                yield function, decorator, made
+                break
+    for call in module.every(ast.Call):
+        if module.origin(call.func) == "starlette.routing.Route" and _changes(call):
+            given = call.args[1] if len(call.args) > 1 else keyword(call, "endpoint")
+            function_given = module.definition(given) if given is not None else None
+            if function_given is not None:
+                yield function_given, call, True
+
+
+def _kind(module: Module, decorator: ast.Call) -> bool | None:
+    """Is it one of an ASGI server, or of another? None if it is no endpoint that changes something."""
+    origin = module.origin(decorator.func)
+    found = next((is_asgi for pattern, is_asgi in known.ENDPOINTS if pattern.fullmatch(origin)), None) if origin else None
+    return found if origin.rpartition(".")[2] in ("post", "patch") or _changes(decorator) else None
+
+
+def _changes(call: ast.Call) -> bool:
+    methods = keyword(call, "methods")
+    given = set() if methods is None else {part.value for part in ast.walk(methods) if isinstance(part, ast.Constant)}
+    return not _CHANGES.isdisjoint(str(each).upper() for each in given)
+
+
+RULES = (Rule("EO208", _unprotected),)

@@ -1,0 +1,139 @@
+"""A process that is killed before `sending()` sent nothing, and its call runs again without a person; one that is killed later may have.
+
+Only for tools that declare `separate_dispatch`. The workers are real processes, really killed; the bank that counts is another one.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from effectonce.testing.bank import Bank
+
+WORKER = """
+import asyncio, json, os, signal, sys
+from effectonce import EffectOnceError, Guard, Retry, current_effect
+from effectonce.testing.bank import Teller
+
+url, port, colour, die_at, separate = sys.argv[1:]
+guard = Guard(url, cache=0)
+contract = dict(kind="write", lease_s=0.2, wait_s=5, separate_dispatch=separate == "separate", name="pay", retry=Retry(attempts=1))
+
+
+def reached(point):
+    if point == die_at:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def send(invoice):
+    reached("inside")
+    with Teller(int(port)) as teller:
+        receipt = teller.pay(invoice, 5)["receipt"]
+    reached("done")
+    return receipt
+
+
+def pay(invoice: str) -> str:
+    reached("before")
+    with current_effect().sending():
+        return send(invoice)
+
+
+async def apay(invoice: str) -> str:
+    reached("before")
+    async with current_effect().sending():
+        return send(invoice)
+
+
+async def acall():
+    with guard.step("chat", "pay"):
+        return await guard.tool(**contract)(apay)("inv_1")
+
+
+def call():
+    if colour == "async":
+        return asyncio.run(acall())
+    with guard.step("chat", "pay"):
+        return guard.tool(**contract)(pay)("inv_1")
+
+
+try:
+    said = call()
+except EffectOnceError as error:
+    said = type(error).__name__
+states = guard.counts()
+print(json.dumps([said, states]))
+"""
+
+
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
+def url(request, tmp_path):
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'effects.db'}"
+    if request.param == "postgres":
+        return request.getfixturevalue("postgres").emptied()
+    from tests.servers import redis
+
+    return redis.emptied(redis.server()).url
+
+
+@pytest.fixture
+def bank(tmp_path):
+    with Bank(tmp_path / "ledger.jsonl") as bank:
+        yield bank
+
+
+class Worker:
+    def __init__(self, url, bank, colour, *, separate=True):
+        self.of = [url, str(bank.port), colour]
+        self.separate = "separate" if separate else "at once"
+
+    def dies(self, point):
+        ran = self._run(point)
+        assert ran.returncode == -signal.SIGKILL, ran.stderr
+
+    def says(self):
+        ran = self._run("")
+        assert ran.returncode == 0, ran.stderr
+        return json.loads(ran.stdout)
+
+    def _run(self, point):
+        command = [sys.executable, "-c", WORKER, *self.of, point, self.separate]
+        return subprocess.run(command, env=os.environ, capture_output=True, text=True, check=False, timeout=60)
+
+
+both_colours = pytest.mark.parametrize("colour", ["sync", "async"])
+
+
+@both_colours
+def test_killed_before_sending_it_runs_again_without_a_person(url, bank, colour):
+    worker = Worker(url, bank, colour)
+    for _ in range(2):
+        worker.dies("before")
+
+    assert worker.says() == ["rcpt_1", {"completed": 1}]
+    assert worker.says() == ["rcpt_1", {"completed": 1}]
+    assert len(bank.ledger()) == 1
+
+
+@both_colours
+@pytest.mark.parametrize(("point", "effects"), [("inside", 0), ("done", 1)])
+def test_killed_after_that_it_is_a_doubt(url, bank, colour, point, effects):
+    worker = Worker(url, bank, colour)
+    worker.dies("before")
+    worker.dies(point)
+
+    assert worker.says() == ["InDoubt", {"in_doubt": 1}]
+    assert len(bank.ledger()) == effects
+
+
+@both_colours
+def test_without_a_separate_dispatch_it_is_a_doubt_at_every_point(url, bank, colour):
+    worker = Worker(url, bank, colour, separate=False)
+    worker.dies("before")
+
+    assert worker.says() == ["InDoubt", {"in_doubt": 1}]
+    assert len(bank.ledger()) == 0
