@@ -9,7 +9,9 @@ from functools import lru_cache
 LOG = logging.getLogger("effectonce")
 PREFIX = "EFFECTONCE_"
 SETTINGS = ("store", "store_file", "app", "keys_file", "tenant", "by", "output", "color", "limit", "no_input")
-KNOWN = frozenset(PREFIX + name for name in ("CONFIG", "CONVERSATION", "KEYS", "SPOOL", *map(str.upper, SETTINGS)))
+KNOWN = frozenset(
+    PREFIX + name for name in ("CONFIG", "CONVERSATION", "KEYS", "PLAINTEXT_UNTIL", "SPOOL", *map(str.upper, SETTINGS))
+)
 
 
 def report(environ: Mapping[str, str]) -> None:

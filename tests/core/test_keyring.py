@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 import traceback
+from datetime import UTC, date, datetime
 
 import pytest
 from hypothesis import given
@@ -77,13 +78,15 @@ def test_a_key_that_is_not_here_is_named():
         Keyring({"2026-05": NEW}).open(sealed, "k", "outcome")
 
 
-def test_nothing_stays_nothing_and_what_was_never_sealed_is_readable_unless_refused():
-    strict = Keyring({"a": NEW}, plaintext="refuse")
-
-    assert RING.open(b"v1 ok 1", "k", "outcome") == b"v1 ok 1"
-    assert strict.seal(b"", "k", "outcome") == strict.open(b"", "k", "outcome") == b""
+def test_nothing_stays_nothing_and_what_was_never_sealed_is_refused():
+    assert RING.seal(b"", "k", "outcome") == RING.open(b"", "k", "outcome") == b""
     with pytest.raises(NotOpened, match="not sealed"):
-        strict.open(b"v1 ok 1", "k", "outcome")
+        RING.open(b"v1 ok 1", "k", "outcome")
+
+
+@pytest.mark.parametrize("day", ["9999-12-30", date(9999, 12, 30), datetime(9999, 12, 30, 12, tzinfo=UTC)])
+def test_what_was_never_sealed_is_read_until_the_day_that_was_named(day):
+    assert Keyring({"a": NEW}, plaintext_until=day).open(b"v1 ok 1", "k", "outcome") == b"v1 ok 1"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +94,8 @@ def test_nothing_stays_nothing_and_what_was_never_sealed_is_readable_unless_refu
     [
         (lambda: Keyring({}), "needs a key"),
         (lambda: Keyring({"a": NEW}, primary="b"), "primary='b' is not in this keyring; it has a"),
-        (lambda: Keyring({"a": NEW}, plaintext="maybe"), "choose 'read' or 'refuse'"),
+        (lambda: Keyring({"a": NEW}, plaintext_until="tomorrow"), "plaintext_until='tomorrow' is no day"),
+        (lambda: Keyring({"a": NEW}, plaintext_until=31), "plaintext_until=31 is no day"),
         (lambda: Keyring({"a": b"short"}), "'a' is not 32 bytes"),
         (lambda: Keyring({"a": "n" * 32}), "'a' is not 32 bytes"),
         (lambda: Keyring({"a b": NEW}), "'a b' is not an id"),
@@ -113,8 +117,10 @@ def test_a_keyring_is_read_from_the_environment_and_the_first_key_seals(monkeypa
 
     assert (ring.primary, ring.ids) == ("2026-11", ("2026-11", "2026-05"))
     assert ring.open(Keyring({"2026-05": b"\xff\xfe" * 16}).seal(b"x", "k", "outcome"), "k", "outcome") == b"x"
-    with pytest.raises(NotOpened, match="refuses plaintext"):
-        Keyring.from_env(plaintext="refuse").open(b"v1 ok 1", "k", "outcome")
+    with pytest.raises(NotOpened, match="not sealed"):
+        ring.open(b"v1 ok 1", "k", "outcome")
+    monkeypatch.setenv("EFFECTONCE_PLAINTEXT_UNTIL", "9999-12-30")
+    assert Keyring.from_env().open(b"v1 ok 1", "k", "outcome") == b"v1 ok 1"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import subprocess
 import sys
+from datetime import UTC, datetime
 
 import pytest
 from msgspec.structs import replace
@@ -26,7 +27,7 @@ from effectonce import (
 )
 from effectonce._core.codec import decode
 from effectonce._core.ops import Attest, Claim, Complete, Confirm, Doubt, Find, Rearm, Refute
-from effectonce.stores import base
+from effectonce.stores import _keyring, base
 from effectonce.stores._sealed import Sealed
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
@@ -267,24 +268,29 @@ def test_a_result_that_was_changed_or_swapped_in_the_store_is_not_believed():
     assert ledger.effects == 2
 
 
-def test_a_result_that_was_put_there_in_the_clear_is_believed_only_if_plaintext_is_not_refused():
+def test_a_result_that_was_put_there_in_the_clear_is_not_believed():
     store, ledger = MemoryStore(), Ledger()
     key = payer(sealed_guard(store), ledger)().effect.key
     spoil(store, key, outcome=b'v1 ok {"receipt":999}')
 
-    assert payer(sealed_guard(store), ledger)().value == {"receipt": 999}
-    with pytest.raises(ResultUnavailable, match="it is not sealed, and the keyring refuses plaintext"):
-        payer(sealed_guard(store, ring(plaintext="refuse")), ledger)().unwrap()
+    with pytest.raises(ResultUnavailable, match="it is not sealed, and whoever can write to the store may have put it there"):
+        payer(sealed_guard(store), ledger)().unwrap()
     assert ledger.effects == 1
 
 
-def test_what_was_written_before_encryption_was_switched_on_stays_readable():
+def test_what_was_written_before_encryption_is_read_until_the_day_that_was_named(monkeypatch):
     store, ledger = MemoryStore(), Ledger()
     before = payer(Guard(store, secret=SECRET, cache=0), ledger)()
+    guard = sealed_guard(store, ring("2026-05", plaintext_until="2026-12-31"))
 
-    after = payer(sealed_guard(store), ledger)()
-
+    monkeypatch.setattr(_keyring.time, "time", lambda: datetime(2026, 12, 31, 23, 59, tzinfo=UTC).timestamp())
+    after = payer(guard, ledger)()
     assert (after.value, after.replayed, ledger.effects) == (before.value, True, 1)
+
+    monkeypatch.setattr(_keyring.time, "time", lambda: datetime(2027, 1, 1, tzinfo=UTC).timestamp())
+    with pytest.raises(ResultUnavailable, match="it is not sealed"):
+        payer(guard, ledger)().unwrap()
+    assert ledger.effects == 1
 
 
 def test_a_guard_without_a_keyring_says_that_the_result_is_sealed():

@@ -88,6 +88,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     store: str
     secret_file: str = ""
     keys_env: str = ""  # the variable of the environment that holds the keyring; none: what is stored is not sealed
+    plaintext_until: str = ""  # the day until which records from before encryption are read; none: they are not
     spool: str = ""  # the folder for outcomes that the store could not be told; none: among the user's state
     profile: str = "ietf"
     key: dict[str, Any] = {}
@@ -143,7 +144,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return [_made("routes", Route, route) for route in self.routes] or None
 
     def a_guard(self) -> Guard:
-        keyring = Keyring.from_env(self.keys_env) if self.keys_env else None
+        keyring = Keyring.from_env(self.keys_env, plaintext_until=self.plaintext_until) if self.keys_env else None
         return Guard(self.store, secret=self.a_secret(), keyring=keyring, spool=self.spool or None)
 
     def a_secret(self) -> bytes:

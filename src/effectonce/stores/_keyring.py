@@ -19,8 +19,10 @@ import hmac
 import os
 import re
 import threading
+import time
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from datetime import UTC, date, datetime
+from typing import Any, Self
 
 import msgspec
 
@@ -67,11 +69,12 @@ class Keyring:
     """The keys that seal arguments, results and evidence in the store: one for new writes, all of them for reading.
 
     *keys* are 32 random bytes each, under an id that is stored beside what they seal. *primary* is the one for new writes; unless said,
-    the first. Records from before encryption stay readable; `plaintext="refuse"` treats them as changed by somebody, once there are none.
+    the first. What is not sealed is not believed: whoever can write to the store may have put it there. Records from before encryption are
+    read until the day *plaintext_until*.
     """
 
     def __init__(
-        self, keys: Mapping[str, bytes], *, primary: str | None = None, plaintext: Literal["read", "refuse"] = "read"
+        self, keys: Mapping[str, bytes], *, primary: str | None = None, plaintext_until: date | str | None = None
     ) -> None:
         if not isinstance(keys, Mapping):  # not quoted: it may be a key
             raise ContractViolation(
@@ -79,9 +82,7 @@ class Keyring:
             )
         if not keys:
             raise ContractViolation("a keyring needs a key. Make one with Keyring.generate('2026-11').")
-        if plaintext not in ("read", "refuse"):
-            raise ContractViolation(f"plaintext={plaintext!r}: choose 'read' or 'refuse'")
-        self._refuses_plaintext = plaintext == "refuse"
+        self._plaintext_until = _end_of(plaintext_until)
         self._lock = threading.Lock()
         self._keys = {key_id: _made(key_id, key) for key_id, key in keys.items()}
         self._primary = next(iter(keys)) if primary is None else primary
@@ -89,8 +90,11 @@ class Keyring:
             raise ContractViolation(f"primary={primary!r} is not in this keyring; it has {', '.join(self._keys)}")
 
     @classmethod
-    def from_env(cls, name: str = "EFFECTONCE_KEYS", *, plaintext: Literal["read", "refuse"] = "read") -> Self:
-        """Read `id:base64,id:base64` from an environment variable. The first one seals, all of them open."""
+    def from_env(cls, name: str = "EFFECTONCE_KEYS", *, plaintext_until: date | str | None = None) -> Self:
+        """Read `id:base64,id:base64` from an environment variable. The first one seals, all of them open.
+
+        Unless it is said, EFFECTONCE_PLAINTEXT_UNTIL says until when records from before encryption are read.
+        """
         entries = [entry.strip() for entry in os.environ.get(name, "").split(",") if entry.strip()]
         if not entries:
             raise ContractViolation(
@@ -111,7 +115,7 @@ class Keyring:
             if key_id in keys:
                 raise ContractViolation(f"{name} has two keys with the id {key_id!r}")
             keys[key_id] = key
-        return cls(keys, plaintext=plaintext)
+        return cls(keys, plaintext_until=plaintext_until or os.environ.get("EFFECTONCE_PLAINTEXT_UNTIL"))
 
     @staticmethod
     def generate(key_id: str) -> str:
@@ -159,8 +163,8 @@ class Keyring:
         if data == b"":
             return data
         if not data.startswith(SEALED):
-            if self._refuses_plaintext:
-                raise NotOpened("it is not sealed, and the keyring refuses plaintext")
+            if time.time() >= self._plaintext_until:
+                raise NotOpened("it is not sealed, and whoever can write to the store may have put it there")
             return data
         name, _, sealed = data[len(SEALED) :].partition(b" ")
         key_id = name.decode("ascii", "replace")
@@ -173,6 +177,17 @@ class Keyring:
                 f"it was changed in the store, belongs to another effect, or was sealed with another key that was called {key_id!r}"
             )
         return opened
+
+
+def _end_of(day: date | str | None) -> float:
+    """The end of this day, in UTC. None has ended."""
+    if not day:
+        return 0.0
+    try:
+        last = date.fromisoformat(day) if isinstance(day, str) else date(day.year, day.month, day.day)
+    except (ValueError, AttributeError):
+        raise ContractViolation(f"plaintext_until={day!r} is no day. Write it as 2026-12-31.") from None
+    return datetime(last.year, last.month, last.day, tzinfo=UTC).timestamp() + 86_400
 
 
 def _place(effect_key: str, field: str) -> bytes:
