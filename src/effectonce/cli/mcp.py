@@ -105,7 +105,8 @@ def http(
     host, port = address(listen)
     try:
         import httpx  # noqa: F401  # what the proxy asks with
-        import uvicorn
+
+        from effectonce.cli._uvicorn import run_server
     except ImportError as error:
         raise click.UsageError(f"{error}. Install what it needs: pip install 'effectonce[gateway]'") from None
     declared = read_contracts(contracts, _given(name, trust=trust_annotations))
@@ -113,7 +114,7 @@ def http(
     app = McpHttpProxy(guard, declared, url, origins=origins)
     click.echo(f"Listening on http://{host}:{port}, for {url}", err=True)
     with guard.sweeper():
-        uvicorn.run(app, host=host, port=port, lifespan="on", server_header=False, access_log=False, log_level="warning")
+        run_server(app, lifespan="on", host=host, port=port)
     guard.close()
 
 
