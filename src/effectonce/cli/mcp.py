@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from effectonce.cli._options import takes
-from effectonce.cli._settings import setting
+from effectonce.cli._settings import BY_NAME, setting, settings
 
 if TYPE_CHECKING:
     from effectonce import Guard
@@ -141,7 +141,8 @@ def init(
     r"""Put the proxy into the files of your clients, and begin a contract file.
 
     The server is started once and asked which tools it has. In the contract file each of them is a write that is sent once: the safe
-    choice, with what the server says about it beside it. What else is in the clients' files stays as it is.
+    choice, with what the server says about it beside it. What else is in the clients' files stays as it is. A store that EFFECTONCE_STORE
+    names is not written there: the entry refers to the variable.
 
     \b
     Examples:
@@ -157,11 +158,13 @@ def init(
         planned = {} if file.exists() and not force else {file: starting(name, asyncio.run(tools_of(command)))}
     except NotStarted as error:
         raise click.ClickException(str(error)) from None
-    store = ["--store", setting("store")] if setting("store") else []
+    store, variable = _store_named()
     proxied = [_ourselves(), "mcp", "--name", name, "--contracts", str(file), *store, "--", *command]
-    for client in clients:
-        path = HOSTS[client].file(Path.cwd(), Path.home(), os.environ)
-        planned[path] = entered(HOSTS[client], read_text(path), path, name, proxied, force=force)
+    for host in (HOSTS[client] for client in clients):
+        path = host.file(Path.cwd(), Path.home(), os.environ)
+        planned[path] = entered(host, read_text(path), path, name, proxied, variable=variable, force=force)
+        if variable and not host.handing_on(variable):
+            click.echo(f"{host.about} cannot refer to {variable}: {NO_STORE}", err=True)
     for path, text in planned.items():
         if dry_run:
             click.echo(f"# {path}\n{text}")
@@ -170,6 +173,20 @@ def init(
             click.echo(f"Wrote {path}", err=True)
     if file not in planned:
         click.echo(f"{file} is there already, and was left as it is.", err=True)
+
+
+NO_STORE = (
+    "its entry names no store. Name a file with the URL as store_file in your settings, or effects are in a file of this user."
+)
+
+
+def _store_named() -> tuple[list[str], str]:
+    """The options that name the store, or the variable that does: its URL may hold a password, and the files of clients are shared."""
+    store = settings()["store"]
+    variable = BY_NAME["store"].variable
+    if store.origin == variable:
+        return [], variable
+    return (["--store", store.value] if store.value else []), ""
 
 
 def _ourselves() -> str:
