@@ -17,7 +17,7 @@ from effectonce.mcp._callers import Callers
 from effectonce.mcp._contracts import Contracts
 from effectonce.mcp._effects import TOOLS_MAX
 from effectonce.mcp._pipes import Cut, Lines
-from effectonce.mcp._wire import ANSWER_MAX, CALL_MAX, id_at_ends
+from effectonce.mcp._wire import ANSWER_MAX, CALL_MAX, LINE_MAX, id_at_ends
 from effectonce.mcp.http import McpHttpProxy
 from tests.mcp_proxy.conftest import environment
 from tests.mcp_proxy.test_http import Odd, served
@@ -286,9 +286,10 @@ def test_a_call_that_is_too_large_is_refused_with_its_limit_over_stdio(stage):
     assert client.result("pay")["content"][0]["text"] == "rcpt_1"
 
 
-def test_an_answer_that_is_too_large_is_a_doubt_for_that_call_alone_over_stdio(stage):
+@pytest.mark.parametrize("size", [ANSWER_MAX, LINE_MAX])
+def test_an_answer_that_is_too_large_is_a_doubt_for_that_call_alone_over_stdio(stage, size):
     client = stage.client()
-    large = client.call("large", {"bytes": ANSWER_MAX})
+    large = client.call("large", {"bytes": size})
 
     doubt = client.answer(large)["result"]
 
