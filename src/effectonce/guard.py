@@ -222,6 +222,11 @@ class Guard:
             register(self._tools, tool, self._keys)
         return tool
 
+    def _unlisted(self, contract: Contract, function: Callable[..., Any]) -> GuardedTool:
+        """The same for one call: the guard does not remember the tool."""
+        self._check_store(contract)
+        return GuardedTool(self._house, contract, function, ())
+
     def _check_store(self, contract: Contract) -> None:
         """Can this store keep what this contract promises? Asked only where it matters: a store may have to ask its server."""
         capability = contract.downstream.capability

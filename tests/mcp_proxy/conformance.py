@@ -114,7 +114,7 @@ def main() -> None:
             # The suite makes the same call many times and means it: for it, no call is a retry once it has a result.
             (folder / "contracts.toml").write_text('name = "reference"\n[defaults]\nagain_s = 0\n')
             store = ["--contracts", str(folder / "contracts.toml"), "--store", f"sqlite:///{folder / 'effects.db'}"]
-            with running([*ours, "http", direct, "--listen", f"127.0.0.1:{port}", *store], env) as proxy:
+            with running([*ours, "http", direct, "--one-caller", "--listen", f"127.0.0.1:{port}", *store], env) as proxy:
                 wait_for(port, proxy)
                 urls = {"direct": direct, "proxied": f"http://127.0.0.1:{port}/mcp"}
                 found = {

@@ -68,6 +68,8 @@ def call(message):
             time.sleep(0.005)  # a tool that takes as long as the test wants: the test makes the file
     if name == "says":  # these very words
         return say(arguments["words"].encode("latin-1").replace(b"ID", json.dumps(message["id"]).encode()) + b"\n")
+    if name == "large":
+        return answer(message, result=text("x" * arguments["bytes"]))
     if name == "broken":
         return answer(message, error={"code": -32603, "message": "the handler failed"})
     if name in ("typed", "set") and "words" in arguments:  # paid, and then words that look like a refusal

@@ -75,7 +75,7 @@ def world(stage):
     guard = Guard(f"sqlite:///{stage.folder / 'effects.db'}", spool=stage.folder / "spool")
     with (
         served(world.server.streamable_http_app()) as direct,
-        served(McpHttpProxy(guard, Contracts(name="bank"), direct)) as url,
+        served(McpHttpProxy(guard, Contracts(name="bank"), direct, one_caller=True)) as url,
     ):
         world.direct, world.url, world.guard, world.effects = direct, url, guard, stage.effects
         yield world
@@ -197,7 +197,7 @@ def test_what_the_server_refuses_is_answered_as_it_answered_and_leaves_nothing(w
 
 def test_a_server_that_is_not_there_is_said_so_and_nothing_was_sent(stage):
     guard = Guard("memory://")
-    with served(McpHttpProxy(guard, Contracts(), "http://127.0.0.1:1/mcp")) as url:
+    with served(McpHttpProxy(guard, Contracts(), "http://127.0.0.1:1/mcp", one_caller=True)) as url:
         answer = httpx.post(url, json=called("p"), headers=MODERN, trust_env=False)
 
     assert answer.status_code == 502
@@ -256,6 +256,8 @@ class Odd:
                 return await send(
                     {"type": "http.response.body", "body": message["params"]["arguments"]["words"].encode("latin-1")}
                 )
+            case "large":
+                return await self.say(send, message, {"content": [{"type": "text", "text": "x" * (16 << 20)}]})
             case "stream":
                 await self.begin(send, 200, b"text/event-stream")
                 for event in (b": hello\n\n", b'id: 1\r\nevent: message\r\ndata: {"jsonrpc":"2.0","method":"n"}\r\n\r\n'):
@@ -278,7 +280,7 @@ class Odd:
 def odd(stage):
     odd = Odd(stage.bank)
     contracts = Contracts(name="odd", tools={"pay": {"key_argument": "idempotency_key"}})
-    with served(odd) as direct, served(McpHttpProxy(Guard("memory://"), contracts, direct)) as url:
+    with served(odd) as direct, served(McpHttpProxy(Guard("memory://"), contracts, direct, one_caller=True)) as url:
         odd.direct, odd.url, odd.effects = direct, url, stage.effects
         yield odd
 
@@ -314,7 +316,7 @@ def test_a_call_that_cannot_be_recognised_is_refused(odd, body):
 @pytest.mark.parametrize("method", ["tools/call", "ping"])
 def test_nobody_is_sent_past_us_by_a_server_that_moved(odd, method):
     guard = Guard("memory://")
-    with served(McpHttpProxy(guard, Contracts(), odd.direct.replace("/mcp", "/moved"))) as url:
+    with served(McpHttpProxy(guard, Contracts(), odd.direct.replace("/mcp", "/moved"), one_caller=True)) as url:
         call = {"jsonrpc": "2.0", "id": 7, "method": method, "params": {"name": "pay", "arguments": {}}}
         answer = httpx.post(url, json=call, trust_env=False, follow_redirects=True)
 
@@ -408,11 +410,11 @@ def spoken(url, *heard, gone=lambda sent: False):
             raise OSError("the client has gone")  # as the specification of ASGI has it
         sent.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": [], "query_string": b""}
+    scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": [(b"host", b"localhost")], "query_string": b""}
     guard = Guard("memory://")
 
     async def live():
-        proxy = McpHttpProxy(guard, Contracts(), url)
+        proxy = McpHttpProxy(guard, Contracts(), url, one_caller=True)
         await proxy(scope, receive, send)
         await proxy({"type": "lifespan"}, shutdown, ignored)
 
@@ -465,7 +467,17 @@ class Echo:
 
 def test_the_command_serves_what_the_class_serves(stage, odd):
     port = free_port()
-    command = [sys.executable, "-m", "effectonce.cli", "mcp", "http", odd.direct, "--listen", f"127.0.0.1:{port}"]
+    command = [
+        sys.executable,
+        "-m",
+        "effectonce.cli",
+        "mcp",
+        "http",
+        odd.direct,
+        "--one-caller",
+        "--listen",
+        f"127.0.0.1:{port}",
+    ]
     with subprocess.Popen(command, env=environment(stage.folder), stderr=subprocess.PIPE) as process:
         try:
             assert b"Listening on" in process.stderr.readline()

@@ -57,7 +57,10 @@ def called(bank, polls):
     """What a client gets that calls twice, and the server that it called."""
     server = Polled(bank, polls)
     message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "pay", "arguments": {}}}
-    with served(server) as direct, served(McpHttpProxy(Guard("memory://"), Contracts(name="polled"), direct)) as url:
+    with (
+        served(server) as direct,
+        served(McpHttpProxy(Guard("memory://"), Contracts(name="polled"), direct, one_caller=True)) as url,
+    ):
         headers = {"accept": "application/json, text/event-stream", "mcp-session-id": "s1"}
         answers = [httpx.post(url, json=message, headers=headers, trust_env=False) for _ in range(2)]
     return answers, server
@@ -129,7 +132,10 @@ def test_a_tool_of_the_official_server_that_closes_its_stream_is_followed(stage)
             return [await client.call_tool("refund", {"payment_id": "p"}) for _ in range(2)]
 
     app = server.streamable_http_app(event_store=Kept(), retry_interval=100)
-    with served(app) as direct, served(McpHttpProxy(Guard("memory://"), Contracts(name="bank"), direct)) as url:
+    with (
+        served(app) as direct,
+        served(McpHttpProxy(Guard("memory://"), Contracts(name="bank"), direct, one_caller=True)) as url,
+    ):
         first, again = anyio.run(story, url)
 
     assert (first.is_error, again.is_error, stage.effects("p")) == (False, False, 1)

@@ -10,6 +10,7 @@ import click
 from effectonce.cli._app import opening
 from effectonce.cli._console import color_option
 
+ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104  # they need a name that the server answers to
 _File = click.Path(exists=True, dir_okay=False)
 
 
@@ -44,8 +45,8 @@ def gateway(*, listen: str, uds: str | None, certfile: str | None, keyfile: str 
     host, port = address(listen)
     try:
         import httpx  # noqa: F401  # what the gateway sends with
-        import uvicorn
 
+        from effectonce.cli._uvicorn import run_server
         from effectonce.http.gateway import Gateway, read_settings
     except ImportError as error:
         raise click.UsageError(f"{error}. Install what the gateway needs: pip install 'effectonce[gateway]'") from None
@@ -62,21 +63,7 @@ def gateway(*, listen: str, uds: str | None, certfile: str | None, keyfile: str 
     click.echo(f"Listening on {where}, for {made.settings.upstream.url}", err=True)
     if certfile is None and uds is None and not is_loopback(host):
         click.echo("Without --certfile, what passes here can be read on the way: keys, tokens, bodies.", err=True)
-    uvicorn.run(
-        made,
-        host=host,
-        port=port,
-        uds=uds,
-        ssl_certfile=certfile,
-        ssl_keyfile=keyfile,
-        http="h11",  # it shows the target of a request as it was sent
-        ws="none",
-        lifespan="on",
-        proxy_headers=False,
-        server_header=False,
-        access_log=False,
-        log_level="warning",
-    )
+    run_server(made, lifespan="on", host=host, port=port, uds=uds, certfile=certfile, keyfile=keyfile)
 
 
 NEEDED = {"upstream": "--upstream URL", "hosts": "--allow-host HOST", "tenants": "--tenant-header NAME", "store": "--store URL"}

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from effectonce.cli._options import takes
-from effectonce.cli._settings import setting
+from effectonce.cli._settings import BY_NAME, setting, settings
+from effectonce.mcp._wire import CALL_MAX
 
 if TYPE_CHECKING:
     from effectonce import Guard
 
 _File = click.Path(exists=True, dir_okay=False)
+_call_max = click.option("--call-max", default=CALL_MAX, show_default=True, metavar="BYTES", help="How large a call may be.")
 _CLIENTS = ("claude-code", "claude-desktop", "vscode", "cursor", "codex")
 
 
@@ -48,9 +50,18 @@ def mcp() -> None:
 @click.option("--name", metavar="NAME", help="The server's name in records. It is part of every key.  [default: its command]")
 @click.option("--trust-annotations", is_flag=True, help="Believe what the server says: readOnlyHint, idempotentHint.")
 @click.option("--conversation", metavar="ID", help="Which conversation this is, if its host does not say.")
+@_call_max
 @takes("store", "app", "config")
 @click.argument("command", nargs=-1, required=True)
-def run(*, contracts: str | None, name: str | None, trust_annotations: bool, conversation: str | None, command: Any) -> None:
+def run(
+    *,
+    contracts: str | None,
+    name: str | None,
+    trust_annotations: bool,
+    conversation: str | None,
+    call_max: int,
+    command: Any,
+) -> None:
     r"""Run a server behind the proxy: `effectonce mcp -- COMMAND` is the same.
 
     Without a contract file every tool is a write that is sent once. Effects are recorded in --store, or in a file among the user's state.
@@ -70,7 +81,7 @@ def run(*, contracts: str | None, name: str | None, trust_annotations: bool, con
     guard = _guard()
     try:
         with guard.sweeper():
-            code = asyncio.run(Proxy(guard, declared, command, conversation=known).run())
+            code = asyncio.run(Proxy(guard, declared, command, conversation=known, call_max=call_max).run())
     except NotStarted as error:
         raise click.ClickException(str(error)) from None
     finally:
@@ -81,39 +92,61 @@ def run(*, contracts: str | None, name: str | None, trust_annotations: bool, con
 @mcp.command()
 @click.argument("url")
 @click.option("--listen", default="127.0.0.1:8931", show_default=True, metavar="HOST:PORT", help="Where to listen.")
+@click.option("--allow-host", "hosts", multiple=True, metavar="HOST", help="A name that it answers to. May be repeated.")
 @click.option("--allow-origin", "origins", multiple=True, metavar="ORIGIN", help="A site whose pages may ask. May be repeated.")
+@click.option(
+    "--one-caller", is_flag=True, help="All who send no credentials are one caller, and may see each other's results."
+)
+@click.option(
+    "--ignore-header", "ignored", multiple=True, metavar="NAME", help="It says nothing about who calls. May be repeated."
+)
+@_call_max
 @click.option("--contracts", type=_File, metavar="FILE", help="What is known about the tools, in TOML or JSON.")
 @click.option("--name", metavar="NAME", help="The server's name in records. It is part of every key.  [default: its URL]")
 @click.option("--trust-annotations", is_flag=True, help="Believe what the server says: readOnlyHint, idempotentHint.")
 @takes("store", "app", "config")
 def http(
-    *, url: str, listen: str, origins: tuple[str, ...], contracts: str | None, name: str | None, trust_annotations: bool
+    *,
+    url: str,
+    listen: str,
+    hosts: tuple[str, ...],
+    contracts: str | None,
+    name: str | None,
+    trust_annotations: bool,
+    **how: Any,
 ) -> None:
     r"""Stand in front of a server that speaks streamable HTTP.
 
-    Whoever asks is told apart by what it authorises itself with. Clients connect to the address of --listen, at any path.
+    A caller is told from others by all that it sends to the server and that may be a credential: each header that is not known to be
+    harmless, and the query string. A client that sends none of these is known by its session; a call without either is refused, unless you
+    say --one-caller. Clients connect to the address of --listen, at any path.
 
     \b
     Examples:
-      effectonce mcp http http://127.0.0.1:9000/mcp --contracts bank.toml
+      effectonce mcp http http://127.0.0.1:9000/mcp --one-caller --contracts bank.toml
       effectonce mcp http https://mcp.example.com/mcp --listen 127.0.0.1:8931 --store sqlite:///effects.db
     """
-    from effectonce.cli.gateway import address
+    from effectonce.cli.gateway import ANY_ADDRESS, address, is_loopback
     from effectonce.mcp._contracts import read_contracts
     from effectonce.mcp.http import McpHttpProxy
+    from effectonce.stores._urls import shown
 
     host, port = address(listen)
+    if host in ANY_ADDRESS and not hosts:
+        raise click.UsageError("Say which names it answers to: --allow-host mcp.example.com.")
     try:
         import httpx  # noqa: F401  # what the proxy asks with
-        import uvicorn
+
+        from effectonce.cli._uvicorn import run_server
     except ImportError as error:
         raise click.UsageError(f"{error}. Install what it needs: pip install 'effectonce[gateway]'") from None
     declared = read_contracts(contracts, _given(name, trust=trust_annotations))
     guard = _guard()
-    app = McpHttpProxy(guard, declared, url, origins=origins)
-    click.echo(f"Listening on http://{host}:{port}, for {url}", err=True)
+    names = hosts if is_loopback(host) or host in ANY_ADDRESS else (*hosts, host)
+    app = McpHttpProxy(guard, declared, url, hosts=names, **how)
+    click.echo(f"Listening on http://{host}:{port}, for {shown(url)}", err=True)
     with guard.sweeper():
-        uvicorn.run(app, host=host, port=port, lifespan="on", server_header=False, access_log=False, log_level="warning")
+        run_server(app, lifespan="on", host=host, port=port)
     guard.close()
 
 
@@ -140,7 +173,8 @@ def init(
     r"""Put the proxy into the files of your clients, and begin a contract file.
 
     The server is started once and asked which tools it has. In the contract file each of them is a write that is sent once: the safe
-    choice, with what the server says about it beside it. What else is in the clients' files stays as it is.
+    choice, with what the server says about it beside it. What else is in the clients' files stays as it is. A store that EFFECTONCE_STORE
+    names is not written there: the entry refers to the variable.
 
     \b
     Examples:
@@ -156,11 +190,13 @@ def init(
         planned = {} if file.exists() and not force else {file: starting(name, asyncio.run(tools_of(command)))}
     except NotStarted as error:
         raise click.ClickException(str(error)) from None
-    store = ["--store", setting("store")] if setting("store") else []
+    store, variable = _store_named()
     proxied = [_ourselves(), "mcp", "--name", name, "--contracts", str(file), *store, "--", *command]
-    for client in clients:
-        path = HOSTS[client].file(Path.cwd(), Path.home(), os.environ)
-        planned[path] = entered(HOSTS[client], read_text(path), path, name, proxied, force=force)
+    for host in (HOSTS[client] for client in clients):
+        path = host.file(Path.cwd(), Path.home(), os.environ)
+        planned[path] = entered(host, read_text(path), path, name, proxied, variable=variable, force=force)
+        if variable and not host.handing_on(variable):
+            click.echo(f"{host.about} cannot refer to {variable}: {NO_STORE}", err=True)
     for path, text in planned.items():
         if dry_run:
             click.echo(f"# {path}\n{text}")
@@ -169,6 +205,20 @@ def init(
             click.echo(f"Wrote {path}", err=True)
     if file not in planned:
         click.echo(f"{file} is there already, and was left as it is.", err=True)
+
+
+NO_STORE = (
+    "its entry names no store. Name a file with the URL as store_file in your settings, or effects are in a file of this user."
+)
+
+
+def _store_named() -> tuple[list[str], str]:
+    """The options that name the store, or the variable that does: its URL may hold a password, and the files of clients are shared."""
+    store = settings()["store"]
+    variable = BY_NAME["store"].variable
+    if store.origin == variable:
+        return [], variable
+    return (["--store", store.value] if store.value else []), ""
 
 
 def _ourselves() -> str:

@@ -15,7 +15,7 @@ from effectonce.cli._console import say
 from effectonce.cli._exits import FAILED, Stop
 from effectonce.cli._options import takes
 from effectonce.cli._settings import setting
-from effectonce.cli.gateway import address, is_loopback
+from effectonce.cli.gateway import ANY_ADDRESS, address, is_loopback
 
 _File = click.Path(exists=True, dir_okay=False)
 HERE = ("127.0.0.1", "localhost", "::1", "[::1]")
@@ -62,7 +62,7 @@ def serve(
     from effectonce.server._serving import served, served_here
 
     try:
-        import uvicorn
+        from effectonce.cli._uvicorn import run_server
     except ImportError as error:
         raise click.UsageError(f"{error}. Install what the dashboard needs: pip install 'effectonce[server]'") from None
     let_in = None if access_by is None else _function(access_by)
@@ -82,7 +82,7 @@ def serve(
             access = Access(by, acts=allow_actions, reveals=reveal, tenant=setting("tenant") or None)
             say(f"The dashboard, {f'with actions, by {by}' if allow_actions else 'read-only'}. Open it; each link works once:")
             made = served_here(guard, access, names, f"effectonce_{port}", lambda token: _show(f"{where}?token={token}"))
-        _run(uvicorn, made, listener, certfile, keyfile)
+        run_server(made, lifespan="off", listener=listener, certfile=certfile, keyfile=keyfile)
 
 
 def _show(link: str) -> None:
@@ -100,7 +100,7 @@ def _check(host: str, hosts: tuple[str, ...], access_by: str | None, *, limited:
         raise click.UsageError("--access decides who may do what: leave out --allow-actions and --reveal.")
     if access_by is not None and setting("tenant"):
         raise click.UsageError("--access decides whose effects are shown, by Access(tenant=...): leave out the setting tenant.")
-    if access_by is not None and not hosts and host in ("0.0.0.0", "::", ""):  # noqa: S104  # it is refused
+    if access_by is not None and not hosts and host in ANY_ADDRESS:
         raise click.UsageError("Say which names it answers to: --allow-host ops.example.com.")
 
 
@@ -124,18 +124,3 @@ def _function(named: str) -> Callable[..., Any]:
     if not callable(function):
         raise click.UsageError(f"--access {named} is a {type(function).__name__}, not a function.")
     return function  # type: ignore[no-any-return]
-
-
-def _run(uvicorn: Any, made: Any, listener: socket.socket, certfile: str | None, keyfile: str | None) -> None:
-    config = uvicorn.Config(
-        made,
-        ssl_certfile=certfile,
-        ssl_keyfile=keyfile,
-        ws="none",
-        lifespan="off",
-        proxy_headers=False,
-        server_header=False,
-        access_log=False,  # the address of a link is a way in
-        log_level="warning",
-    )
-    uvicorn.Server(config).run(sockets=[listener])

@@ -11,6 +11,7 @@ from effectonce.effect import EffectRef
 from effectonce.errors import EffectOnceError, InDoubt
 from effectonce.mcp._contracts import ToolContract
 from effectonce.mcp._places import KEY
+from effectonce.mcp._wire import is_id
 
 REPLAYED, OPERATION, ERROR = "dev.effectonce/replayed", "dev.effectonce/operation", "dev.effectonce/error"
 MODERN = "io.modelcontextprotocol/protocolVersion"  # in the `_meta` of every request since 2026-07-28
@@ -53,6 +54,8 @@ def answer(request_id: Any, result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def failure(request_id: Any, message: str) -> dict[str, Any]:
+    """An error for one message. An id that is none cannot be repeated: null, as JSON-RPC has it."""
+    request_id = request_id if is_id(request_id) else None
     return {"jsonrpc": "2.0", "id": request_id, "error": {"code": INTERNAL_ERROR, "message": message}}
 
 

@@ -23,6 +23,8 @@ from effectonce.outcome import Outcome
 
 STAYS = "its client asks for it, and nobody else can. Let the client make the same call again: it has the same key, and is done once"
 
+TOOLS_MAX = 256
+
 
 class Entry(Struct, frozen=True):
     """A call that has its place, and its key."""
@@ -86,9 +88,14 @@ class Effects:
         return Entry(tool, contract, call, placed, request, EffectRef(call.tool, key, call.tenant, call.scope, step))
 
     def _tool(self, name: str, contract: ToolContract) -> GuardedTool:
-        if (name, contract) not in self._tools:
-            made = contract.contract(f"{self._named}/{name}", hosted=not self.sees_client)
-            tool = self._guard._host(made, self._function)  # noqa: SLF001  # the door for rooms like this one
-            tool.signature.stays = STAYS
+        known = self._tools.get((name, contract))
+        if known is not None:
+            return known
+        made = contract.contract(f"{self._named}/{name}", hosted=not self.sees_client)
+        kept = len(self._tools) < TOOLS_MAX
+        # A client may make up names without end. What is not kept is made for each call, and the guard does not list it.
+        tool = (self._guard._host if kept else self._guard._unlisted)(made, self._function)  # noqa: SLF001  # for rooms like this one
+        tool.signature.stays = STAYS
+        if kept:
             self._tools[name, contract] = tool
-        return self._tools[name, contract]
+        return tool

@@ -41,6 +41,18 @@ class Host(Struct, frozen=True):
             case _:
                 return Path(environ.get("CODEX_HOME") or home / ".codex") / "config.toml"
 
+    def handing_on(self, variable: str) -> dict[str, Any]:
+        """What an entry says so that the server gets a variable of the host's own environment; nothing if the host has no words for it."""
+        match self.name:
+            case "claude-code":
+                return {"env": {variable: f"${{{variable}}}"}}
+            case "vscode" | "cursor":
+                return {"env": {variable: f"${{env:{variable}}}"}}
+            case "codex":
+                return {"env_vars": [variable]}
+            case _:
+                return {}
+
 
 HOSTS = {
     host.name: host
@@ -68,9 +80,13 @@ def read_text(path: Path) -> str:
         raise ContractViolation(f"{path} cannot be read ({error}), and was left alone. Add the entry yourself.") from None
 
 
-def entered(host: Host, text: str, where: Path, name: str, command: Sequence[str], *, force: bool) -> str:
-    """What the file of *host* says with the server *name* in it. Where it says so already, it stays as it is."""
+def entered(host: Host, text: str, where: Path, name: str, command: Sequence[str], *, variable: str = "", force: bool) -> str:
+    """What the file of *host* says with the server *name* in it. Where it says so already, it stays as it is.
+
+    *variable* is one of the environment that the server needs.
+    """
     entry = {**dict(host.more), "command": command[0], "args": list(command[1:])}
+    entry |= host.handing_on(variable) if variable else {}
     return (_toml if where.suffix == ".toml" else _json)(host, text, where, name, entry, force)
 
 
@@ -104,9 +120,8 @@ def _toml(host: Host, text: str, where: Path, name: str, entry: dict[str, Any], 
         raise ContractViolation(
             f"{where} has a server {name!r} already, and was left alone. Take it out first, or use another name."
         )
-    table = (
-        f"[{host.section}.{json.dumps(name)}]\ncommand = {json.dumps(entry['command'])}\nargs = {json.dumps(entry['args'])}\n"
-    )
+    lines = [f"[{host.section}.{json.dumps(name)}]", *(f"{field} = {json.dumps(value)}" for field, value in entry.items())]
+    table = "\n".join(lines) + "\n"
     return f"{text.rstrip()}\n\n{table}".lstrip()
 
 

@@ -10,30 +10,55 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from effectonce.mcp._wire import LINE_MAX
+
 PIECE = 1 << 16
+ENDS = 4096  # bytes of each end of a line that is too long
 STOP_WITHIN_S = 5.0
 
 
-class Lines:
-    """Bytes, cut at line ends; a line may be as long as it likes."""
+class Cut(bytes):
+    """The beginning and the end of a line that was too long to be kept."""
 
-    def __init__(self) -> None:
+
+class Lines:
+    """Bytes, cut at line ends. Of a line of more than *line_max* bytes only the ends are kept."""
+
+    def __init__(self, line_max: int = LINE_MAX) -> None:
+        self._line_max = line_max
         self._begun: list[bytes] = []
+        self._size = 0
 
     def cut(self, piece: bytes) -> list[bytes]:
         """The lines that *piece* ends. Each has its end with it."""
         *ended, rest = piece.split(b"\n")
-        made = [line + b"\n" for line in ended]
-        if made:
-            made[0] = b"".join([*self._begun, made[0]])
-            self._begun.clear()
-        if rest:
-            self._begun.append(rest)
+        made = []
+        for line in ended:
+            self._add(line + b"\n")
+            made.append(self._taken())
+        self._add(rest)
         return made
 
     def rest(self) -> list[bytes]:
         """What came without an end, at the end of all."""
-        return [b"".join(self._begun) + b"\n"] if self._begun else []
+        if not self._begun:
+            return []
+        self._add(b"\n")
+        return [self._taken()]
+
+    def _add(self, part: bytes) -> None:
+        if part:
+            self._begun.append(part)
+            self._size += len(part)
+        if self._size > self._line_max:
+            whole = b"".join(self._begun)
+            self._begun = [whole[:ENDS], whole[-ENDS:]]
+
+    def _taken(self) -> bytes:
+        line = b"".join(self._begun)
+        taken = Cut(line) if self._size > self._line_max else line
+        self._begun, self._size = [], 0
+        return taken
 
 
 class ClientPipes:

@@ -14,27 +14,15 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 import httpx
 from msgspec import Struct
 
+from effectonce.mcp._callers import NOT_PASSED
 from effectonce.mcp._calls import Unanswered
-from effectonce.mcp._wire import answered, outside
+from effectonce.mcp._wire import ANSWER_MAX, answered, outside
+from effectonce.stores._urls import shown
 
 Headers = list[tuple[bytes, bytes]]
-# What is said to the next hop only, and what httpx writes itself.
-OURS = frozenset(
-    {
-        b"connection",
-        b"content-length",
-        b"expect",
-        b"host",
-        b"keep-alive",
-        b"proxy-connection",
-        b"te",
-        b"transfer-encoding",
-        b"upgrade",
-    }
-)
 NOT_HANDLED = frozenset({307, 308})  # redirects that ask for the same request elsewhere
 # What is handed on is whole and plain, whatever it was on the way here. The date is written by the server that we run on.
-ITS_OWN = OURS | {b"content-encoding", b"date"}
+ITS_OWN = NOT_PASSED | {b"content-encoding", b"date"}
 RESUMES_MAX = 5  # in a row, in which nothing came
 RESUME_S, RESUME_S_MIN, RESUME_S_MAX = 1.0, 0.1, 60.0  # before the rest is asked for, unless the server says when
 
@@ -81,8 +69,11 @@ class Reply(Struct, frozen=True):
     async def events(self) -> AsyncGenerator[Event]:
         """The events of a stream, or the one document."""
         if not self.is_stream:
-            body = b"".join([piece async for piece in self.pieces()])
-            yield Event(body, body)
+            body = bytearray()
+            async for piece in self.pieces():
+                body += piece
+                _check_size(body)
+            yield Event(bytes(body), bytes(body))
             return
         held, looked = bytearray(), 0
         async for piece in self.pieces():
@@ -91,6 +82,7 @@ class Reply(Struct, frozen=True):
                 raw, looked = bytes(held[:end]), 0
                 del held[:end]
                 yield Event(raw, _data(raw))
+            _check_size(held)
             looked = len(held)  # a large event comes in many pieces: each is looked at once
         if held:
             yield Event(bytes(held), _data(bytes(held)))
@@ -165,9 +157,8 @@ class Upstream:
 
     async def ask(self, method: str, headers: Iterable[tuple[bytes, bytes]], body: bytes | None, query: bytes = b"") -> Reply:
         """Send a request on."""
-        dropped = {*OURS, b"accept-encoding"}
         # Space around a value is no part of it. Some servers hand it on all the same, and it may not be sent again.
-        kept = [(name, value.strip(b" \t")) for name, value in headers if name.lower() not in dropped]
+        kept = [(name, value.strip(b" \t")) for name, value in headers if name.lower() not in NOT_PASSED]
         url = httpx.URL(self.url, query=query) if query else httpx.URL(self.url)
         request = self._client.build_request(method, url, headers=kept, content=body)
         try:
@@ -178,12 +169,19 @@ class Upstream:
             raise Unanswered(f"the server did not answer: {error!r}", sent=True) from None
         if response.is_redirect:  # a client that follows it would go past us from then on
             await response.aclose()
-            moved = f"the server is at {response.next_request.url if response.next_request else 'another place'} now"
+            moved = (
+                f"the server is at {shown(str(response.next_request.url)) if response.next_request else 'another place'} now"
+            )
             raise Unanswered(f"{moved}: give that URL to the proxy", sent=response.status_code not in NOT_HANDLED)
         return Reply(response.status_code, [pair for pair in response.headers.raw if pair[0].lower() not in ITS_OWN], response)
 
     async def close(self) -> None:
         await self._client.aclose()
+
+
+def _check_size(held: bytearray) -> None:
+    if len(held) > ANSWER_MAX:
+        raise Unanswered(f"the server's answer is larger than {ANSWER_MAX} bytes", sent=True)
 
 
 MARK_MAX = 3  # so much of the mark below may have come with the piece before

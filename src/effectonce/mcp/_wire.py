@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,10 @@ from msgspec import Struct
 from effectonce._core.exact_json import read_exactly
 
 UNREADABLE = "This call cannot be protected: not everybody reads it alike. Nothing was sent."
+BAD_ID = "The id of a request is a text or a whole number of 64 bits. Nothing was sent."
+CALL_MAX = 4 << 20  # bytes of a call: to recognise a larger one would hold others up
+ANSWER_MAX = 16 << 20  # bytes of an answer that is recorded
+LINE_MAX = 64 << 20  # bytes of any other line
 _write = msgspec.json.Encoder(decimal_format="number").encode
 
 
@@ -35,8 +40,13 @@ class Envelope(Struct, frozen=True):
         return self.method is msgspec.UNSET and self.id is not msgspec.UNSET
 
     @property
+    def has_bad_id(self) -> bool:
+        """A request whose answer could not be told from others."""
+        return self.is_request and not is_id(self.id)
+
+    @property
     def name(self) -> str:
-        """The id as text that tells 1 and "1" apart."""
+        """The id as text that tells 1 and "1" apart; "" if it is none."""
         return name_of(self.id)
 
     @property
@@ -46,7 +56,7 @@ class Envelope(Struct, frozen=True):
             return ""
         try:
             params = msgspec.json.decode(self.params)
-        except (msgspec.DecodeError, RecursionError):  # a number, or a depth, that nobody names a request with
+        except (msgspec.DecodeError, ValueError, RecursionError):  # a text, number or depth that names no request
             return ""
         return name_of(params["requestId"]) if isinstance(params, dict) and "requestId" in params else ""
 
@@ -54,16 +64,35 @@ class Envelope(Struct, frozen=True):
 _envelope = msgspec.json.Decoder(Envelope).decode
 
 
+def is_id(value: Any) -> bool:
+    """Can it be the id of a request, and come back as it was sent?"""
+    if isinstance(value, str):
+        return value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
+
+
 def name_of(request_id: Any) -> str:
-    """A JSON-RPC id as text."""
-    return _write(None if request_id is msgspec.UNSET else request_id).decode()
+    """A JSON-RPC id as text; "" for what is none."""
+    return _write(request_id).decode() if is_id(request_id) else ""
+
+
+_TEXT_OR_NUMBER = rb'("(?:[^"\\]|\\.)*"|-?\d+)'
+_ID_FIRST = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*' + _TEXT_OR_NUMBER + rb"\s*,")
+_ID_LAST = re.compile(rb'"id"\s*:\s*' + _TEXT_OR_NUMBER + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
+
+
+def id_at_ends(line: bytes) -> Any:
+    """The id of a message of which the middle is missing, if it stands where SDKs write it; None: it does not."""
+    found = _ID_FIRST.match(line) or _ID_LAST.search(line)
+    message = None if found is None else outside(b'{"id":' + found.group(1) + b"}")
+    return message.id if message is not None and is_id(message.id) else None
 
 
 def outside(line: bytes) -> Envelope | None:
     """None: it is no message, or not one that everybody reads alike."""
     try:
         return _envelope(line)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return None
 
 
@@ -81,18 +110,29 @@ def answered(line: bytes, message: Envelope | None) -> str:
     except (ValueError, RecursionError):
         return ""
     named = found.get("id") if isinstance(found, dict) and "method" not in found else None
-    nameable = isinstance(named, str) or (isinstance(named, int) and abs(named) < 1 << 63)
-    return name_of(named) if nameable else ""
+    return name_of(named)
 
 
-def calls_in(line: bytes) -> list[Any]:
-    """The ids of the calls of tools in what is no message to us. Others read NaN, broken encodings and batches."""
+def refused_in(line: bytes) -> tuple[Any, str] | None:
+    """Of what is no message to us: the id of a call of a tool in it, or of no request at all, and why it is refused; None: it may pass.
+
+    Others read NaN, broken encodings and batches.
+    """
     try:
         found = loosely(line)
     except (ValueError, RecursionError):
-        return [None] if b"tools/call" in line else []
-    messages = found if isinstance(found, list) else [found]
-    return [each.get("id") for each in messages if isinstance(each, dict) and each.get("method") == "tools/call"]
+        return (None, UNREADABLE) if b"tools/call" in line else None
+    messages = [each for each in (found if isinstance(found, list) else [found]) if isinstance(each, dict)]
+    calls = [each.get("id") for each in messages if each.get("method") == "tools/call"]
+    if calls:
+        return calls[0] if _is_whole(calls[0]) else None, UNREADABLE
+    nameless = any("method" in each and "id" in each and not _is_whole(each["id"]) for each in messages)
+    return (None, BAD_ID) if nameless else None
+
+
+def _is_whole(request_id: Any) -> bool:
+    """An id, and not one with gaps where its encoding was broken."""
+    return is_id(request_id) and "\ufffd" not in str(request_id)
 
 
 def each(line: bytes) -> list[bytes]:
@@ -101,13 +141,16 @@ def each(line: bytes) -> list[bytes]:
         return [line]
     try:
         return [bytes(part) + b"\n" for part in msgspec.json.decode(line, type=list[msgspec.Raw])]
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return [line]
 
 
 def written(message: Mapping[str, Any]) -> bytes:
-    """A message as a line."""
-    return _write(message) + b"\n"
+    """A message as a line. Half a surrogate pair, as broken JSON leaves it, is written as it was: escaped."""
+    try:
+        return _write(message) + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(message, default=str).encode() + b"\n"
 
 
 def read(line: bytes) -> dict[str, Any]:

@@ -5,16 +5,16 @@ As on stdio everything passes as it came, except calls of tools that are not rea
  1. A client that closes its connection has given up, as has one that says so. Its call goes on, is recorded, and counts as not shown; a
     session that the client ends is ended when its calls are. What else became of an answer is not seen here, so in a conversation as well
     the same call is taken for a retry for a while.
- 2. Whoever asks is told apart by what it authorises itself with, as a digest: nobody is shown what another one did. A new token is a new one.
+ 2. A caller is all that it sends on and that may be a credential, as a keyed digest: see `_callers.py`. A new token is a new caller.
  3. A round that asks for input ends the claim, and nothing is recorded: the next round claims it again, under the same key.
- 4. Requests from a page of another site are refused: a browser must not be able to call tools here.
+ 4. Requests from a page of another site are refused, and those for another host, whatever their method: a browser must not be able to
+    call tools here, nor to listen.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -24,10 +24,11 @@ from effectonce.effect import current_effect
 from effectonce.errors import ContractViolation, EffectOnceError, StoreUnavailable
 from effectonce.guard import Guard
 from effectonce.mcp._answers import MODERN, answer, doubtful, failure, refused, replayed
+from effectonce.mcp._callers import SESSION, Callers, Credentials, NoCaller
 from effectonce.mcp._calls import BESIDE_S, Call, Said, Unanswered, result_of
 from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
 from effectonce.mcp._effects import Effects, Entry
-from effectonce.mcp._wire import UNREADABLE, Envelope, Unreadable, calls_in, name_of, outside, tool_called, written
+from effectonce.mcp._wire import BAD_ID, CALL_MAX, Envelope, Unreadable, name_of, outside, refused_in, tool_called, written
 from effectonce.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -37,8 +38,7 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Session = tuple[str, str]
-BODY_MAX = 64 << 20
+Session = tuple[Credentials, bytes]
 NO_ANSWER = frozenset({408, 499})  # somebody between us and the server has waited too long: it may have gone on
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 JSON = [(b"content-type", b"application/json")]
@@ -52,8 +52,8 @@ class Client:
         self._begun = self._lost = False
         self._leaving: asyncio.Task[None] | None = None
 
-    async def body(self) -> bytes:
-        """What it asks; if it went before all of it was here, it is gone."""
+    async def body(self, size_max: int) -> bytes:
+        """What it asks, or more than *size_max* bytes of it; if it went before all of it was here, it is gone."""
         pieces, size, more = [], 0, True
         while more:
             message = await self._receive()
@@ -61,7 +61,7 @@ class Client:
                 self._lost = True
                 break
             pieces.append(message.get("body", b""))
-            size, more = size + len(pieces[-1]), message.get("more_body", False) and size <= BODY_MAX
+            size, more = size + len(pieces[-1]), message.get("more_body", False) and size <= size_max
         return b"".join(pieces)
 
     def watch(self) -> None:
@@ -103,11 +103,8 @@ class Client:
         await self.begin(status, [(b"content-length", b"0")])
         await self.piece(b"", more=False)
 
-    @property
-    def session(self) -> Session:
-        """Who it is, and the session of the transport, where there is one: what the client gives up is named within it."""
-        named = [value for name, value in self.scope["headers"] if name == b"mcp-session-id"]
-        return _whose(self.scope), named[0].decode("latin-1") if named else ""
+    def said(self, header: bytes) -> list[bytes]:
+        return [value for name, value in self.scope["headers"] if name == header]
 
     def close(self) -> None:
         if self._leaving is not None:
@@ -174,12 +171,29 @@ async def _run(asking: Asking) -> dict[str, Any]:
 
 
 class McpHttpProxy:
-    """Stands in front of the server at *url*. Serve it with uvicorn, or with `effectonce mcp http`."""
+    """Stands in front of the server at *url*. Serve it with `effectonce mcp http`, or with limits of your own for what headers may cost.
 
-    def __init__(self, guard: Guard, contracts: Contracts, url: str, *, origins: tuple[str, ...] = ()) -> None:
+    *hosts* are names that it answers to, besides those of this machine, and *origins* the sites whose pages may ask. *ignored* are headers
+    that say nothing about who calls. *one_caller* says that all who send no credentials are one.
+    """
+
+    def __init__(
+        self,
+        guard: Guard,
+        contracts: Contracts,
+        url: str,
+        *,
+        origins: tuple[str, ...] = (),
+        hosts: tuple[str, ...] = (),
+        ignored: tuple[str, ...] = (),
+        one_caller: bool = False,
+        call_max: int = CALL_MAX,
+    ) -> None:
         from effectonce.mcp._upstream import Upstream, followed  # noqa: PLC0415  # with httpx, which only this needs
 
-        self._contracts, self._origins = contracts, frozenset(origins)
+        self._contracts, self._origins, self._call_max = contracts, frozenset(origins), call_max
+        self._hosts = LOCAL | {host.lower() for host in hosts}
+        self._callers = Callers(guard, ignored=ignored, one_caller=one_caller)
         self._upstream, self._follow = Upstream(url), followed
         self._effects = Effects(guard, contracts, _run, server=contracts.name or url, sees_client=False)
         self._listed: dict[str, Any] = {}
@@ -193,13 +207,16 @@ class McpHttpProxy:
         if scope["type"] != "http":
             return await send({"type": "websocket.close", "code": 1003})
         client = Client(scope, receive, send)
-        if not self._is_ours(scope):
+        if not self._is_for_us(client):
+            return await client.say(403, {"error": "requests for this host are refused; --allow-host names others"})
+        if not self._is_ours(client):
             return await client.say(403, {"error": "requests from this origin are refused"})
-        body = await client.body() if scope["method"] == "POST" else None
+        body = await client.body(self._call_max) if scope["method"] == "POST" else None
         if client.gone:
             return None
-        if body is not None and len(body) > BODY_MAX:
-            return await client.say(413, {"error": f"at most {BODY_MAX} bytes are allowed"})
+        if body is not None and len(body) > self._call_max:
+            why = f"A call has at most {self._call_max} bytes, unless --call-max says otherwise. Nothing was sent."
+            return await client.say(413, failure(None, why))
         try:
             return await self._serve(client, body)
         except Unanswered as error:
@@ -213,19 +230,31 @@ class McpHttpProxy:
         await self._upstream.close()
         await send({"type": "lifespan.shutdown.complete"})
 
-    def _is_ours(self, scope: Scope) -> bool:
-        """Rule 4. Whoever is not a browser sends no origin."""
-        named = [value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"]
+    def _is_for_us(self, client: Client) -> bool:
+        """Rule 4. A name of another site that leads to this machine is how its page would reach us without an origin."""
+        named = [_host(f"//{value.decode('latin-1')}") for value in client.said(b"host")]
+        return len(named) == 1 and named[0] in self._hosts
+
+    def _is_ours(self, client: Client) -> bool:
+        """Rule 4. A client that is no browser sends no origin."""
+        named = [value.decode("latin-1") for value in client.said(b"origin")]
         return all(origin in self._origins or _host(origin) in LOCAL for origin in named)
 
+    def _session(self, client: Client) -> Session:
+        """Who calls, and the session of the transport, where there is one: what the client gives up is named within it."""
+        return self._callers.credentials(client.scope), b" ".join(client.said(SESSION))
+
     async def _serve(self, client: Client, body: bytes | None) -> None:
-        calls = self._under_way.get(client.session, [])
+        session = self._session(client)
+        calls = self._under_way.get(session, [])
         if client.scope["method"] == "DELETE" and calls:
-            self._to_end[client.session] = client  # rule 1: nobody has to wait for it
+            self._to_end[session] = client  # rule 1: it does not have to wait
             return await client.done(200)
         message = None if body is None else outside(body)
-        if body is not None and message is None and (hidden := calls_in(body)):
-            return await client.say(400, failure(hidden[0], UNREADABLE))
+        if body is not None and message is None and (refusal := refused_in(body)) is not None:
+            return await client.say(400, failure(*refusal))
+        if message is not None and message.has_bad_id:
+            return await client.say(400, failure(None, BAD_ID))
         given_up = [call for call in calls if message is not None and name_of(call.id) == message.given_up]
         for call in given_up:
             call.given_up = True
@@ -268,9 +297,10 @@ class McpHttpProxy:
 
     async def _list(self, client: Client, body: bytes) -> None:
         reply = await self.ask(client, body)
-        await client.begin(reply.status, reply.headers)
         async for event in reply.events():
+            await client.begin(reply.status, reply.headers)
             await client.piece(self._learned(event), more=True)
+        await client.begin(reply.status, reply.headers)
         await client.piece(b"", more=False)
 
     def _learned(self, event: Event) -> bytes:
@@ -291,17 +321,21 @@ class McpHttpProxy:
         call = Call(message=whole, name=name, contract=contract, modern=isinstance(meta, dict) and MODERN in meta)
         client.watch()
         asking = Asking(self, call, client)
-        self._under_way.setdefault(client.session, []).append(call)
+        session = self._session(client)
+        self._under_way.setdefault(session, []).append(call)
         try:
-            entry = await self._effects.enter(name, call.arguments, contract, call.meta, tenant=_whose(client.scope))
+            tenant = await self._callers.tenant(session[0])
+            entry = await self._effects.enter(name, call.arguments, contract, call.meta, tenant=tenant)
             outcome = await entry.run(asking)
+        except NoCaller as error:
+            return await client.say(400, failure(call.id, str(error)))
         except Said:
             assert asking.last is not None
             return await asking.hand_on(asking.last, more=False)
         except EffectOnceError as error:
             return await asking.say(answer(call.id, refused(error, contract, modern=call.modern)))
         finally:
-            self._forget(client.session, call)
+            self._forget(session, call)
         return await self._tell(client, call, asking, entry, outcome)
 
     def _forget(self, session: Session, call: Call) -> None:
@@ -360,13 +394,8 @@ def without(headers: Iterable[tuple[bytes, bytes]], *names: bytes) -> list[tuple
 
 
 def _host(origin: str) -> str | None:
+    """The host of a URL, or of what stands behind `//` in one."""
     try:
         return urlsplit(origin).hostname
     except ValueError:
         return None
-
-
-def _whose(scope: Scope) -> str:
-    """Rule 2; "" if nobody says who it is: then the guard's own tenant."""
-    said = [value for name, value in scope["headers"] if name == b"authorization"]
-    return f"bearer {hashlib.sha256(b' '.join(said)).hexdigest()[:32]}" if said else ""

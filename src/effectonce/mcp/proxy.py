@@ -29,16 +29,20 @@ from effectonce.mcp._answers import MODERN, answer, doubtful, failure, refused, 
 from effectonce.mcp._calls import BESIDE_S, Call, Exchange, Said, Unanswered, result_of, run
 from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
 from effectonce.mcp._effects import Effects, Entry
-from effectonce.mcp._pipes import ClientPipes, NotStarted, ServerProcess
+from effectonce.mcp._pipes import ClientPipes, Cut, NotStarted, ServerProcess
 from effectonce.mcp._wire import (
-    UNREADABLE,
+    ANSWER_MAX,
+    BAD_ID,
+    CALL_MAX,
+    LINE_MAX,
     Envelope,
     Unreadable,
     answered,
-    calls_in,
     each,
+    id_at_ends,
     name_of,
     outside,
+    refused_in,
     tool_called,
     written,
 )
@@ -60,11 +64,15 @@ class Proxy:
         conversation: str = "",
         client: ClientPipes | None = None,
         linger_s: float = CALLS_S,
+        call_max: int = CALL_MAX,
     ) -> None:
-        """*linger_s* is how long calls are waited for when the client is gone: what has no answer then is in doubt."""
+        """*linger_s* is how long calls are waited for when the client is gone: what has no answer then is in doubt.
+
+        *call_max* is how many bytes a call may have.
+        """
         self._contracts, self._command = contracts, command
         self._client = ClientPipes() if client is None else client
-        self._conversation, self._linger_s = conversation, linger_s
+        self._conversation, self._linger_s, self._call_max = conversation, linger_s, call_max
         self._effects = Effects(guard, contracts, run, server=contracts.name or shlex.join(command), sees_client=True)
         self._listed: dict[str, Any] = {}  # what the server says about its tools
         self._calls: dict[str, Call] = {}  # of the client, that are effects and have no answer yet
@@ -122,11 +130,14 @@ class Proxy:
                 await self._from_client(one, arrived)
 
     async def _from_client(self, line: bytes, arrived: float) -> None:
+        if isinstance(line, Cut):
+            return await self._tell(failure(id_at_ends(line), f"A message has at most {LINE_MAX} bytes. Nothing was sent."))
         message = outside(line)
-        if message is None and (hidden := calls_in(line)):
-            return await self._tell(failure(hidden[0], UNREADABLE))
         if message is None:
-            return await self._to_server(line)
+            refusal = refused_in(line)
+            return await (self._to_server(line) if refusal is None else self._tell(failure(*refusal)))
+        if message.has_bad_id:
+            return await self._tell(failure(None, BAD_ID))
         given_up = message.given_up
         self._passed.pop(given_up, None)
         await self._prove(given_up, arrived)
@@ -156,6 +167,11 @@ class Proxy:
                 await self._effects.places.shown(entry.placed, entry.asked.call, call.contract.counted_s, after_s=after_s)
 
     async def _call(self, message: Envelope, line: bytes, arrived: float) -> None:
+        if len(line) > self._call_max:
+            why = f"A call has at most {self._call_max} bytes, unless --call-max says otherwise. Nothing was sent."
+            return await self._tell(failure(message.id, why))
+        if message.name in self._calls or message.name in self._passed:
+            return await self._tell(failure(message.id, f"The id {message.name} is in use. Nothing was sent."))
         try:
             whole, name = tool_called(line)
             contract = self._contracts.of(name, self._listed.get(name, {}))
@@ -255,10 +271,15 @@ class Proxy:
     # ------------------------------------------------------------ from the server
 
     async def _from_server(self, server: ServerProcess, line: bytes) -> None:
+        if isinstance(line, Cut):
+            await self._cut_off(server, line)
+            return
         message = outside(line)
         asked, waiting = self._sent.get(answered(line, message), (None, None))
         if waiting is not None and asked is server:
-            if not waiting.done():
+            if len(line) > ANSWER_MAX and not waiting.done():
+                waiting.set_exception(_too_large(ANSWER_MAX))
+            elif not waiting.done():
                 waiting.set_result(line)
             return
         if message is not None and message.is_response:
@@ -272,6 +293,20 @@ class Proxy:
             self._asked[message.name] = server
         await self._client.send(line)
 
+    async def _cut_off(self, server: ServerProcess, line: Cut) -> None:
+        """A line that was too long. If it does not show which request it answers, it may be any."""
+        if line.lstrip()[1:].lstrip().startswith((b'"jsonrpc":"2.0","method"', b'"method"')):
+            LOG.warning("the server said more than %d bytes in one message, which was dropped", LINE_MAX)
+            return
+        name = name_of(id_at_ends(line))
+        for each_name, (asked, waiting) in list(self._sent.items()):
+            if asked is server and name in ("", each_name) and not waiting.done():
+                waiting.set_exception(_too_large(LINE_MAX))
+        for each_name, (asked, request_id, method) in list(self._passed.items()):
+            if asked is server and name in ("", each_name):
+                del self._passed[each_name]
+                await self._tell(failure(request_id, f"The answer to {method} is larger than {LINE_MAX} bytes."))
+
     # ------------------------------------------------------------ the server's life
 
     async def _to_server(self, line: bytes, message: Envelope | None = None) -> None:
@@ -279,7 +314,7 @@ class Proxy:
             return None
         assert self._server is not None
         if message is not None and message.is_request:
-            if message.name in self._sent:
+            if message.name in self._sent or message.name in self._calls or message.name in self._passed:
                 return await self._tell(failure(message.id, f"The id {message.name} is in use. Nothing was sent."))
             self._passed[message.name] = (self._server, message.id, message.method)
         await self._server.send(line)
@@ -348,3 +383,7 @@ class Proxy:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             LOG.error("a call was not answered", exc_info=task.exception())
+
+
+def _too_large(size_max: int) -> Unanswered:
+    return Unanswered(f"the server's answer is larger than {size_max} bytes", sent=True)
