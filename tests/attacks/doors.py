@@ -91,7 +91,7 @@ def mcp(folder):
     from effectonce.mcp.http import McpHttpProxy
     from tests.servers._process import free_port
 
-    shop, server, port = Shop(folder), MCPServer("shop"), free_port()
+    shop, server, port = Shop(folder), MCPServer("shop", log_level="CRITICAL"), free_port()
 
     def pay(tenant: str, order: int) -> dict:
         """Pay for an order."""
@@ -99,7 +99,11 @@ def mcp(folder):
         return {"for": tenant, "order": order}
 
     server.add_tool(pay)
-    behind = uvicorn.Server(uvicorn.Config(server.streamable_http_app(), port=port, log_level="error", access_log=False))
+    behind = uvicorn.Server(
+        uvicorn.Config(
+            server.streamable_http_app(stateless_http=True, json_response=True), port=port, log_level="error", access_log=False
+        )
+    )
     threading.Thread(target=behind.run, daemon=True).start()
     guard = Guard(f"sqlite:///{folder / 'effects.db'}", spool=folder / "spool")
     return McpHttpProxy(guard, Contracts(), f"http://127.0.0.1:{port}/mcp")
