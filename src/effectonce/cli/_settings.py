@@ -213,13 +213,16 @@ def _checked(known: Setting, value: Any, where: str) -> Any:
 
 
 def _refuse_passwords(found: Mapping[str, Value]) -> None:
-    """Options are seen by everybody on this machine, and settings files are checked in."""
     store = found.get("store")
-    if store is None or store.origin == BY_NAME["store"].variable:
-        return
-    userinfo = store.value.partition("://")[2].rpartition("@")[0]
-    if ":" in userinfo or re.search(r"(?i)[?&][^=&]*pass[^=&]*=", store.value):
+    if store is not None and store.origin != BY_NAME["store"].variable:
+        refuse_password(store.value, store.origin)
+
+
+def refuse_password(url: str, origin: str) -> None:
+    """Options and arguments are seen by all users of this machine, and settings files are checked in."""
+    userinfo = url.partition("://")[2].rpartition("@")[0]
+    if ":" in userinfo or re.search(r"(?i)[?&][^=&]*pass[^=&]*=", url):
         raise BadSettings(
-            f"{store.origin} holds a password. Put the URL into the environment, {BY_NAME['store'].variable}, "
+            f"{origin} holds a password. Put the URL into the environment, {BY_NAME['store'].variable}, "
             f"or into a file of its own that the setting store_file names."
         )

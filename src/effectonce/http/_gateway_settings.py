@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -73,6 +74,11 @@ class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if self.header.lower() in SECRETS:
             raise ContractViolation(
                 f"tenants: {self.header} holds a secret, and the name of a tenant is stored and shown. Give tokens, or a header with a name."
+            )
+        if any(_lets_everybody_in(token) or not _DIGEST.fullmatch(_digest(token)) for token in self.tokens):
+            raise ContractViolation(
+                "tenants: one of the tokens is no token. It is a text that says something, or sha256: and 64 hexadecimal digits, not those "
+                "of the empty text: a client that sends no token would be let in."
             )
         wrong = sorted(tenant for tenant in self.tokens.values() if not _usable(tenant))
         if wrong:
@@ -169,9 +175,9 @@ def _made(section: str, make: Callable[..., T], given: Mapping[str, Any]) -> T:
         raise ContractViolation(f"[{section}] cannot be used: {error}") from None
 
 
-def read_settings(path: str | None, given: Mapping[str, Any]) -> Settings:
-    """The settings of a file, with what was *given* beside it in their place."""
-    read = document(path, "settings")
+def read_settings(path: str | None, given: Mapping[str, Any], default: Mapping[str, Any] | None = None) -> Settings:
+    """The settings of a file, with what was *given* beside it in their place, and *default* where neither says anything."""
+    read = _over(default or {}, document(path, "settings"))
     try:
         return msgspec.convert(_over(read, given), Settings)
     except msgspec.ValidationError as error:
@@ -207,6 +213,13 @@ class Tenants:
 
 def _usable(tenant: str) -> bool:
     return 0 < len(tenant) <= TENANT_MAX and tenant.isprintable() and tenant.strip() == tenant
+
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def _lets_everybody_in(token: str) -> bool:
+    return token.strip() == "" or _digest(token) == hashlib.sha256(b"").hexdigest()
 
 
 def _digest(token: str) -> str:
