@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 import orjson
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from effectonce._core.codec import NotReadable, decode
 from effectonce._core.ops import Recorded
@@ -124,6 +124,7 @@ SAID: dict[Trouble, tuple[str, str]] = {
     Trouble.NOT_AUTHENTICATED: ("Not authenticated", "It is not known whose request this is. Nothing was done."),
     Trouble.NOT_ALLOWED: ("Not allowed", "Nothing was done."),
     Trouble.BODY_TOO_LARGE: ("The request is too large", "Nothing was done."),
+    Trouble.BODY_TOO_SLOW: ("The request did not come in time", "The body was not complete in time. Nothing was done."),
     Trouble.CONFLICT: (
         "Idempotency-Key is already used",
         "The same key came before with another request. Nothing was done. Repeat the original request, or use a new key for a new one.",
@@ -187,6 +188,13 @@ def refusal(
     if operation is not None:
         said["operation"] = operation
     return Answer(status, tuple(headers), orjson.dumps(said))
+
+
+def last(answer: Answer, scope: Scope) -> Answer:
+    """The connection ends with this answer, and the rest of the request is not read. HTTP/2 ends a stream, and has no such header."""
+    if not str(scope.get("http_version", "1.1")).startswith("1."):
+        return answer
+    return structs.replace(answer, headers=(*answer.headers, (b"connection", b"close")))
 
 
 def _problem(trouble: Trouble, status: int, detail: str, docs: str) -> dict[str, Any]:

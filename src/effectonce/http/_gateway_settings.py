@@ -19,6 +19,7 @@ from effectonce.guard import Guard
 from effectonce.http._answers import Scope
 from effectonce.http._keys import TOKEN
 from effectonce.http._routes import METHODS, Route
+from effectonce.http._spooled import BODY_PIECE_S, BODY_S
 from effectonce.http.profiles import Profile, profile_of
 from effectonce.policy import Breaker, Downstream, Retry
 from effectonce.retry_budget import RetryBudget
@@ -27,6 +28,7 @@ from effectonce.stores._urls import shown
 
 T = TypeVar("T")
 MEBIBYTE = 1 << 20
+TENANT = "effectonce.tenant"  # in a scope: whose request it is, found out once
 TENANT_MAX = 200
 SECRETS = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})  # headers that are no name of anybody
 
@@ -101,6 +103,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     routes: list[dict[str, Any]] = []
     headers: list[str] = []
     body_max: int = 10 * MEBIBYTE
+    body_piece_s: float = BODY_PIECE_S
+    body_s: float = BODY_S
     response_max: int = MEBIBYTE
     lease_s: float = 30.0
     docs: str = ""
@@ -137,8 +141,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def a_breaker(self) -> Breaker:
         return _made("breaker", Breaker, self.breaker)
 
-    def a_budget(self) -> RetryBudget:
-        return _made("budget", RetryBudget, {"name": "upstream"} | self.budget)
+    def a_budget(self, tenant: str) -> RetryBudget:
+        given = {"name": "upstream"} | self.budget
+        return _made("budget", RetryBudget, given | {"name": f"{given['name']}/{tenant}"})
 
     def some_routes(self) -> list[Route] | None:
         """None: every request with one of the methods."""

@@ -45,12 +45,13 @@ from effectonce._tool import GuardedTool
 from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation, LeaseLost, StoreUnavailable
 from effectonce.guard import Guard
-from effectonce.http._answers import Answer, App, Receive, Scope, Send, kept_headers, refusal, replay
+from effectonce.http._answers import Answer, App, Receive, Scope, Send, kept_headers, last, refusal, replay
 from effectonce.http._exchange import Exchange, Keeping, Unstored
 from effectonce.http._fields import Malformed, guessable, key_of
 from effectonce.http._fingerprint import Asked, Fields, fingerprint_of
+from effectonce.http._problems import Gone, TooLarge, TooSlow
 from effectonce.http._routes import METHODS, Route
-from effectonce.http._spooled import Spooled
+from effectonce.http._spooled import BODY_PIECE_S, BODY_S, BodyLimits, Spooled, read_body
 from effectonce.http.profiles import IETF, Profile, Trouble, profile_of
 from effectonce.policy import Contract, Downstream, Retry, kind_of
 
@@ -67,10 +68,6 @@ Tenant = Callable[[Scope], "str | Awaitable[str | None] | None"]
 class _Refused(Exception):  # answered at once, by us
     def __init__(self, trouble: Trouble, detail: str = "") -> None:
         self.trouble, self.detail = trouble, detail
-
-
-class _Gone(Exception):
-    """The client left before it had said what it wants."""
 
 
 class _Served(Struct, frozen=True):
@@ -122,9 +119,9 @@ class IdempotencyMiddleware:
     *tenant* is asked on every request, before anything is looked up: it gets the ASGI scope and says whose request this is, or None if that
     is not known, which is answered with 401; a PermissionError is answered with 403. *routes* are the requests that are effects; without
     them, everything with one of *methods*. *profile* is `ietf`, `stripe_v1`, `stripe_v2` or a `Profile`. Requests of more than *body_max*
-    bytes are refused; of a response up to *response_max* bytes are kept, and those of its headers that are usual or in *headers*. Beside
-    what is kept, at most *memory_max* bytes of each are in memory. *docs* is where your clients can read about it. *name* keeps apart two
-    apps that share a guard.
+    bytes are refused, and so are those whose body rests for *body_piece_s* seconds, or takes longer than *body_s* in all. Of a response up to
+    *response_max* bytes are kept, and those of its headers that are usual or in *headers*. Beside what is kept, at most *memory_max* bytes of
+    each are in memory. *docs* is where your clients can read about it. *name* keeps apart two apps that share a guard.
     """
 
     def __init__(
@@ -139,6 +136,8 @@ class IdempotencyMiddleware:
         name: str = "http",
         headers: Sequence[str] = (),
         body_max: int = 10 * MEBIBYTE,
+        body_piece_s: float = BODY_PIECE_S,
+        body_s: float = BODY_S,
         response_max: int = MEBIBYTE,
         memory_max: int = MEBIBYTE // 4,
         lease_s: float = 30.0,
@@ -155,7 +154,10 @@ class IdempotencyMiddleware:
             of_type("routes", route, Route, "each as Route('/payments')")
         whole(body_max=body_max, response_max=response_max, memory_max=memory_max)
         self.app, self.guard, self.tenant, self.profile = app, guard, tenant, profile_of(profile)
-        self._name, self._docs, self._body_max = named(name, "name"), docs, body_max
+        limits = BodyLimits(body_max, seconds(body_piece_s, "body_piece_s"), seconds(body_s, "body_s"))
+        if min(limits.piece_s, limits.whole_s) <= 0:
+            raise ContractViolation(f"body_piece_s={body_piece_s}, body_s={body_s}: a body takes some time")
+        self._name, self._docs, self._limits = named(name, "name"), docs, limits
         self._keeping = Keeping(kept_headers(several("headers", headers)), response_max, memory_max)
         self._lease_s, self._deadline_s = lease_s, deadline_s
         self._served = [self._serve(route) for route in (routes if routes is not None else (Route("*", methods),))]
@@ -202,8 +204,9 @@ class IdempotencyMiddleware:
             fingerprint = await self._fingerprint(served, scope, told, body)
             await self._once(served, scope, (tenant, key, fingerprint), body, send)
         except _Refused as refused:
-            await refusal(self.profile, refused.trouble, refused.detail, self._docs).deliver(send)
-        except _Gone:
+            answer = refusal(self.profile, refused.trouble, refused.detail, self._docs)
+            await (last(answer, scope) if refused.trouble is Trouble.BODY_TOO_SLOW else answer).deliver(send)
+        except Gone:
             with suppress(OSError):
                 await UNHEARD.deliver(send)
         finally:
@@ -245,21 +248,18 @@ class IdempotencyMiddleware:
         return key
 
     async def _read(self, announced: bytes, receive: Receive, body: Spooled) -> None:
-        """The whole body; not one byte more than is allowed."""
-        if announced.isdigit() and int(announced[:20]) > self._body_max:
+        """The whole body, within its limits."""
+        if announced.isdigit() and int(announced[:20]) > self._limits.bytes_max:
             self._too_large()
-        more = True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise _Gone
-            await body.add(message.get("body", b""))
-            if body.size > self._body_max:
-                self._too_large()
-            more = message.get("more_body", False)
+        try:
+            await read_body(receive, body, self._limits)
+        except TooLarge:
+            self._too_large()
+        except TooSlow:
+            raise _Refused(Trouble.BODY_TOO_SLOW) from None
 
     def _too_large(self) -> NoReturn:
-        raise _Refused(Trouble.BODY_TOO_LARGE, f"At most {self._body_max} bytes are allowed.")
+        raise _Refused(Trouble.BODY_TOO_LARGE, f"At most {self._limits.bytes_max} bytes are allowed.") from None
 
     # ------------------------------------------------------------ an effect
 

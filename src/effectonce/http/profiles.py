@@ -25,6 +25,7 @@ class Trouble(StrEnum):
     NOT_AUTHENTICATED = "NOT_AUTHENTICATED"
     NOT_ALLOWED = "NOT_ALLOWED"
     BODY_TOO_LARGE = "BODY_TOO_LARGE"
+    BODY_TOO_SLOW = "BODY_TOO_SLOW"
     CONFLICT = Conflict.code
     IN_FLIGHT = InFlight.code
     IN_DOUBT = InDoubt.code
@@ -48,6 +49,7 @@ STATUS: Mapping[Trouble, int] = MappingProxyType(
         Trouble.NOT_AUTHENTICATED: 401,
         Trouble.NOT_ALLOWED: 403,
         Trouble.BODY_TOO_LARGE: 413,
+        Trouble.BODY_TOO_SLOW: 408,
         Trouble.CONFLICT: 422,
         Trouble.IN_FLIGHT: 409,
         Trouble.IN_DOUBT: 500,
