@@ -293,3 +293,17 @@ def test_the_store_may_be_named_by_the_environment(tmp_path):
     for named, arguments in more.items():
         said = CliRunner().invoke(main, ["gateway", *NEEDED, *arguments], env={"EFFECTONCE_STORE": "environment://x"})
         assert (said.exit_code, f"{named}://" in said.output) == (2, True), said.output
+
+
+# ---------------------------------------------------------------- quotas
+
+
+def test_a_tenant_over_its_quota_is_put_off_and_the_others_are_not(built, order):
+    street = built(more="[quota]\nkeys = 2\nper_s = 86400")
+
+    seen = [street.post(f"{order}-{number}") for number in (0, 0, 1, 2)]
+    bob = street.post(f"{order}-2", token="bob")
+
+    assert [s.status_code for s in seen] == [200, 200, 200, 429]
+    assert (seen[3].json()["code"], int(seen[3].headers["retry-after"]) > 60) == ("OVER_QUOTA", True)
+    assert (bob.status_code, len(street.effects(f"{order}-2"))) == (200, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from math import ceil
 from typing import Any, TypeAlias
 
 import msgspec
@@ -125,6 +126,10 @@ SAID: dict[Trouble, tuple[str, str]] = {
     Trouble.NOT_ALLOWED: ("Not allowed", "Nothing was done."),
     Trouble.BODY_TOO_LARGE: ("The request is too large", "Nothing was done."),
     Trouble.BODY_TOO_SLOW: ("The request did not come in time", "The body was not complete in time. Nothing was done."),
+    Trouble.OVER_QUOTA: (
+        "Over quota",
+        "More new keys, or more bytes, came than are allowed in this time. Nothing was done. Repeat the request later, with the same key.",
+    ),
     Trouble.CONFLICT: (
         "Idempotency-Key is already used",
         "The same key came before with another request. Nothing was done. Repeat the original request, or use a new key for a new one.",
@@ -154,7 +159,7 @@ SAID: dict[Trouble, tuple[str, str]] = {
         "It cannot be made sure just now that the request is done once. Repeat it with the same key.",
     ),
 }
-_AGAIN = frozenset({Trouble.IN_FLIGHT, Trouble.STORE_UNAVAILABLE})
+_AGAIN = frozenset({Trouble.IN_FLIGHT, Trouble.OVER_QUOTA, Trouble.STORE_UNAVAILABLE})
 _TITLES = {  # as RFC 9110 has them: before 3.13, Python has older ones, and a client sees no Python
     413: "Content Too Large",
     414: "URI Too Long",
@@ -171,6 +176,7 @@ def refusal(
     effect: EffectRef | None = None,
     *,
     perhaps_done: bool = False,
+    retry_after_s: float = 0.0,
 ) -> Answer:
     """Our own answer, in the words of the profile. It says what happened, what is known and what to do, and nothing that is stored.
 
@@ -181,7 +187,7 @@ def refusal(
     operation = None if effect is None else effect.reference
     headers = [(b"content-type", profile.style.value.encode()), (b"cache-control", b"no-store")]
     if trouble in _AGAIN and not perhaps_done:
-        headers.append((b"retry-after", b"%d" % profile.retry_after_s))
+        headers.append((b"retry-after", b"%d" % max(profile.retry_after_s, ceil(retry_after_s))))
     if docs:
         headers.append((b"link", f'<{docs}>; rel="describedby"'.encode("ascii", "replace")))
     said = _problem(trouble, status, detail, docs) if profile.style is Style.PROBLEM else _stripe(trouble, status, detail)

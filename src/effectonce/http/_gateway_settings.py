@@ -18,6 +18,7 @@ from effectonce.errors import ContractViolation
 from effectonce.guard import Guard
 from effectonce.http._answers import Scope
 from effectonce.http._keys import TOKEN
+from effectonce.http._quota import Quota
 from effectonce.http._routes import METHODS, Route
 from effectonce.http._spooled import BODY_PIECE_S, BODY_S
 from effectonce.http.profiles import Profile, profile_of
@@ -88,7 +89,7 @@ class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that a gateway is told. In *retry*, *breaker*, *budget*, *key* and *routes* stand the parameters of the policies of that name."""
+    """All that a gateway is told. *retry*, *breaker*, *budget*, *quota*, *key* and *routes* hold parameters of the policies of that name."""
 
     upstream: UpstreamSettings
     hosts: list[str]
@@ -111,6 +112,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     retry: dict[str, Any] = {}
     breaker: dict[str, Any] = {}
     budget: dict[str, Any] = {}
+    quota: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
         if not self.hosts:
@@ -144,6 +146,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def a_budget(self, tenant: str) -> RetryBudget:
         given = {"name": "upstream"} | self.budget
         return _made("budget", RetryBudget, given | {"name": f"{given['name']}/{tenant}"})
+
+    def a_quota(self) -> Quota | None:
+        return _made("quota", Quota, self.quota) if self.quota else None
 
     def some_routes(self) -> list[Route] | None:
         """None: every request with one of the methods."""

@@ -61,6 +61,7 @@ class Gateway:
             lease_s=settings.lease_s,
             deadline_s=policy.deadline_s + TO_WRITE_S,
             docs=settings.docs,
+            quota=settings.a_quota(),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
