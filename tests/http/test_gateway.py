@@ -14,12 +14,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from effectonce.http._upstream import end_to_end
+from effectonce.http._headers import end_to_end
 from tests.servers import redis
 from tests.servers._process import free_port, until
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = """
+{top}
 store = "{store}"
 hosts = ["api.example", "127.0.0.1"]
 body_max = 100000
@@ -61,7 +62,7 @@ def ended(process):
 class Street:
     """The gateway and the API, each in a process that can be killed and started again on the same port."""
 
-    def __init__(self, folder, *, store=None, honours=False, upstream_more="", more="", failures=1000, lease_s=30.0):
+    def __init__(self, folder, *, store=None, honours=False, upstream_more="", more="", top="", failures=1000, lease_s=30.0):
         self.folder, self.honours, self.ledger = folder, honours, folder / "ledger"
         self.port, self.upstream_port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -69,6 +70,7 @@ class Street:
         told = {
             "upstream_more": "honours_key_s = 3600\n" * honours + upstream_more,
             "more": more,
+            "top": top,
             "failures": failures,
             "lease_s": lease_s,
         }
@@ -457,7 +459,7 @@ def test_a_proxy_in_front_that_is_trusted_is_added_to(built, order):
     assert by_name["x-key"].startswith('"')
 
 
-def test_a_read_passes_without_a_key_and_a_body_of_any_method_is_streamed(street):
+def test_a_read_passes_without_a_key_and_a_body_of_any_method_is_sent_on(street):
     headers = {"authorization": "Bearer alice-secret"}
 
     def pieces():

@@ -71,6 +71,12 @@ async def app(scope, receive, send):
             await break_off(send, asked["breaks"])
     if scope["path"] == "/base/endless":
         return await endless(receive, send)
+    if scope["path"] == "/base/hold":
+        do({"order": "held"}, "-")
+        await receive()
+        return None
+    if scope["path"].startswith("/base/fails"):
+        asked = {"status": 500}
     seen = {
         "target": scope["raw_path"].decode(),
         "query": scope["query_string"].decode(),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from typing import Any
 
 import click
 
 from effectonce.cli._app import opening
 from effectonce.cli._console import color_option
+from effectonce.cli._settings import refuse_password
 
 ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104  # they need a name that the server answers to
 _File = click.Path(exists=True, dir_okay=False)
@@ -17,7 +19,7 @@ _File = click.Path(exists=True, dir_okay=False)
 @click.command()
 @click.option("--upstream", metavar="URL", help="The API that requests go to. There is one.")
 @click.option("--config", type=_File, help="Settings, in TOML or JSON. Options of this command win over it.")
-@click.option("--store", metavar="URL", help="Where effects are recorded. Gateways on one store are one gateway.")
+@click.option("--store", metavar="URL", help="Where effects are recorded. With a password: in EFFECTONCE_STORE or --config.")
 @click.option("--allow-host", "hosts", multiple=True, metavar="HOST", help="A host that it speaks for. May be repeated.")
 @click.option("--tenant-header", metavar="NAME", help="Who is asking: a header that only your own proxy can set.")
 @click.option("--key-header", metavar="NAME", help="The header in which the API gets the key.  [default: idempotency-key]")
@@ -52,9 +54,9 @@ def gateway(*, listen: str, uds: str | None, certfile: str | None, keyfile: str 
         raise click.UsageError(f"{error}. Install what the gateway needs: pip install 'effectonce[gateway]'") from None
     with opening():
         config = given.pop("config")
-        said = _settings(**given)
-        _ask_for_the_rest(said, config)
-        made = Gateway(read_settings(config, said))
+        said, environment = _settings(**given), _environment()
+        _ask_for_the_rest(environment | said, config)
+        made = Gateway(read_settings(config, said, environment))
     if check:
         made.guard.close()
         click.echo("The settings can be used.")
@@ -64,6 +66,12 @@ def gateway(*, listen: str, uds: str | None, certfile: str | None, keyfile: str 
     if certfile is None and uds is None and not is_loopback(host):
         click.echo("Without --certfile, what passes here can be read on the way: keys, tokens, bodies.", err=True)
     run_server(made, lifespan="on", host=host, port=port, uds=uds, certfile=certfile, keyfile=keyfile)
+
+
+def _environment() -> dict[str, Any]:
+    """What counts where neither an option nor the file says anything: gateways with one file are on one store, whoever starts them."""
+    store = os.environ.get("EFFECTONCE_STORE")
+    return {"store": store} if store else {}
 
 
 NEEDED = {"upstream": "--upstream URL", "hosts": "--allow-host HOST", "tenants": "--tenant-header NAME", "store": "--store URL"}
@@ -96,6 +104,8 @@ def _settings(
     upstream: str | None, store: str | None, hosts: tuple[str, ...], tenant_header: str | None, key_header: str | None
 ) -> dict[str, Any]:
     """What the command line says, as the file would."""
+    if store is not None:
+        refuse_password(store, "--store")
     upstreams = {name: value for name, value in (("url", upstream), ("key_header", key_header)) if value is not None}
     sections: dict[str, Any] = {"upstream": upstreams, "hosts": list(hosts), "store": store}
     sections["tenants"] = None if tenant_header is None else {"header": tenant_header}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import http
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from math import ceil
 from typing import Any, TypeAlias
 
 import msgspec
 import orjson
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from effectonce._core.codec import NotReadable, decode
 from effectonce._core.ops import Recorded
@@ -124,6 +125,11 @@ SAID: dict[Trouble, tuple[str, str]] = {
     Trouble.NOT_AUTHENTICATED: ("Not authenticated", "It is not known whose request this is. Nothing was done."),
     Trouble.NOT_ALLOWED: ("Not allowed", "Nothing was done."),
     Trouble.BODY_TOO_LARGE: ("The request is too large", "Nothing was done."),
+    Trouble.BODY_TOO_SLOW: ("The request did not come in time", "The body was not complete in time. Nothing was done."),
+    Trouble.OVER_QUOTA: (
+        "Over quota",
+        "More new keys, or more bytes, came than are allowed in this time. Nothing was done. Repeat the request later, with the same key.",
+    ),
     Trouble.CONFLICT: (
         "Idempotency-Key is already used",
         "The same key came before with another request. Nothing was done. Repeat the original request, or use a new key for a new one.",
@@ -153,7 +159,7 @@ SAID: dict[Trouble, tuple[str, str]] = {
         "It cannot be made sure just now that the request is done once. Repeat it with the same key.",
     ),
 }
-_AGAIN = frozenset({Trouble.IN_FLIGHT, Trouble.STORE_UNAVAILABLE})
+_AGAIN = frozenset({Trouble.IN_FLIGHT, Trouble.OVER_QUOTA, Trouble.STORE_UNAVAILABLE})
 _TITLES = {  # as RFC 9110 has them: before 3.13, Python has older ones, and a client sees no Python
     413: "Content Too Large",
     414: "URI Too Long",
@@ -170,6 +176,7 @@ def refusal(
     effect: EffectRef | None = None,
     *,
     perhaps_done: bool = False,
+    retry_after_s: float = 0.0,
 ) -> Answer:
     """Our own answer, in the words of the profile. It says what happened, what is known and what to do, and nothing that is stored.
 
@@ -180,13 +187,20 @@ def refusal(
     operation = None if effect is None else effect.reference
     headers = [(b"content-type", profile.style.value.encode()), (b"cache-control", b"no-store")]
     if trouble in _AGAIN and not perhaps_done:
-        headers.append((b"retry-after", b"%d" % profile.retry_after_s))
+        headers.append((b"retry-after", b"%d" % max(profile.retry_after_s, ceil(retry_after_s))))
     if docs:
         headers.append((b"link", f'<{docs}>; rel="describedby"'.encode("ascii", "replace")))
     said = _problem(trouble, status, detail, docs) if profile.style is Style.PROBLEM else _stripe(trouble, status, detail)
     if operation is not None:
         said["operation"] = operation
     return Answer(status, tuple(headers), orjson.dumps(said))
+
+
+def last(answer: Answer, scope: Scope) -> Answer:
+    """The connection ends with this answer, and the rest of the request is not read. HTTP/2 ends a stream, and has no such header."""
+    if not str(scope.get("http_version", "1.1")).startswith("1."):
+        return answer
+    return structs.replace(answer, headers=(*answer.headers, (b"connection", b"close")))
 
 
 def _problem(trouble: Trouble, status: int, detail: str, docs: str) -> dict[str, Any]:

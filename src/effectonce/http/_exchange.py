@@ -124,6 +124,11 @@ class Exchange:
         body = None if self._tape is None else bytes(self._tape)
         return stored(status, self._start["headers"], body, self._keeping.headers)
 
+    @property
+    def kept(self) -> int:
+        """How many bytes of the body are in the record."""
+        return 0 if self._tape is None else len(self._tape)
+
     def _no_outcome(self, status: int) -> Certainty | None:
         """What is known after a status that is no outcome. None: it is one."""
         if status in self._profile.not_stored:

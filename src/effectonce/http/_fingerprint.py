@@ -1,7 +1,7 @@
 """What a request asks for: two requests that ask for the same have the same fingerprint, however they were written down.
 
     JSON            its canonical form: spaces, the order of members and 1.0 for 1 do not matter; null and absent are two things
-    multipart       the parts, byte for byte; the boundary, which is drawn anew for each attempt, does not matter
+    multipart       the parts, byte for byte; the boundary, which is drawn anew for each attempt, does not matter, up to 10,000 parts
     anything else   the bytes; so is JSON that does not fit into memory, unless members of it were chosen
 
 What looks like JSON and is none, or has a member twice, or numbers that no canonical form has, is compared byte for byte: a difference that
@@ -23,6 +23,7 @@ from effectonce._core.canonical import NotCanonical, canonical, fingerprint
 from effectonce._core.exact_json import read_exactly
 from effectonce.http._spooled import PIECE
 
+PARTS_MAX = 10_000  # each costs some calls, and a body that is made of boundaries has millions
 _JSON = re.compile(r"application/(?:[^;]*\+)?json")
 _UTF8 = re.compile(r'charset="?utf-8"?', re.IGNORECASE)
 _BOUNDARY = re.compile(r'boundary=(?:"([^"]+)"|([^";\s]+))', re.IGNORECASE)
@@ -124,12 +125,15 @@ def _without(document: Any, path: list[str]) -> Any:
 
 
 def _parts(body: bytes | mmap.mmap, boundary: bytes) -> str | None:
-    """Digest what stands between the boundaries, each piece behind its length. None: this is not multipart."""
+    """Digest what stands between the boundaries, each piece behind its length. None: this is not multipart, or has too many parts."""
     delimiter, opening, digest = b"\r\n--" + boundary, b"--" + boundary, hashlib.sha256()
     if body[: len(opening)] != opening:
         return None
-    start = len(opening)
+    start, parts = len(opening), 0
     while (end := body.find(delimiter, start)) >= 0:
+        parts += 1
+        if parts > PARTS_MAX:
+            return None
         digest.update(b"%d:" % (end - start))
         for at in range(start, end, PIECE):
             digest.update(body[at : min(end, at + PIECE)])

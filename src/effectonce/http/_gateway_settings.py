@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,9 @@ from effectonce.errors import ContractViolation
 from effectonce.guard import Guard
 from effectonce.http._answers import Scope
 from effectonce.http._keys import TOKEN
+from effectonce.http._quota import Quota
 from effectonce.http._routes import METHODS, Route
+from effectonce.http._spooled import BODY_PIECE_S, BODY_S
 from effectonce.http.profiles import Profile, profile_of
 from effectonce.policy import Breaker, Downstream, Retry
 from effectonce.retry_budget import RetryBudget
@@ -26,6 +29,7 @@ from effectonce.stores._urls import shown
 
 T = TypeVar("T")
 MEBIBYTE = 1 << 20
+TENANT = "effectonce.tenant"  # in a scope: whose request it is, found out once
 TENANT_MAX = 200
 SECRETS = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})  # headers that are no name of anybody
 
@@ -74,13 +78,18 @@ class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ContractViolation(
                 f"tenants: {self.header} holds a secret, and the name of a tenant is stored and shown. Give tokens, or a header with a name."
             )
+        if any(_lets_everybody_in(token) or not _DIGEST.fullmatch(_digest(token)) for token in self.tokens):
+            raise ContractViolation(
+                "tenants: one of the tokens is no token. It is a text that says something, or sha256: and 64 hexadecimal digits, not those "
+                "of the empty text: a client that sends no token would be let in."
+            )
         wrong = sorted(tenant for tenant in self.tokens.values() if not _usable(tenant))
         if wrong:
             raise ContractViolation(f"tenants: {wrong[0]!r} is no name of a tenant: 1 to {TENANT_MAX} visible characters")
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that a gateway is told. In *retry*, *breaker*, *budget*, *key* and *routes* stand the parameters of the policies of that name."""
+    """All that a gateway is told. *retry*, *breaker*, *budget*, *quota*, *key* and *routes* hold parameters of the policies of that name."""
 
     upstream: UpstreamSettings
     hosts: list[str]
@@ -96,12 +105,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     routes: list[dict[str, Any]] = []
     headers: list[str] = []
     body_max: int = 10 * MEBIBYTE
+    body_piece_s: float = BODY_PIECE_S
+    body_s: float = BODY_S
     response_max: int = MEBIBYTE
     lease_s: float = 30.0
     docs: str = ""
     retry: dict[str, Any] = {}
     breaker: dict[str, Any] = {}
     budget: dict[str, Any] = {}
+    quota: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
         if not self.hosts:
@@ -132,8 +144,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def a_breaker(self) -> Breaker:
         return _made("breaker", Breaker, self.breaker)
 
-    def a_budget(self) -> RetryBudget:
-        return _made("budget", RetryBudget, {"name": "upstream"} | self.budget)
+    def a_budget(self, tenant: str) -> RetryBudget:
+        given = {"name": "upstream"} | self.budget
+        return _made("budget", RetryBudget, given | {"name": f"{given['name']}/{tenant}"})
+
+    def a_quota(self) -> Quota | None:
+        return _made("quota", Quota, self.quota) if self.quota else None
 
     def some_routes(self) -> list[Route] | None:
         """None: every request with one of the methods."""
@@ -170,9 +186,9 @@ def _made(section: str, make: Callable[..., T], given: Mapping[str, Any]) -> T:
         raise ContractViolation(f"[{section}] cannot be used: {error}") from None
 
 
-def read_settings(path: str | None, given: Mapping[str, Any]) -> Settings:
-    """The settings of a file, with what was *given* beside it in their place."""
-    read = document(path, "settings")
+def read_settings(path: str | None, given: Mapping[str, Any], default: Mapping[str, Any] | None = None) -> Settings:
+    """The settings of a file, with what was *given* beside it in their place, and *default* where neither says anything."""
+    read = _over(default or {}, document(path, "settings"))
     try:
         return msgspec.convert(_over(read, given), Settings)
     except msgspec.ValidationError as error:
@@ -208,6 +224,13 @@ class Tenants:
 
 def _usable(tenant: str) -> bool:
     return 0 < len(tenant) <= TENANT_MAX and tenant.isprintable() and tenant.strip() == tenant
+
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def _lets_everybody_in(token: str) -> bool:
+    return token.strip() == "" or _digest(token) == hashlib.sha256(b"").hexdigest()
 
 
 def _digest(token: str) -> str:

@@ -19,8 +19,16 @@ class Unreached(NotSent):
         self.retry_after_s = retry_after_s
 
 
+class TooManyAtOnce(Unreached):
+    """The tenant has as many requests under way as it may."""
+
+
 class TooLarge(Exception):
     """The body is more than may pass."""
+
+
+class TooSlow(Exception):
+    """The body did not come in time."""
 
 
 class Gone(Exception):
@@ -42,6 +50,15 @@ PROBLEMS: dict[str, Problem] = {
     "TARGET_REFUSED": Problem(
         400,
         "This gateway serves one API. Ask for a path of it: no other host, no tunnel, no dots that lead elsewhere. Nothing was sent.",
+    ),
+    "HEADER_REFUSED": Problem(
+        400,
+        "Connection names a header that says who asks or what, or a header is written with another sign than a hyphen and looks like one "
+        "of those. Nothing was sent.",
+    ),
+    "TOO_MANY_AT_ONCE": Problem(
+        429,
+        "As many of your requests are under way as may be. Nothing was sent. Repeat the request, with the same key if it has one.",
     ),
     "WRONG_HOST": Problem(421, "This gateway does not speak for the host that the request names. Nothing was sent."),
     "UPSTREAM_UNREACHED": Problem(
@@ -71,6 +88,7 @@ def problem(code: str, *, retry_after_s: float | None = None) -> Answer:
 _TITLES = {
     400: "Bad Request",
     421: "Misdirected Request",
+    429: "Too Many Requests",
     502: "Bad Gateway",
     503: "Service Unavailable",
     504: "Gateway Timeout",

@@ -7,7 +7,21 @@ import mmap
 import tempfile
 from typing import IO
 
+from msgspec import Struct
+
+from effectonce.http._answers import Receive
+from effectonce.http._problems import Gone, TooLarge, TooSlow
+
 PIECE = 65_536
+BODY_PIECE_S, BODY_S = 20.0, 120.0  # for a piece of a body, and for all of it, if nothing else is said
+
+
+class BodyLimits(Struct, frozen=True):
+    """How much a body may be, and for how long it is waited for: for each piece, and for all of it."""
+
+    bytes_max: int
+    piece_s: float
+    whole_s: float
 
 
 class Spooled:
@@ -56,3 +70,21 @@ class Spooled:
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
+
+
+async def read_body(receive: Receive, body: Spooled, limits: BodyLimits) -> None:
+    """The whole body: not one byte more than is allowed, and no longer than it may take."""
+    now = asyncio.get_running_loop().time
+    ends_at, more = now() + limits.whole_s, True
+    while more:
+        try:
+            async with asyncio.timeout_at(min(ends_at, now() + limits.piece_s)):
+                message = await receive()
+        except TimeoutError:
+            raise TooSlow from None
+        if message["type"] == "http.disconnect":
+            raise Gone
+        await body.add(message.get("body", b""))
+        if body.size > limits.bytes_max:
+            raise TooLarge
+        more = message.get("more_body", False)

@@ -18,41 +18,24 @@ import asyncio
 import ssl
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import httpx
 
 from effectonce import Verdict, classify
 from effectonce._core.verdicts import SURE, Bucket, Certainty
-from effectonce.circuit import Circuit
 from effectonce.effect import Effect, running
 from effectonce.errors import CircuitOpen, ContractViolation, GaveUp
-from effectonce.http._answers import Answer, Headers, Message, Receive, Scope, Send
+from effectonce.http._answers import Answer, Message, Receive, Scope, Send
+from effectonce.http._bulkheads import Bulkheads, Connections
 from effectonce.http._exchange import CERTAINTY
-from effectonce.http._gateway_settings import UpstreamSettings
-from effectonce.http._problems import BrokenOff, Gone, TooLarge, Unreached, problem
-from effectonce.http._spooled import Spooled
-from effectonce.policy import Retry
-from effectonce.retry_budget import RetryBudget
-from effectonce.retrying import Retrier, retry
-from effectonce.stores.base import Store
+from effectonce.http._gateway_settings import TENANT, UpstreamSettings
+from effectonce.http._headers import end_to_end, onward
+from effectonce.http._problems import BrokenOff, TooManyAtOnce, Unreached, problem
+from effectonce.http._spooled import BodyLimits, Spooled, read_body
+from effectonce.retrying import Retrier
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-# What is said to the next hop only. What else `Connection` names goes as well.
-HOP_BY_HOP = frozenset(
-    {
-        b"connection",
-        b"expect",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-    }
-)
-FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-port", b"x-forwarded-proto"})
 
 
 class _Troubled(Exception):
@@ -64,95 +47,75 @@ class _Troubled(Exception):
 
 
 class _Body(httpx.AsyncByteStream):
-    """The body of a request, as it comes, and taped: a refusal that asks to come again is answered with the whole of it."""
+    """The body of a request, which is here as a whole: it is sent as often as there are attempts."""
 
-    def __init__(self, receive: Receive, body_max: int, memory_max: int) -> None:
-        self._receive, self._body_max, self._tape, self._more = receive, body_max, Spooled(memory_max), True
+    def __init__(self, spooled: Spooled) -> None:
+        self._spooled = spooled
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        sent = 0
-        while sent < self._tape.size:
-            piece, _ = await self._tape.piece(sent)
+        sent, last = 0, False
+        while not last:
+            piece, last = await self._spooled.piece(sent)
             sent += len(piece)
-            yield piece
-        while self._more:
-            piece = await self._next()
             if piece:
                 yield piece
-
-    async def _next(self) -> bytes:
-        message = await self._receive()
-        if message["type"] == "http.disconnect":
-            raise Gone
-        piece: bytes = message.get("body", b"")
-        self._more = message.get("more_body", False)
-        if self._tape.size + len(piece) > self._body_max:
-            raise TooLarge
-        await self._tape.add(piece)
-        return piece
-
-    def untape(self) -> None:
-        self._tape.close()
 
 
 class Upstream:
     """Sends each request on, and its answer back."""
 
-    def __init__(
-        self,
-        settings: UpstreamSettings,
-        policy: Retry,
-        circuit: Circuit,
-        budget: RetryBudget,
-        store: Store,
-        *,
-        body_max: int,
-        memory_max: int,
-    ) -> None:
+    def __init__(self, settings: UpstreamSettings, bulkheads: Bulkheads, limits: BodyLimits, *, memory_max: int) -> None:
         self._settings, self._url = settings, httpx.URL(settings.url)
-        self._body_max, self._memory_max = body_max, memory_max
-        self._once, self._again = (
-            retry(policy, kind=kind, one_request=True, breaker=circuit, budget=budget, store=store, name="the upstream")
-            for kind in ("write", "idempotent_write")
-        )
+        self._bulkheads, self._limits, self._memory_max = bulkheads, limits, memory_max
         verify = _verify(settings)
-        self._kept = _transport(verify, settings.connections, kept=settings.connections)
-        # A connection that was kept may be closed by the upstream just when we use it, and then nobody knows. A new one costs less.
-        self._new = _transport(verify, settings.connections, kept=0)
+        self._kept = _Pool(verify, settings.connections, kept=settings.connections)
+        # A connection that was kept may be closed by the upstream just when we use it, and then the outcome is unknown. A new one costs less.
+        self._new = _Pool(verify, settings.connections, kept=0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        effect = running.get()
+        """The body is read before a connection is taken: a client that is slow holds up only itself."""
+        body = Spooled(self._memory_max)
+        try:
+            await read_body(receive, body, self._limits)
+            await self._pass(scope, body, receive, send)
+        finally:
+            body.close()
+
+    async def _pass(self, scope: Scope, body: Spooled, receive: Receive, send: Send) -> None:
+        effect, tenant = running.get(), scope[TENANT]
         honoured = effect is not None and self._settings.honours_key_s is not None
         repeatable = honoured or scope["method"] in SAFE
-        body = _Body(receive, self._body_max, self._memory_max)
-        try:
+        bulkhead = self._bulkheads.of(tenant)
+        write = bulkhead.repeatable_write if honoured else bulkhead.write
+        how = bulkhead.read if scope["method"] in SAFE else write
+        pool = self._kept if repeatable else self._new
+        async with pool.connection(tenant, self._settings.connect_s) as transport:
             attempts = _Attempts()
-            answer = await self._ask(self._request(scope, body, effect), attempts, repeatable=repeatable)
+            answer = await self._ask(how, transport, self._request(scope, body, effect), attempts)
             if isinstance(answer, Answer):
                 await answer.deliver(send if effect is None else _unsure(send))
             else:
                 certainty = None if effect is None else attempts.certainty(answer.status_code, sent_before=effect.sent_before)
                 await _hand_back(answer, receive, send, certainty)
-        finally:
-            body.untape()
 
     async def close(self) -> None:
         """Close what is kept open."""
-        await self._kept.aclose()
-        await self._new.aclose()
+        await self._kept.close()
+        await self._new.close()
 
     # ------------------------------------------------------------ there
 
-    def _request(self, scope: Scope, body: _Body, effect: Effect | None) -> httpx.Request:
+    def _request(self, scope: Scope, body: Spooled, effect: Effect | None) -> httpx.Request:
         target = self._url.raw_path.rstrip(b"/") + scope["raw_path"]
         if scope["query_string"]:
             target += b"?" + scope["query_string"]
-        headers = _onward(scope, self._settings, self._url, None if effect is None else effect.downstream_key)
-        return httpx.Request(scope["method"], self._url, headers=headers, stream=body, extensions={"target": target})
+        headers = onward(scope, self._settings, self._url.netloc, None if effect is None else effect.downstream_key)
+        extensions = {"target": target}
+        return httpx.Request(scope["method"], self._url, headers=headers, stream=_Body(body), extensions=extensions)
 
-    async def _ask(self, request: httpx.Request, attempts: _Attempts, *, repeatable: bool) -> httpx.Response | Answer:
-        how = self._again if repeatable else self._once
-        transport = self._kept if repeatable else self._new
+    async def _ask(
+        self, how: Retrier, transport: httpx.AsyncHTTPTransport, request: httpx.Request, attempts: _Attempts
+    ) -> httpx.Response | Answer:
         try:
             return await self._attempts(how, transport, request, attempts)
         except (_Troubled, GaveUp, CircuitOpen) as error:
@@ -244,49 +207,28 @@ def _verify(settings: UpstreamSettings) -> ssl.SSLContext | bool:
         raise ContractViolation(f"upstream ca_file={settings.ca_file!r} cannot be used: {error}") from None
 
 
-def _transport(verify: ssl.SSLContext | bool, connections: int, *, kept: int) -> httpx.AsyncHTTPTransport:  # noqa: FBT001
-    limits = httpx.Limits(max_connections=connections, max_keepalive_connections=kept)
-    return httpx.AsyncHTTPTransport(verify=verify, limits=limits)
+class _Pool:
+    """Connections to the upstream, and who has them."""
 
+    def __init__(self, verify: ssl.SSLContext | bool, connections: int, *, kept: int) -> None:  # noqa: FBT001
+        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=kept)
+        self._transport = httpx.AsyncHTTPTransport(verify=verify, limits=limits)
+        self._connections = Connections(connections)
 
-# ---------------------------------------------------------------- headers
+    @asynccontextmanager
+    async def connection(self, tenant: str, wait_s: float) -> AsyncIterator[httpx.AsyncHTTPTransport]:
+        try:
+            await self._connections.take(tenant, wait_s)
+        except TimeoutError:
+            error = Unreached if self._connections.held(tenant) == 0 else TooManyAtOnce
+            raise error("all connections that it may have to the upstream are in use", None) from None
+        try:
+            yield self._transport
+        finally:
+            self._connections.give_back(tenant)
 
-
-def end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """The headers that are meant for more than the next hop."""
-    lines = [(name.lower(), value.strip(b" \t")) for name, value in headers]  # space around a value is no part of it
-    named = {word.strip().lower() for name, value in lines if name == b"connection" for word in value.split(b",")}
-    named.discard(b"content-length")  # without it the body would be no part of the message
-    if any(name == b"transfer-encoding" for name, _ in lines):
-        named.add(b"content-length")  # where both are, somebody else could see another end of it than we did
-    return [(name, value) for name, value in lines if name not in HOP_BY_HOP and name not in named]
-
-
-def _onward(scope: Scope, settings: UpstreamSettings, url: httpx.URL, key: str | None) -> list[tuple[bytes, bytes]]:
-    """What the upstream is told: as the client said it, for its own host, under our key, and who the client was."""
-    chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
-    dropped = {b"host", settings.key_header.lower().encode()} | (set() if settings.trust_forwarded else FORWARDED)
-    if key is not None:
-        dropped |= {b"idempotency-key"}
-    headers = [(name, value) for name, value in end_to_end(scope["headers"]) if name not in dropped]
-    headers.insert(0, (b"host", url.netloc))
-    if chunked:
-        headers.append((b"transfer-encoding", b"chunked"))
-    if key is not None:
-        headers.append((settings.key_header.encode(), (f'"{key}"' if settings.key_quoted else key).encode()))
-    return _forwarded(headers, scope)
-
-
-def _forwarded(headers: list[tuple[bytes, bytes]], scope: Scope) -> list[tuple[bytes, bytes]]:
-    """Who asked, of which host and how: in addition to what a proxy before us said, if that is trusted."""
-    host = next(value for name, value in scope["headers"] if name == b"host")
-    client = scope["client"][0] if scope.get("client") else "unknown"
-    before = [value for name, value in headers if name == b"x-forwarded-for"]
-    told = {name for name, _ in headers}
-    made = [(name, value) for name, value in headers if name != b"x-forwarded-for"]
-    made.append((b"x-forwarded-for", b", ".join((*before, client.encode()))))
-    said = ((b"x-forwarded-host", host), (b"x-forwarded-proto", scope["scheme"].encode()))
-    return made + [(name, value) for name, value in said if name not in told]
+    async def close(self) -> None:
+        await self._transport.aclose()
 
 
 # ---------------------------------------------------------------- and back

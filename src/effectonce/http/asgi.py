@@ -6,6 +6,7 @@ any other. What is asked, in this order, and what the answer may already cost:
     is this an effect?      method and route; everything else goes to the app untouched
     whose is it?            the tenant resolver, on every request: a replay is authorised like a first request
     under which key?        400 if it is missing or malformed; nothing was read
+    is it too much?         429 if the key is new and the tenant is over its quota; without a quota nothing is asked
     what does it ask for?   the body is read to its end, within its limit; nothing is claimed, so a slow upload holds up nobody
     run it, once            see `_exchange.py` for what leaves when
 """
@@ -37,7 +38,7 @@ from effectonce._core.endings import (
     Replay,
 )
 from effectonce._core.keys import ByName, effect_key
-from effectonce._core.ops import Busy, Doubtful, Early, Expired, Latched, Mismatch, Request, Unavailable
+from effectonce._core.ops import Busy, Doubtful, Early, Expired, Find, Latched, Mismatch, Request, Unavailable
 from effectonce._core.terms import Capability
 from effectonce._declared import of_type, seconds, several, whole
 from effectonce._drive import Prepared
@@ -45,16 +46,18 @@ from effectonce._tool import GuardedTool
 from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation, LeaseLost, StoreUnavailable
 from effectonce.guard import Guard
-from effectonce.http._answers import Answer, App, Receive, Scope, Send, kept_headers, refusal, replay
+from effectonce.http._answers import Answer, App, Receive, Scope, Send, kept_headers, last, refusal, replay
 from effectonce.http._exchange import Exchange, Keeping, Unstored
 from effectonce.http._fields import Malformed, guessable, key_of
 from effectonce.http._fingerprint import Asked, Fields, fingerprint_of
+from effectonce.http._problems import Gone, TooLarge, TooSlow
+from effectonce.http._quota import Meter, Quota, Spending
 from effectonce.http._routes import METHODS, Route
-from effectonce.http._spooled import Spooled
+from effectonce.http._spooled import BODY_PIECE_S, BODY_S, BodyLimits, Spooled, read_body
 from effectonce.http.profiles import IETF, Profile, Trouble, profile_of
 from effectonce.policy import Contract, Downstream, Retry, kind_of
 
-__all__ = ["IdempotencyMiddleware", "Route"]
+__all__ = ["IdempotencyMiddleware", "Quota", "Route"]
 
 HEADER = b"idempotency-key"
 SEEN = "effectonce.seen"  # in a scope that is an effect already: a middleware inside another one would wait for itself
@@ -65,12 +68,8 @@ Tenant = Callable[[Scope], "str | Awaitable[str | None] | None"]
 
 
 class _Refused(Exception):  # answered at once, by us
-    def __init__(self, trouble: Trouble, detail: str = "") -> None:
-        self.trouble, self.detail = trouble, detail
-
-
-class _Gone(Exception):
-    """The client left before it had said what it wants."""
+    def __init__(self, trouble: Trouble, detail: str = "", *, retry_after_s: float = 0.0) -> None:
+        self.trouble, self.detail, self.retry_after_s = trouble, detail, retry_after_s
 
 
 class _Served(Struct, frozen=True):
@@ -122,9 +121,10 @@ class IdempotencyMiddleware:
     *tenant* is asked on every request, before anything is looked up: it gets the ASGI scope and says whose request this is, or None if that
     is not known, which is answered with 401; a PermissionError is answered with 403. *routes* are the requests that are effects; without
     them, everything with one of *methods*. *profile* is `ietf`, `stripe_v1`, `stripe_v2` or a `Profile`. Requests of more than *body_max*
-    bytes are refused; of a response up to *response_max* bytes are kept, and those of its headers that are usual or in *headers*. Beside
-    what is kept, at most *memory_max* bytes of each are in memory. *docs* is where your clients can read about it. *name* keeps apart two
-    apps that share a guard.
+    bytes are refused, and so are those whose body rests for *body_piece_s* seconds, or takes longer than *body_s* in all. Of a response up to
+    *response_max* bytes are kept, and those of its headers that are usual or in *headers*. Beside what is kept, at most *memory_max* bytes of
+    each are in memory. *docs* is where your clients can read about it. *name* keeps apart two apps that share a guard. *quota* says how much
+    each tenant may ask for.
     """
 
     def __init__(
@@ -139,11 +139,14 @@ class IdempotencyMiddleware:
         name: str = "http",
         headers: Sequence[str] = (),
         body_max: int = 10 * MEBIBYTE,
+        body_piece_s: float = BODY_PIECE_S,
+        body_s: float = BODY_S,
         response_max: int = MEBIBYTE,
         memory_max: int = MEBIBYTE // 4,
         lease_s: float = 30.0,
         deadline_s: float = 90.0,
         docs: str = "",
+        quota: Quota | None = None,
     ) -> None:
         if not callable(tenant):
             raise ContractViolation(
@@ -151,13 +154,18 @@ class IdempotencyMiddleware:
                 f"Without it, two customers could be shown each other's responses."
             )
         of_type("guard", guard, Guard, "a Guard")
+        of_type("quota", quota, Quota, "a Quota, such as Quota(keys=1000, per_s=3600)")
         for route in several("routes", routes or ()):
             of_type("routes", route, Route, "each as Route('/payments')")
         whole(body_max=body_max, response_max=response_max, memory_max=memory_max)
         self.app, self.guard, self.tenant, self.profile = app, guard, tenant, profile_of(profile)
-        self._name, self._docs, self._body_max = named(name, "name"), docs, body_max
+        limits = BodyLimits(body_max, seconds(body_piece_s, "body_piece_s"), seconds(body_s, "body_s"))
+        if min(limits.piece_s, limits.whole_s) <= 0:
+            raise ContractViolation(f"body_piece_s={body_piece_s}, body_s={body_s}: a body takes some time")
+        self._name, self._docs, self._limits = named(name, "name"), docs, limits
         self._keeping = Keeping(kept_headers(several("headers", headers)), response_max, memory_max)
         self._lease_s, self._deadline_s = lease_s, deadline_s
+        self._meter = None if quota is None else Meter(quota)
         self._served = [self._serve(route) for route in (routes if routes is not None else (Route("*", methods),))]
 
     def _serve(self, route: Route) -> _Served:
@@ -195,20 +203,32 @@ class IdempotencyMiddleware:
         if not told.lines and not served.required:
             return await self.app(scope, receive, send)
         body = Spooled(self._keeping.memory_max)
+        spending: Spending | None = None  # None: nothing is counted
         try:
             tenant = await self._tenant(scope)
-            key = self._key(told.lines)
+            identity = _identity(served, scope, tenant, self._key(told.lines))
+            if self._meter is not None:
+                spending = await self._spend(self._meter, tenant, identity, told.length)
             await self._read(told.length, receive, body)
+            if spending is not None:
+                _within_quota(spending.count_body(body.size))
             fingerprint = await self._fingerprint(served, scope, told, body)
-            await self._once(served, scope, (tenant, key, fingerprint), body, send)
+            await self._once(served, scope, (tenant, identity, fingerprint), body, send, spending)
         except _Refused as refused:
-            await refusal(self.profile, refused.trouble, refused.detail, self._docs).deliver(send)
-        except _Gone:
+            await self._refuse(refused, scope, send)
+        except Gone:
             with suppress(OSError):
                 await UNHEARD.deliver(send)
         finally:
             body.close()
+            if spending is not None:
+                spending.close()
         return None
+
+    async def _refuse(self, refused: _Refused, scope: Scope, send: Send) -> None:
+        trouble, after_s = refused.trouble, refused.retry_after_s
+        answer = refusal(self.profile, trouble, refused.detail, self._docs, retry_after_s=after_s)
+        await (last(answer, scope) if trouble is Trouble.BODY_TOO_SLOW else answer).deliver(send)
 
     def _match(self, scope: Scope) -> _Served | None:
         method, path, root = _method(scope), scope["path"], scope.get("root_path", "")
@@ -245,31 +265,44 @@ class IdempotencyMiddleware:
         return key
 
     async def _read(self, announced: bytes, receive: Receive, body: Spooled) -> None:
-        """The whole body; not one byte more than is allowed."""
-        if announced.isdigit() and int(announced[:20]) > self._body_max:
+        """The whole body, within its limits."""
+        if announced.isdigit() and int(announced[:20]) > self._limits.bytes_max:
             self._too_large()
-        more = True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise _Gone
-            await body.add(message.get("body", b""))
-            if body.size > self._body_max:
-                self._too_large()
-            more = message.get("more_body", False)
+        try:
+            await read_body(receive, body, self._limits)
+        except TooLarge:
+            self._too_large()
+        except TooSlow:
+            raise _Refused(Trouble.BODY_TOO_SLOW) from None
 
     def _too_large(self) -> NoReturn:
-        raise _Refused(Trouble.BODY_TOO_LARGE, f"At most {self._body_max} bytes are allowed.")
+        raise _Refused(Trouble.BODY_TOO_LARGE, f"At most {self._limits.bytes_max} bytes are allowed.") from None
+
+    async def _spend(self, meter: Meter, tenant: str, identity: str, announced: bytes) -> Spending | None:
+        """What this request takes of the quota; None: nothing, its key is known."""
+        try:
+            known = await self.guard.store.aapply(Find(identity))
+        except StoreUnavailable:
+            raise _Refused(Trouble.STORE_UNAVAILABLE) from None
+        if known is not None:
+            return None
+        size = min(int(announced[:20]), self._limits.bytes_max) if announced.isdigit() else 0
+        _within_quota(meter.take(tenant, keys=1, bytes=size))
+        return Spending(meter, tenant, size)
 
     # ------------------------------------------------------------ an effect
 
-    async def _once(self, served: _Served, scope: Scope, which: tuple[str, str, str], body: Spooled, send: Send) -> None:
+    async def _once(
+        self, served: _Served, scope: Scope, which: tuple[str, str, str], body: Spooled, send: Send, spending: Spending | None
+    ) -> None:
         in_transaction = served.tool.terms.downstream is Capability.TRANSACTION
         with _plain(scope):
             exchange = Exchange(self.app, scope, body, send, self.profile, self._keeping, in_transaction=in_transaction)
             prepared = _prepared(served, scope, *which, exchange)
             try:
                 ending = await served.tool.arun(prepared)
+                if spending is not None and isinstance(ending, Fresh):
+                    spending.count_kept(exchange.kept)
                 answer = await self._conclude(ending, exchange, prepared.ref)
                 if answer is not None:
                     exchange.withhold()
@@ -332,10 +365,20 @@ class IdempotencyMiddleware:
         return refusal(self.profile, trouble, docs=self._docs, effect=effect, perhaps_done=perhaps_done)
 
 
-def _prepared(served: _Served, scope: Scope, tenant: str, key: str, fingerprint: str, exchange: Exchange) -> Prepared:
+def _within_quota(wait_s: float) -> None:
+    if wait_s > 0:
+        raise _Refused(Trouble.OVER_QUOTA, retry_after_s=wait_s)
+
+
+def _identity(served: _Served, scope: Scope, tenant: str, key: str) -> str:
+    """The key of the effect."""
+    tool, route = served.tool, served.route.path
+    where = _exactly(scope["path"]) if route.endswith("*") else route
+    return effect_key(tenant, "", tool.contract.name, b"", ByName((_method(scope), where, key)), tool.house.secret)
+
+
+def _prepared(served: _Served, scope: Scope, tenant: str, identity: str, fingerprint: str, exchange: Exchange) -> Prepared:
     tool, method = served.tool, _method(scope)
-    route = _exactly(scope["path"]) if served.route.path.endswith("*") else served.route.path
-    identity = effect_key(tenant, "", tool.contract.name, b"", ByName((method, route, key)), tool.house.secret)
     path = scope["path"].encode("utf-8", "replace").decode()
     where = f"{method} {path}"
     request = Request(identity, fingerprint, tool.terms, tenant, where, "", encode({"method": method, "path": path}))

@@ -3,6 +3,7 @@
 A request passes these doors, in this order, and whatever is refused at one of them was not sent:
 
     is it for this API?     a path, and a host of the list; no absolute form, no CONNECT: there is no way to any other upstream
+    is it what it says?     no header that it is judged by is removed on the way, or written so that the API takes another for it
     whose is it?            every request has a tenant, those without a key included
     is it too large?        413, before anything is read if the client says so itself
     once                    the middleware: see `asgi.py`
@@ -11,10 +12,14 @@ A request passes these doors, in this order, and whatever is refused at one of t
 
 from __future__ import annotations
 
-from effectonce.circuit import Circuit
-from effectonce.http._answers import Message, Receive, Scope, Send, refusal
-from effectonce.http._gateway_settings import Settings, Tenants, TenantSettings, UpstreamSettings, read_settings
-from effectonce.http._problems import BrokenOff, Gone, TooLarge, Unreached, problem
+from urllib.parse import unquote
+
+from effectonce.http._answers import Message, Receive, Scope, Send, last, refusal
+from effectonce.http._bulkheads import Bulkheads
+from effectonce.http._gateway_settings import TENANT, Settings, Tenants, TenantSettings, UpstreamSettings, read_settings
+from effectonce.http._headers import judged_by, refused_header
+from effectonce.http._problems import BrokenOff, Gone, TooLarge, TooManyAtOnce, TooSlow, Unreached, problem
+from effectonce.http._spooled import BodyLimits
 from effectonce.http.asgi import IdempotencyMiddleware
 from effectonce.http.profiles import Trouble
 
@@ -33,32 +38,30 @@ class Gateway:
 
         self.settings, self.guard = settings, settings.a_guard()
         self._hosts = frozenset(host.lower() for host in settings.hosts)
+        self._judged_by = judged_by(settings)
         self._tenant, self._profile = Tenants(settings.tenants), settings.a_profile()
         policy = settings.a_retry()
-        self._upstream = Upstream(
-            settings.upstream,
-            policy,
-            Circuit("upstream", settings.a_breaker()),
-            settings.a_budget(),
-            self.guard.store,
-            body_max=settings.body_max,
-            memory_max=MEMORY_MAX,
-        )
+        bulkheads = Bulkheads(policy, settings.a_breaker(), settings.a_budget, self.guard.store)
+        limits = BodyLimits(settings.body_max, settings.body_piece_s, settings.body_s)
+        self._upstream = Upstream(settings.upstream, bulkheads, limits, memory_max=MEMORY_MAX)
         self._app = IdempotencyMiddleware(
             self._upstream,
             self.guard,
-            tenant=self._tenant,
+            tenant=lambda scope: scope[TENANT],
             routes=settings.some_routes(),
             methods=settings.methods,
             profile=self._profile,
             name="gateway",
             headers=settings.headers,
             body_max=settings.body_max,
+            body_piece_s=settings.body_piece_s,
+            body_s=settings.body_s,
             response_max=settings.response_max,
             memory_max=MEMORY_MAX,
             lease_s=settings.lease_s,
             deadline_s=policy.deadline_s + TO_WRITE_S,
             docs=settings.docs,
+            quota=settings.a_quota(),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,9 +82,12 @@ class Gateway:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         refused = refused_target(scope, self._hosts)
+        if refused is None and refused_header(scope["headers"], self._judged_by):
+            refused = "HEADER_REFUSED"
+        scope[TENANT] = self._tenant(scope)
         if refused is not None:
             await problem(refused).deliver(send)
-        elif self._tenant(scope) is None:
+        elif scope[TENANT] is None:
             await self._say(Trouble.NOT_AUTHENTICATED, send)
         elif _announced(scope) > self.settings.body_max:
             await self._say(Trouble.BODY_TOO_LARGE, send)
@@ -98,6 +104,8 @@ class Gateway:
 
         try:
             await self._app(scope, receive, tell)
+        except TooManyAtOnce:
+            await problem("TOO_MANY_AT_ONCE", retry_after_s=self._profile.retry_after_s).deliver(send)
         except Unreached as error:
             after_s = self._profile.retry_after_s if error.retry_after_s is None else error.retry_after_s
             await problem("UPSTREAM_UNREACHED", retry_after_s=after_s).deliver(send)
@@ -107,6 +115,8 @@ class Gateway:
             await problem("UPSTREAM_BROKE_OFF").deliver(send)
         except TooLarge:
             await self._say(Trouble.BODY_TOO_LARGE, send)
+        except TooSlow:
+            await last(refusal(self._profile, Trouble.BODY_TOO_SLOW, docs=self.settings.docs), scope).deliver(send)
         except Gone:
             pass  # nobody is there to be answered
 
@@ -119,12 +129,17 @@ def refused_target(scope: Scope, hosts: frozenset[str]) -> str | None:
     """Why this request is not for the API behind us; None: it is."""
     path = scope["path"]
     strange = any(char in "\\#" or not char.isprintable() for char in path)
-    if scope["method"].upper() in _NO_METHODS or not path.startswith("/") or strange or {".", ".."} & set(path.split("/")):
+    if scope["method"].upper() in _NO_METHODS or not path.startswith("/") or strange or _climbs(path) or _climbs(unquote(path)):
         return "TARGET_REFUSED"
     named = [value.decode("latin-1").lower() for name, value in scope["headers"] if name == b"host"]
     if len(named) != 1 or not {named[0], _without_port(named[0])} & hosts:
         return "WRONG_HOST"
     return None
+
+
+def _climbs(path: str) -> bool:
+    """Has it a segment of dots, to an API that takes parameters or spaces off a segment, too? `..;` is `..` to some."""
+    return any(segment.partition(";")[0].strip() in (".", "..") for segment in path.split("/"))
 
 
 def _without_port(host: str) -> str:

@@ -25,6 +25,8 @@ class Trouble(StrEnum):
     NOT_AUTHENTICATED = "NOT_AUTHENTICATED"
     NOT_ALLOWED = "NOT_ALLOWED"
     BODY_TOO_LARGE = "BODY_TOO_LARGE"
+    BODY_TOO_SLOW = "BODY_TOO_SLOW"
+    OVER_QUOTA = "OVER_QUOTA"
     CONFLICT = Conflict.code
     IN_FLIGHT = InFlight.code
     IN_DOUBT = InDoubt.code
@@ -48,6 +50,8 @@ STATUS: Mapping[Trouble, int] = MappingProxyType(
         Trouble.NOT_AUTHENTICATED: 401,
         Trouble.NOT_ALLOWED: 403,
         Trouble.BODY_TOO_LARGE: 413,
+        Trouble.BODY_TOO_SLOW: 408,
+        Trouble.OVER_QUOTA: 429,
         Trouble.CONFLICT: 422,
         Trouble.IN_FLIGHT: 409,
         Trouble.IN_DOUBT: 500,
