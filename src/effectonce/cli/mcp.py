@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from effectonce.cli._console import echo
 from effectonce.cli._options import takes
 from effectonce.cli._settings import setting
 
@@ -111,7 +112,7 @@ def http(
     declared = read_contracts(contracts, _given(name, trust=trust_annotations))
     guard = _guard()
     app = McpHttpProxy(guard, declared, url, origins=origins)
-    click.echo(f"Listening on http://{host}:{port}, for {url}", err=True)
+    echo(f"Listening on http://{host}:{port}, for {url}", err=True)
     with guard.sweeper():
         uvicorn.run(app, host=host, port=port, lifespan="on", server_header=False, access_log=False, log_level="warning")
     guard.close()
@@ -163,12 +164,12 @@ def init(
         planned[path] = entered(HOSTS[client], read_text(path), path, name, proxied, force=force)
     for path, text in planned.items():
         if dry_run:
-            click.echo(f"# {path}\n{text}")
+            echo(f"# {path}\n{text}")
         else:
             write(path, text)
-            click.echo(f"Wrote {path}", err=True)
+            echo(f"Wrote {path}", err=True)
     if file not in planned:
-        click.echo(f"{file} is there already, and was left as it is.", err=True)
+        echo(f"{file} is there already, and was left as it is.", err=True)
 
 
 def _ourselves() -> str:
