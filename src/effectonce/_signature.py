@@ -228,6 +228,8 @@ class ToolSignature:
     def decode(self, stored: bytes) -> Mapping[str, Any]:
         """Stored arguments again, to ask the probe with; `NotReadable` if they were not stored, or cannot be read."""
         read = decode(stored, self.types)
+        if not isinstance(read.content, Mapping):
+            raise NotReadable(f"what is stored as its arguments is no set of arguments, but a {type(read.content).__name__}")
         if read.status == "redacted":
             lost = [name for name, value in read.content.items() if isinstance(value, str) and value.startswith(NOT_STORED)]
             raise NotReadable(f"{', '.join(lost)} could not be stored" if lost else "its arguments were redacted")

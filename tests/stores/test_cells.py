@@ -7,7 +7,8 @@ import psycopg
 import pytest
 
 from effectonce import Swept
-from effectonce._core.ops import ListCells, ReadCell, Sweep, Tally, WriteCell
+from effectonce._core.ops import Browse, ListCells, ReadCell, Sweep, Tally, WriteCell
+from effectonce._core.records import State
 from effectonce.stores import _postgres_sql as sql
 from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.redis import RedisStore
@@ -126,6 +127,20 @@ def test_a_file_from_before_there_were_cells_gets_them(tmp_path):
     store = SqliteStore(path)
     write(store, b"one")
     assert store.apply(ReadCell("cell")).value == b"one"
+    store.close()
+
+
+def test_a_file_from_before_doubts_had_an_index_gets_it(tmp_path):
+    path = tmp_path / "effects.db"
+    older = SqliteStore(path)
+    older.apply(Tally())
+    older.close()
+    connection = sqlite3.connect(path)
+    connection.executescript("DROP INDEX effects_in_doubt; PRAGMA user_version = 3")
+    connection.close()
+
+    store = SqliteStore(path)
+    assert store.apply(Browse(State.IN_DOUBT)) == ()
     store.close()
 
 

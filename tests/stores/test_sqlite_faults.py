@@ -9,6 +9,7 @@ import pytest
 
 from effectonce import Guard, StoreUnavailable
 from effectonce._core import ops
+from effectonce.stores._sqlite_file import SCHEMA_VERSION
 from effectonce.stores.sqlite import SqliteStore
 from tests.privileges import file_permissions_count
 
@@ -74,7 +75,7 @@ def a_version_of_its_own(path):
 def our_version_by_chance(path):
     path.parent.mkdir()
     with contextlib.closing(sqlite3.connect(path)) as db:
-        db.executescript("PRAGMA journal_mode = WAL; CREATE TABLE songs (title TEXT); PRAGMA user_version = 3")
+        db.executescript(f"PRAGMA journal_mode = WAL; CREATE TABLE songs (title TEXT); PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 def damaged(path):

@@ -168,6 +168,9 @@ def encode_partial(message: str, done: Any, corrective_action: str) -> bytes:
     return stored if len(stored) <= STORED_BYTES_MAX else PARTIAL + orjson.dumps(report | {"done": printable(done)})
 
 
+_SAID = {b"error": ("type", "message"), b"partial": ("message", "done", "corrective_action"), b"unavailable": ("why",)}
+
+
 class Stored(Struct, frozen=True):
     """What stored bytes say: one of `ok`, `error`, `partial`, `unavailable`, `redacted`, and its content."""
 
@@ -189,7 +192,7 @@ def decode(data: bytes, hint: Any = Any) -> Stored:
             case b"v1", b"tagged":
                 return Stored("ok", _read(orjson.loads(body), hint))
             case b"v1", (b"error" | b"partial" | b"unavailable"):
-                return Stored(status.decode(), _rebuild(orjson.loads(body), Any))
+                return Stored(status.decode(), _report(status, orjson.loads(body)))
             case b"v1", b"redacted":
                 kept = decode(body, hint)
                 return Stored("redacted", kept.content) if kept.status == "ok" else kept
@@ -200,6 +203,14 @@ def decode(data: bytes, hint: Any = Any) -> Stored:
     if data.startswith(SEALED):
         raise NotReadable("it is sealed, and this guard has no keyring to open it with")
     raise NotReadable("the stored outcome was not written by a release this one understands")
+
+
+def _report(status: bytes, body: Any) -> dict[str, Any]:
+    """What is known beside a result, with all that its readers ask it for."""
+    said = _rebuild(body, Any)
+    if not isinstance(said, dict) or not all(name in said for name in _SAID[status]):
+        raise NotReadable(f"it does not say {', '.join(_SAID[status])}")
+    return said
 
 
 def as_declared(value: Any, hint: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from effectonce._core.ops import Browse, Tally
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 LOOKED_AT = 1000  # of each state
 
 
-def look(guard: Guard, tenant: str | None = None) -> dict[str, Any]:
-    """A status as `effectonce.status/1`. What is counted in `counts` is everybody's."""
+def look(guard: Guard, tenant: str | None = None, counts: Mapping[State, int] | None = None) -> dict[str, Any]:
+    """A status as `effectonce.status/1`. What is counted in `counts` is everybody's; counting takes a look at every record."""
     now = now_of(guard)
-    counts = guard.store.apply(Tally())
+    counts = guard.store.apply(Tally()) if counts is None else counts
     doubts = guard.store.apply(Browse(State.IN_DOUBT, tenant, limit=LOOKED_AT))
     pages = [guard.store.apply(Browse(state, tenant, limit=LOOKED_AT)) for state in (State.DISPATCHED, State.CLAIMED)]
     open_ones = [record for page in pages for record in page]

@@ -1,4 +1,4 @@
-"""What others wrote, so that it can be shown: as JSON without loss, and without what a screen would obey."""
+"""What others wrote, so that it can be shown: as JSON without loss, and not more of it than a screen holds."""
 
 from __future__ import annotations
 
@@ -8,20 +8,9 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any, NamedTuple
 
+from effectonce._text import harmless_json
+
 SAID_MAX = 300  # of what somebody said about one thing
-
-
-# Tabs and line ends are text. The others move the cursor, recolour or rename the terminal, or turn the text after them around, so that it
-# reads as something else: an error message of a downstream may hold them.
-_CONTROLS = dict.fromkeys(
-    [*(n for n in range(0x20) if chr(n) not in "\t\n"), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A)],
-    "\N{REPLACEMENT CHARACTER}",
-)
-
-
-def harmless(text: str) -> str:
-    """What others wrote, without what a terminal would obey."""
-    return text.translate(_CONTROLS)
 
 
 def shortened(text: str, longest: int, more: str = "") -> str:
@@ -47,11 +36,12 @@ class Screen(NamedTuple):
 
 
 def dumps(document: Any, indent: int | None = None) -> str:
-    """As JSON, whatever it holds: a result is somebody else's."""
+    """As JSON, whatever it holds: a result is somebody else's. What a terminal would obey is escaped in it."""
     try:
-        return json.dumps(document, default=_exact, ensure_ascii=False, allow_nan=False, indent=indent)
+        made = json.dumps(document, default=_exact, ensure_ascii=False, allow_nan=False, indent=indent)
     except (TypeError, ValueError):  # a key that is no text, an infinity
-        return json.dumps(_plain(document), ensure_ascii=False, allow_nan=False, indent=indent)
+        made = json.dumps(_plain(document), ensure_ascii=False, allow_nan=False, indent=indent)
+    return harmless_json(made)
 
 
 def _plain(value: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from effectonce import __version__
+from effectonce.cli._console import echo
 from effectonce.cli._exits import FAILED, INTERRUPTED, STORE_UNREACHABLE, Stop, fitted
 from effectonce.cli._options import takes
 
@@ -87,9 +88,7 @@ class CommandLine(click.Group):
         try:
             return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort) as ended:
-            click.echo(
-                "\nInterrupted." if isinstance(ended, click.Abort) else "Interrupted.", err=True
-            )  # in the line of a question
+            echo("\nInterrupted." if isinstance(ended, click.Abort) else "Interrupted.", err=True)  # in the line of a question
             ctx.exit(INTERRUPTED)
         except click.exceptions.Exit:
             raise

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from effectonce._text import harmless
 from effectonce.cli._exits import FAILED, NOT_ALLOWED, Stop
 from effectonce.cli._settings import setting
 
@@ -27,7 +28,7 @@ def make_sure(question: str, *, yes: bool) -> None:
         return
     if not can_ask():
         raise click.UsageError(f"{question} Nobody can be asked here: give --yes.")
-    if not click.confirm(question, err=True):
+    if not click.confirm(harmless(question), err=True):
         raise Stop("Nothing was changed.", FAILED)
 
 

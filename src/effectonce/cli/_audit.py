@@ -1,13 +1,16 @@
-"""The audit of a guard, read and never written: entries as data and in words."""
+"""The audit of a guard, read and never written: entries as data and in words, and the file of its anchors."""
 
 from __future__ import annotations
 
+import os
+import stat
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from effectonce._shown.entries import is_there
 from effectonce.cli._app import made_here
 from effectonce.cli._console import say
-from effectonce.cli._exits import NOT_ALLOWED, Stop
+from effectonce.cli._exits import FAILED, NOT_ALLOWED, Stop
 from effectonce.cli._settings import setting
 from effectonce.observe._chain import Entry
 from effectonce.observe.audit import Audit
@@ -41,3 +44,34 @@ def entries(guard: Guard, *, limit: int | None, **wanted: Any) -> list[Entry]:
     if tenant:
         found = [entry for entry in found if entry.tenant == tenant]
     return found if limit is None else found[-limit:]
+
+
+# ---------------------------------------------------------------- anchors
+
+
+def append_line(file: Path, line: str) -> None:
+    """One line at the end of a file, on the disk before this returns. Half a line that a crash left stays a line of its own."""
+    try:
+        opened = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600)
+        try:
+            there = os.fstat(opened)
+            if not stat.S_ISREG(there.st_mode):
+                raise Stop(f"{file} is no ordinary file: nothing was written.", FAILED)
+            torn = there.st_size > 0 and os.pread(opened, 1, there.st_size - 1) != b"\n"
+            os.write(opened, b"\n" * torn + line.encode() + b"\n")
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+    except OSError as error:
+        raise Stop(f"{file} cannot be written: {error.strerror}.", FAILED) from None
+
+
+def anchors_in(file: Path) -> list[str]:
+    """The lines of a file of anchors. One without any would agree with every audit."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    except (OSError, UnicodeDecodeError) as error:
+        raise Stop(f"{file} cannot be read: {error}.", FAILED) from None
+    if not any(line.strip() for line in lines):
+        raise Stop(f"{file} has no anchor: there is nothing to compare with.", FAILED)
+    return lines

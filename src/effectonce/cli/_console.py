@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
-from effectonce._shown.words import harmless
+from effectonce._text import harmless, on_one_line
 from effectonce.cli._options import takes
 from effectonce.cli._settings import setting
 
@@ -92,10 +92,22 @@ def busy(doing: str) -> Iterator[Callable[[str], None]]:
         status.stop()
 
 
+def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print lines. The only way to stdout beside `console()`: what others wrote commands no terminal through it."""
+    click.echo(harmless(text), err=err, nl=nl)
+
+
+def in_markup(text: str) -> str:
+    """What others wrote as a part of a line of markup: it styles nothing, and begins no line of its own."""
+    from rich.markup import escape
+
+    return escape(on_one_line(text))
+
+
 def say(text: str) -> None:
     """Talk: to people, not to pipes."""
     text = harmless(text)
     if sys.stderr.isatty():
         width = min(shutil.get_terminal_size().columns, WIDTH_MAX)
         text = "\n".join(click.wrap_text(line, width) for line in text.split("\n"))
-    click.echo(text, err=True)
+    echo(text, err=True)

@@ -7,6 +7,8 @@ import sys
 
 import click
 
+from effectonce._text import harmless
+
 DONE, FAILED, USAGE, NEEDS_YOU, NOT_ALLOWED, NOT_FOUND, CHANGED, STORE_UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 7, 130
 
 EXITS = {
@@ -31,11 +33,15 @@ class Stop(click.ClickException):
 
 
 def fitted(error: click.ClickException) -> click.ClickException:
-    """The same, in lines that end with a word: a terminal breaks them anywhere, and a pipe wants them as they are."""
+    """The same, in lines that end with a word: a terminal breaks them anywhere, and a pipe wants them as they are.
+
+    What others wrote may be in it, and does not command a terminal.
+    """
+    error.message = harmless(error.message)  # type: ignore[misc]  # click calls it final, and reads it when it shows the error
     if not sys.stderr.isatty():
         return error
     width = shutil.get_terminal_size().columns
     before = f"Error: {error.format_message()}".removesuffix(error.message)
     wrapped = "\n".join(click.wrap_text(line, width) for line in f"{before}{error.message}".split("\n"))
-    error.message = wrapped[len(before) :]  # type: ignore[misc]  # click calls it final, and reads it when it shows the error
+    error.message = wrapped[len(before) :]  # type: ignore[misc]
     return error

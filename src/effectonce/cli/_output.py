@@ -8,14 +8,13 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import click
-
 from effectonce._shown import words
-from effectonce._shown.words import dumps, harmless
-from effectonce.cli._console import console, say
+from effectonce._shown.words import dumps
+from effectonce._text import harmless, on_one_line
+from effectonce.cli._console import console, echo, say
 from effectonce.cli._settings import setting
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def print_rows(
                 print_line(item, schema)
         case "plain":
             for item in items:
-                click.echo("\t".join(_flat(column, item) for column in columns))
+                print_flat((column.plain or column.cell)(item) for column in columns)
         case "table" if items:
             _table(items, columns)
         case _:
@@ -88,7 +87,7 @@ def print_one(data: Item, tell: Callable[[], None], *, schema: str) -> None:
 
 def print_line(data: Item, schema: str) -> None:
     """One JSON document on one line, at once: somebody may be following."""
-    click.echo(dumps({"schema": f"effectonce.{schema}/1", **_public(data)}))
+    echo(dumps({"schema": f"effectonce.{schema}/1", **_public(data)}))
     sys.stdout.flush()
 
 
@@ -98,12 +97,12 @@ def _public(item: Item) -> dict[str, Any]:
 
 
 def print_json(document: Item) -> None:
-    click.echo(dumps(document, indent=2))
+    echo(dumps(document, indent=2))
 
 
-def _flat(column: Column, item: Item) -> str:
-    value = (column.plain or column.cell)(item)
-    return "" if value is None else harmless(" ".join(str(value).split("\t")).replace("\n", " "))
+def print_flat(values: Iterable[object]) -> None:
+    """One row for a pipe: whatever is in its values, it stays one row with as many columns."""
+    echo("\t".join("" if value is None else on_one_line(str(value)) for value in values))
 
 
 def _table(items: Sequence[Item], columns: Sequence[Column]) -> None:

@@ -12,7 +12,7 @@ from effectonce._shown.runs import as_data, error_of, position, why_of
 from effectonce._shown.times import moment, span
 from effectonce._shown.words import SAID_MAX, Screen
 from effectonce.cli._commands import runnable
-from effectonce.cli._console import console
+from effectonce.cli._console import console, in_markup
 from effectonce.cli._effects import STYLES
 from effectonce.cli._exits import NOT_FOUND, Stop
 from effectonce.cli._find import find_one
@@ -54,11 +54,9 @@ RUNS = [
 
 def tell(record: Record, steps: list[Record], now: float, *, reveal: bool) -> None:
     """Everything about a run: what it is, its steps and compensations, and what to do next."""
-    from rich.markup import escape
-
     screen, state, ref = console(), run_state(record, now), reference(record)
-    screen.print(f"[{RUN_STYLES[state]}]{MARK[state]} {state}[/]  [bold]{escape(record.request.terms.tool)}[/]  {ref}")
-    screen.print(escape(run_verdict(record, now)))
+    screen.print(f"[{RUN_STYLES[state]}]{MARK[state]} {state}[/]  [bold]{in_markup(record.request.terms.tool)}[/]  {ref}")
+    screen.print(in_markup(run_verdict(record, now)))
     screen.print()
     arguments = arguments_of(record, reveal=reveal)
     data = as_data(record, now)

@@ -12,7 +12,7 @@ from effectonce._shown.story import MARK, facts_of, timeline
 from effectonce._shown.times import moment
 from effectonce._shown.words import Screen
 from effectonce.cli._commands import runnable
-from effectonce.cli._console import console
+from effectonce.cli._console import console, in_markup
 from effectonce.cli._effects import KEYS, STYLES, next_steps
 from effectonce.cli._output import MORE, REVEAL, print_pairs
 
@@ -26,14 +26,12 @@ AUDIT_SHOWN = 12  # of the last entries: it should stay one screen
 
 def tell(record: Record, now: float, audit: Sequence[Entry] = (), *, reveal: bool) -> None:
     """Print it, with what the audit has about it."""
-    from rich.markup import escape
-
     screen, style = console(), STYLES[record.state]
     mark, state = MARK.get(record.state, "…"), str(record.state).replace("_", " ")
     if partial_of(record) is not None:
         mark, style, state = "!", STYLES[State.IN_DOUBT], "completed in part"
-    screen.print(f"[{style}]{mark} {state}[/]  [bold]{escape(record.request.terms.tool)}[/]  {reference(record)}")
-    screen.print(escape(verdict(record, now)))
+    screen.print(f"[{style}]{mark} {state}[/]  [bold]{in_markup(record.request.terms.tool)}[/]  {reference(record)}")
+    screen.print(in_markup(verdict(record, now)))
     screen.print()
     here = Screen(reveal=reveal, more=MORE, reveal_with=REVEAL, keys=KEYS)
     print_pairs(facts_of(record, now, here))

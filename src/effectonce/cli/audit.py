@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,7 +11,7 @@ import click
 from effectonce._shown.times import iso, moment, span
 from effectonce.cli._app import guard_here, made_here
 from effectonce.cli._commands import runnable
-from effectonce.cli._console import busy, console, say
+from effectonce.cli._console import busy, console, echo, in_markup, say
 from effectonce.cli._exits import FAILED, NEEDS_YOU
 from effectonce.cli._filters import limit_option
 from effectonce.cli._options import Number, store_options, takes
@@ -23,6 +25,13 @@ if TYPE_CHECKING:
 EMPTY = "The audit has no such entry. A guard writes one once it has it: guard.observe(Audit(guard))."
 SHOWN = 20
 UNSIGNED = "If your guard has a secret, give --app: without it every mark looks wrong."
+NOT_CHECKED = "Whether an entry was changed can only be told with the secret: give --app MODULE:GUARD."
+REWRITABLE = (
+    "These marks are made without a secret: whoever can write to this store can write another audit that fits. "
+    "Give your guard a secret, or keep an anchor elsewhere: effectonce audit anchor FILE"
+)
+_Anchors = click.Path(exists=True, dir_okay=False, path_type=Path)
+_Written = click.Path(dir_okay=False, allow_dash=True, path_type=Path)
 _since_option = click.option(
     "--since", type=since_when, metavar="WHEN", help="Only what happened since: 30m, 2h, 7d, or a date in UTC."
 )
@@ -107,60 +116,107 @@ def _refuse_unknown(event: str, known: dict[str, str]) -> None:
 @click.option(
     "--expect", metavar="LINE", help="What `audit.head()` gave at some time, and was kept elsewhere: does it still hold?"
 )
+@click.option(
+    "--anchor", type=_Anchors, metavar="FILE", help="What `audit anchor` wrote, and was kept elsewhere: does it still hold?"
+)
 @store_options
-def verify(*, expect: str | None) -> None:
+def verify(*, expect: str | None, anchor: Path | None) -> None:
     r"""Find out whether an entry of the audit was changed or removed.
 
-    Give --app if your guard has a secret, because the marks are made with it. Nothing is written. The exit code is 0 if everything fits, 1 if
-    something does not. A process that was killed leaves a stream without an end; that is no flaw.
+    Give --app if your guard has a secret, because the marks are made with it: without it they are not checked. Marks without a secret can be
+    made by everybody who can write to the store; then only --anchor or --expect tells. Nothing is written. The exit code is 0 if everything
+    was checked and fits, 1 if not. A process that was killed leaves a stream without an end; that is no flaw.
 
     \b
     Examples:
       effectonce audit verify --app shop.agents:guard
-      effectonce audit verify --app shop.agents:guard --expect "$(cat audit.head)" --json | jq .flaws
+      effectonce audit verify --anchor /mnt/elsewhere/audit.anchors --json | jq .flaws
     """
     from effectonce import ContractViolation
-    from effectonce.cli._audit import audit_of
+    from effectonce.cli._audit import anchors_in, audit_of
 
     with guard_here() as guard, busy("Verifying the audit"):
         unsigned = made_here(guard)
         try:
-            verified = audit_of(guard).verify(expect=expect)
+            verified = audit_of(guard).verify(expect=expect, anchors=() if anchor is None else anchors_in(anchor))
         except ContractViolation as error:
-            raise click.BadParameter(str(error), param_hint="--expect") from None
+            raise click.UsageError(str(error)) from None
     data = {
         "ok": verified.ok,
         "entries": verified.entries,
+        "with_secret": verified.keyed,
+        "unchecked": list(verified.unchecked),
         "streams": [
             {"name": s.name, "first": s.first, "last": s.last, "batches": s.batches, "started_at": iso(s.started_at),
              "written_at": iso(s.written_at), "closed": s.closed} for s in verified.streams
         ],
         "flaws": [{"what": f.what, "stream": f.stream, "batch": f.batch, "entry": f.entry, "found": f.found} for f in verified.flaws],
     }  # fmt: skip
-    print_one(data, lambda: _tell(verified), schema="verified")
+    print_one(data, lambda: _tell(verified, known=bool(expect or anchor)), schema="verified")
     if not verified.ok:
-        if unsigned:
+        if unsigned and verified.flaws:
             say(UNSIGNED)
         raise SystemExit(FAILED)
 
 
-def _tell(verified: Verified) -> None:
+def _tell(verified: Verified, *, known: bool) -> None:
+    """*known*: something that was kept elsewhere was compared."""
     screen, count = console(), len(verified.streams)
-    streams = f"{count:,} stream{'s' * (count != 1)}"
+    among = f"{verified.entries:,} entries in {_streams(count)}"
     if not verified.streams and verified.ok:
         screen.print("There is no audit in this store. A guard writes one once it has it: guard.observe(Audit(guard)).")
-        return
-    if verified.ok:
-        screen.print(f"[green]✓ all fits[/]  {verified.entries:,} entries in {streams}; nothing was changed or removed.")
-        return
-    flaws = len(verified.flaws)
-    screen.print(
-        f"[bold red]✗ {flaws:,} flaw{'s' * (flaws != 1)}[/]  {verified.entries:,} entries in {streams} were looked at."
-    )
+    elif verified.flaws:
+        _tell_flaws(verified, among)
+    elif verified.unchecked:
+        screen.print(f"[bold yellow]! not checked[/]  {among}: {_streams(len(verified.unchecked))} marked with a secret.")
+        screen.print(f"The numbers fit together{' and what was kept elsewhere is there' * known}. {NOT_CHECKED}")
+    elif verified.keyed:
+        screen.print(f"[green]✓ all fits[/]  {among}; nothing was changed or removed.")
+    elif known:
+        screen.print(f"[green]✓ all fits[/]  {among}; nothing that was kept elsewhere was changed or removed.")
+    else:
+        screen.print(f"[green]✓ all fits[/]  {among}.")
+        screen.print(REWRITABLE)
+
+
+def _streams(count: int) -> str:
+    return f"{count:,} stream{'s' * (count != 1)}"
+
+
+def _tell_flaws(verified: Verified, among: str) -> None:
+    screen, flaws = console(), len(verified.flaws)
+    screen.print(f"[bold red]✗ {flaws:,} flaw{'s' * (flaws != 1)}[/]  {among} were looked at.")
     screen.print()
     print_pairs([(flaw.what, flaw.stream, flaw.found) for flaw in verified.flaws[:SHOWN]])
     if flaws > SHOWN:
         screen.print(f"[dim]and {flaws - SHOWN:,} more: --json has them all[/]")
+
+
+@audit.command()
+@click.argument("file", type=_Written, default="-")
+@store_options
+def anchor(*, file: Path) -> None:
+    r"""Write down how far the audit has come: a line of JSON at the end of FILE, or on standard output.
+
+    Keep FILE where those who can write to the store cannot write. `effectonce audit verify --anchor FILE` then finds an audit that was
+    rewritten or cut since. Nothing is written to the store, and no secret is needed to write an anchor.
+
+    \b
+    Examples:
+      effectonce audit anchor /mnt/elsewhere/audit.anchors
+      effectonce audit anchor | ssh vault 'cat >> audit.anchors'
+    """
+    from effectonce.cli._audit import append_line, audit_of
+
+    with guard_here() as guard, busy("Reading the heads of the audit"):
+        line = audit_of(guard).anchor()
+    if str(file) == "-":
+        echo(line)
+    else:
+        append_line(file, line)
+        streams = [each["entries"] for each in json.loads(line)["streams"].values()]
+        words = f"Anchored {sum(streams):,} entries in {_streams(len(streams))}. Keep {file} where writers of the store cannot write."
+        print_one({"file": str(file), "entries": sum(streams), "streams": len(streams)}, lambda: say(words), schema="anchored")
 
 
 # ---------------------------------------------------------------- symptoms
@@ -201,12 +257,10 @@ def scan(*, within: float, deploy: float, check: bool, since: float | None) -> N
 
 def _tell_symptoms(items: list[dict[str, Any]]) -> None:
     """What is likely wrong is a sentence, and must not be cut."""
-    from rich.markup import escape
-
     screen = console()
     for item in items:
         first, second = item["effects"]
-        screen.print(f"[bold]{escape(item['tool'])}[/]  {first} and {second}, {span(item['apart_s'])} apart")
+        screen.print(f"[bold]{in_markup(item['tool'])}[/]  {first} and {second}, {span(item['apart_s'])} apart")
         print_pairs([("", item["likely"])])
 
 

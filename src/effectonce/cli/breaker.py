@@ -8,7 +8,7 @@ import click
 
 from effectonce._shown.times import span
 from effectonce.cli._app import app_here, guard_here
-from effectonce.cli._console import console
+from effectonce.cli._console import console, in_markup
 from effectonce.cli._exits import NOT_FOUND, Stop
 from effectonce.cli._options import app_options, store_options
 from effectonce.cli._output import Column, print_one, print_pairs, print_rows
@@ -95,12 +95,11 @@ def _style(item: dict[str, Any]) -> str:
 
 
 def _tell(data: dict[str, Any]) -> None:
-    from rich.markup import escape
 
     screen = console()
     screen.print(
-        f"[{_style(data)}]{data['state'].replace('_', ' ')}[/]  [bold]{escape(data['name'])}[/]  {escape(data['why'])}"
+        f"[{_style(data)}]{data['state'].replace('_', ' ')}[/]  [bold]{in_markup(data['name'])}[/]  {in_markup(data['why'])}"
     )
     if data["tools"]:
-        screen.print(f"[dim]tools[/]  {escape(', '.join(data['tools']))}")
+        screen.print(f"[dim]tools[/]  {in_markup(', '.join(data['tools']))}")
     print_pairs([(p["process"], p["state"], f"seen {span(p['seen_s'])} ago") for p in data["processes"]])

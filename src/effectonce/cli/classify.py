@@ -13,7 +13,7 @@ import click
 from effectonce import Certainty, Verdict
 from effectonce import classify as verdict_of
 from effectonce._core.gate import Row, gate
-from effectonce.cli._console import color_option, console
+from effectonce.cli._console import color_option, console, echo, in_markup
 from effectonce.cli._output import for_machines
 
 NAMED = re.compile(r"([A-Za-z_][\w.]*)(?:: (.*))?")
@@ -60,12 +60,12 @@ def classify(
     if as_gate:
         from effectonce.cli._tables import gate_markdown
 
-        click.echo(gate_markdown())
+        echo(gate_markdown())
         return
     if tables:
         from effectonce.cli._tables import markdown
 
-        click.echo(markdown())
+        echo(markdown())
         return
     given = {"status_code": status, "code": code, "type": kind, "headers": _headers(headers), "body": _body(body)}
     given = {field: value for field, value in given.items() if value is not None and value != {}}
@@ -77,7 +77,7 @@ def classify(
         thing = {**given, "message": message}
     verdict = verdict_of(thing, now=time.time())
     if as_json or for_machines():
-        click.echo(json.dumps(_as_data(verdict)))
+        echo(json.dumps(_as_data(verdict)))
     else:
         _tell(verdict)
 
@@ -138,7 +138,6 @@ def _as_data(verdict: Verdict) -> dict[str, Any]:
 
 
 def _tell(verdict: Verdict) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     from effectonce._core.tables import VERSION
@@ -147,11 +146,11 @@ def _tell(verdict: Verdict) -> None:
     delay = "" if verdict.retry_after_s is None else f", after {verdict.retry_after_s:g} s"
     again = f"[green]yes[/]{delay}" if verdict.retryable else f"[red]no[/]{delay.replace(', after', '; it asks for')}"
     lines = Table.grid(padding=(0, 2))
-    lines.add_row("bucket", f"[bold]{verdict.bucket}[/]: {escape(verdict.why)}")
+    lines.add_row("bucket", f"[bold]{verdict.bucket}[/]: {in_markup(verdict.why)}")
     lines.add_row("certainty", f"[bold]{verdict.certainty}[/]: {CERTAINTY[verdict.certainty]}")
     lines.add_row("try again", again)
     lines.add_row("affects", f"the {verdict.scope}")
-    lines.add_row("matched", f"{escape(verdict.matched)} [dim](tables of {VERSION})[/]")
+    lines.add_row("matched", f"{in_markup(verdict.matched)} [dim](tables of {VERSION})[/]")
     screen, calls = console(), Table.grid(padding=(0, 2))
     for situation, row in _rows(verdict):
         calls.add_row(situation, f"[bold]{str(row.action).replace('_', ' ')}[/]: {row.why}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from effectonce.cli._console import echo
+
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -21,4 +23,4 @@ def completion(*, shell: str) -> None:
     found = get_completion_class(shell)
     assert found is not None
     root = click.get_current_context().find_root().command
-    click.echo(found(root, {}, "effectonce", "_EFFECTONCE_COMPLETE").source())
+    echo(found(root, {}, "effectonce", "_EFFECTONCE_COMPLETE").source())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from effectonce.cli._console import color_option, console
+from effectonce.cli._console import color_option, console, echo
 from effectonce.cli._output import for_machines
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def demo(*, as_json: bool, seed: int) -> None:
         acts = _silently(Path(folder), seed) if as_json or for_machines() else _told(Path(folder), seed)
     broken = [promise for act in acts for promise in act.broken_promises()]
     for promise in broken:
-        click.echo(f"Error: {promise}", err=True)
+        echo(f"Error: {promise}", err=True)
     if broken:
         raise SystemExit(1)
 
@@ -50,10 +50,10 @@ def _silently(folder: Path, seed: int) -> Acts:
     from effectonce.cli._demo_acts import Theatre
 
     if sys.stderr.isatty():
-        click.echo("Three acts; about ten seconds.", err=True)
+        echo("Three acts; about ten seconds.", err=True)
     theatre = Theatre(folder, seed, show=lambda _: None)
     acts = theatre.without(), theatre.protected(), theatre.doubt()
-    click.echo(json.dumps(_counts(*acts)))
+    echo(json.dumps(_counts(*acts)))
     return acts
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from effectonce import Capability, Finding, Guard, Health, Kind
 from effectonce.cli._app import health_of, made_here, offered, opening, the_guard
 from effectonce.cli._clients import bare_clients
-from effectonce.cli._console import console
+from effectonce.cli._console import console, in_markup
 from effectonce.cli._engines import engines
 from effectonce.cli._exits import FAILED, STORE_UNREACHABLE
 from effectonce.cli._options import store_options
@@ -79,16 +79,15 @@ def as_data(health: Health) -> dict[str, Any]:
 
 def tell(health: Health) -> None:
     """What was found, for people."""
-    from rich.markup import escape
     from rich.table import Table
 
     from effectonce._shown.effects import STATES
 
     screen, lines = console(), Table.grid(padding=(0, 1))
     for finding in health.findings:
-        lines.add_row(_mark(finding), escape(finding.subject), escape(finding.found))
+        lines.add_row(_mark(finding), in_markup(finding.subject), in_markup(finding.found))
         if finding.advice:
-            lines.add_row("", "", f"[dim]{escape(finding.advice)}[/]")
+            lines.add_row("", "", f"[dim]{in_markup(finding.advice)}[/]")
     if health.latency_s is not None:
         counted = [f"{health.counts[state]:,} {state}".replace("_", " ") for state in STATES if health.counts.get(state)]
         lines.add_row(GOOD, "latency", f"{health.latency_s * 1e3:.2f} ms for one read")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from effectonce.cli._app import opening
-from effectonce.cli._console import color_option
+from effectonce.cli._console import color_option, echo
 from effectonce.cli._settings import refuse_password
 
 ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104  # they need a name that the server answers to
@@ -59,12 +59,12 @@ def gateway(*, listen: str, uds: str | None, certfile: str | None, keyfile: str 
         made = Gateway(read_settings(config, said, environment))
     if check:
         made.guard.close()
-        click.echo("The settings can be used.")
+        echo("The settings can be used.")
         return
     where = uds or f"{'https' if certfile else 'http'}://{host}:{port}"
-    click.echo(f"Listening on {where}, for {made.settings.upstream.url}", err=True)
+    echo(f"Listening on {where}, for {made.settings.upstream.url}", err=True)
     if certfile is None and uds is None and not is_loopback(host):
-        click.echo("Without --certfile, what passes here can be read on the way: keys, tokens, bodies.", err=True)
+        echo("Without --certfile, what passes here can be read on the way: keys, tokens, bodies.", err=True)
     run_server(made, lifespan="on", host=host, port=port, uds=uds, certfile=certfile, keyfile=keyfile)
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from effectonce._shown.tools import tools_of
+from effectonce._text import on_one_line
 from effectonce.cli._app import app_here, tool_named
-from effectonce.cli._console import say
+from effectonce.cli._console import echo, say
 from effectonce.cli._exits import NEEDS_YOU
 from effectonce.cli._options import app_options
 from effectonce.cli._output import Column, print_one, print_pairs, print_rows
@@ -81,9 +82,9 @@ def diff(*, first: str, second: str, check: bool) -> None:
     }
 
     def tell() -> None:
-        click.echo("One effect." if same else "Two effects.")
+        echo("One effect." if same else "Two effects.")
         for difference in data["differences"]:  # type: ignore[attr-defined]
-            click.echo(f"  {difference}")
+            echo(on_one_line(f"  {difference}"))
 
     print_one(data, tell, schema="key-diff")
     if check and not same:

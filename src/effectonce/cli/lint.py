@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from effectonce._shown.words import harmless
-from effectonce.cli._console import busy, console, say
+from effectonce._text import on_one_line
+from effectonce.cli._console import busy, console, echo, say
 from effectonce.cli._exits import NEEDS_YOU
 from effectonce.cli._options import takes
 from effectonce.cli._output import for_machines, print_json, print_line, print_one, shape
@@ -93,7 +93,7 @@ def _print(found: list[Finding], checked: int) -> None:
                 print_line(_as_data(finding), "lint-finding")
         case "plain":
             for finding in found:
-                click.echo(harmless(f"{_place(finding)}: {finding.code} {finding.message}"))
+                echo(on_one_line(f"{_place(finding)}: {finding.code} {finding.message}"))
         case _:
             _tell(found)
     if not for_machines():
@@ -121,7 +121,9 @@ def _tell(found: Iterable[Finding]) -> None:
 
     screen = console()
     for finding in found:
-        title = Text.assemble((f"{_place(finding)}:", "bold"), " ", (finding.code, "bold red"), f" {page(finding.code).name}")
+        title = Text.assemble(
+            (on_one_line(f"{_place(finding)}:"), "bold"), " ", (finding.code, "bold red"), f" {page(finding.code).name}"
+        )
         screen.print(title, soft_wrap=True)
         screen.print(Padding(Text(finding.message), (0, 0, 0, 2)))
 
@@ -142,14 +144,14 @@ def _summary(found: list[Finding], checked: int) -> str:
 def _explain(given: str) -> None:
     if given == "all":
         rules = [page(code) for code in CODES]
-        print_one({"rules": [_rule(each) for each in rules]}, lambda: click.echo(markdown()), schema="rules")
+        print_one({"rules": [_rule(each) for each in rules]}, lambda: echo(markdown()), schema="rules")
         return
     if given.upper() not in CODES:
         raise click.BadParameter(
             f"there is no rule {given!r}. `effectonce lint --explain all` has them all.", param_hint="--explain"
         )
     one = page(given.upper())
-    print_one(_rule(one), lambda: click.echo(one.markdown), schema="rule")
+    print_one(_rule(one), lambda: echo(one.markdown), schema="rule")
 
 
 def _rule(one: Page) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from effectonce.cli._console import echo
 from effectonce.cli._options import takes
 from effectonce.cli._settings import BY_NAME, setting, settings
 from effectonce.mcp._wire import CALL_MAX
@@ -144,7 +145,7 @@ def http(
     guard = _guard()
     names = hosts if is_loopback(host) or host in ANY_ADDRESS else (*hosts, host)
     app = McpHttpProxy(guard, declared, url, hosts=names, **how)
-    click.echo(f"Listening on http://{host}:{port}, for {shown(url)}", err=True)
+    echo(f"Listening on http://{host}:{port}, for {shown(url)}", err=True)
     with guard.sweeper():
         run_server(app, lifespan="on", host=host, port=port)
     guard.close()
@@ -196,15 +197,15 @@ def init(
         path = host.file(Path.cwd(), Path.home(), os.environ)
         planned[path] = entered(host, read_text(path), path, name, proxied, variable=variable, force=force)
         if variable and not host.handing_on(variable):
-            click.echo(f"{host.about} cannot refer to {variable}: {NO_STORE}", err=True)
+            echo(f"{host.about} cannot refer to {variable}: {NO_STORE}", err=True)
     for path, text in planned.items():
         if dry_run:
-            click.echo(f"# {path}\n{text}")
+            echo(f"# {path}\n{text}")
         else:
             write(path, text)
-            click.echo(f"Wrote {path}", err=True)
+            echo(f"Wrote {path}", err=True)
     if file not in planned:
-        click.echo(f"{file} is there already, and was left as it is.", err=True)
+        echo(f"{file} is there already, and was left as it is.", err=True)
 
 
 NO_STORE = (

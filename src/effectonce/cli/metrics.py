@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from effectonce.cli._app import guard_here
+from effectonce.cli._console import echo
 from effectonce.cli._exits import FAILED, Stop
 from effectonce.cli._options import takes
 
@@ -48,7 +49,7 @@ def metrics(ctx: click.Context) -> None:
         guard.store.apply(Tally())  # gauges of a store that does not answer are none, which must not look like zero
         registry = CollectorRegistry()
         registry.register(Gauges(_StoreWide(StoreGauges(guard))))  # type: ignore[arg-type]  # all that it asks for is read()
-        click.echo(generate_latest(registry).decode(), nl=False)
+        echo(generate_latest(registry).decode(), nl=False)
 
 
 class _StoreWide:
@@ -71,7 +72,7 @@ def grafana() -> None:
     """
     from effectonce.observe import grafana as dashboard
 
-    click.echo(dashboard(), nl=False)
+    echo(dashboard(), nl=False)
 
 
 @metrics.command()
@@ -84,4 +85,4 @@ def alerts() -> None:
     """
     from effectonce.observe import alerts as rules
 
-    click.echo(rules(), nl=False)
+    echo(rules(), nl=False)

@@ -11,7 +11,7 @@ import click
 
 from effectonce.cli._app import guard_here, imported, made_here
 from effectonce.cli._ask import who
-from effectonce.cli._console import say
+from effectonce.cli._console import echo, say
 from effectonce.cli._exits import FAILED, Stop
 from effectonce.cli._options import takes
 from effectonce.cli._settings import setting
@@ -88,7 +88,7 @@ def serve(
 def _show(link: str) -> None:
     """Data, on stdout. Whoever read the first one may have closed it: then there are no more, and whoever is in stays in."""
     with contextlib.suppress(OSError):
-        click.echo(link)
+        echo(link)
 
 
 def _check(host: str, hosts: tuple[str, ...], access_by: str | None, *, limited: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from effectonce.cli._console import color_option, console
+from effectonce.cli._console import color_option, console, echo, in_markup
 from effectonce.cli._options import Number
 from effectonce.cli._output import for_machines
 
@@ -181,11 +181,11 @@ def turns(
     from effectonce.simulate import turns as experiment
 
     if assumptions:
-        click.echo(_mix.markdown())
+        echo(_mix.markdown())
         return
     count = FULL_DAY if full else turns
     if count > 50_000 and sys.stderr.isatty():
-        click.echo(f"{count:,} turns, four times; about {count // 15_000} seconds.", err=True)
+        echo(f"{count:,} turns, four times; about {count // 15_000} seconds.", err=True)
     try:
         result = experiment.simulate(seed=seed, turns=count, changes=changes)
     except ValueError as error:
@@ -200,11 +200,10 @@ def _show(result: Any, chart: Callable[..., None], figure: Callable[..., str], *
         except OSError as error:
             raise click.BadParameter(f"{svg} cannot be written: {error.strerror}", param_hint="--svg") from None
     if as_json or for_machines():
-        click.echo(msgspec.json.encode(result).decode())
+        echo(msgspec.json.encode(result).decode())
         return
-    from rich.markup import escape
 
     screen = console()
     chart(screen, result)
     if svg is not None:
-        screen.print(f"\n[dim]Drawn into {escape(str(svg))}.[/]")
+        screen.print(f"\n[dim]Drawn into {in_markup(str(svg))}.[/]")

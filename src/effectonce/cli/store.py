@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from effectonce.cli._app import guard_here, health_of, the_guard
-from effectonce.cli._console import busy, console, say
+from effectonce.cli._console import busy, console, echo, say
 from effectonce.cli._exits import FAILED, STORE_UNREACHABLE
 from effectonce.cli._options import dry_run_option, store_options
 from effectonce.cli._output import print_one
@@ -92,7 +92,7 @@ def gc(*, limit: int | None, dry_run: bool) -> None:
     with guard_here() as guard:
         if dry_run:
             due = next((f.found for f in health_of(guard).findings if f.subject == "due"), "unknown")
-            print_one({"due": due}, lambda: click.echo(f"{due} due. Nothing was changed."), schema="sweep")
+            print_one({"due": due}, lambda: echo(f"{due} due. Nothing was changed."), schema="sweep")
             return
         swept = Swept(0, 0, 0)
         with busy("Sweeping") as how_far:
@@ -106,13 +106,13 @@ def gc(*, limit: int | None, dry_run: bool) -> None:
     data = msgspec.structs.asdict(swept)
 
     def tell() -> None:
-        click.echo(
+        echo(
             f"{swept.doubted:,} put in doubt, {swept.buried:,} outcomes dropped, {swept.forgotten:,} keys forgotten, "
             f"{swept.cells:,} shared values forgotten."
         )
         if swept.unreadable:
             left = f"{len(swept.unreadable):,} due records cannot be read by this release, such as {swept.unreadable[0]}"
-            click.echo(f"{left}. They were left as they are: upgrade effectonce here.")
+            echo(f"{left}. They were left as they are: upgrade effectonce here.")
 
     print_one(data, tell, schema="sweep")
 

@@ -10,10 +10,10 @@ import click
 
 from effectonce._shown.times import iso, moment
 from effectonce.cli._app import guard_here
-from effectonce.cli._console import console, say
+from effectonce.cli._console import console, in_markup, say
 from effectonce.cli._filters import Filters, after, filters
 from effectonce.cli._options import Number, store_options, takes
-from effectonce.cli._output import for_machines, print_line, shape
+from effectonce.cli._output import for_machines, print_flat, print_line, shape
 
 if TYPE_CHECKING:
     from effectonce import Guard
@@ -134,8 +134,6 @@ def _mark(record: Record) -> tuple[Any, ...]:
 
 
 def _show(record: Record, now: float) -> None:
-    from rich.markup import escape
-
     from effectonce._shown.effects import as_data, place_of, reference
     from effectonce.cli._effects import STYLES
 
@@ -145,8 +143,8 @@ def _show(record: Record, now: float) -> None:
     at = max(record.created_at, record.first_dispatch_at, record.decided_at)
     request, state = record.request, str(record.state).replace("_", " ")
     if shape() == "plain":
-        click.echo(f"{iso(at)}\t{reference(record)}\t{request.terms.tool}\t{record.state}\t{request.scope}\t{request.step}")
+        print_flat((iso(at), reference(record), request.terms.tool, record.state, request.scope, request.step))
         return
-    where, tool = escape(place_of(record)), escape(request.terms.tool)
+    where, tool = in_markup(place_of(record)), in_markup(request.terms.tool)
     line = f"[dim]{moment(at)}[/]  {reference(record)}  [{STYLES[record.state]}]{state:<10}[/]  {tool}  [dim]{where}[/]"
     console(width_max=sys.maxsize).print(line, no_wrap=True, overflow="ellipsis", crop=True)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 from collections.abc import Iterable, Iterator
+from math import isfinite
 from typing import IO, Any
 
 import msgspec
@@ -21,10 +23,12 @@ from effectonce._core.codec import is_closed
 from effectonce._core.ops import Request
 from effectonce._core.records import Evidence, Record, State
 from effectonce._core.terms import Terms
+from effectonce._text import harmless_json
 from effectonce.errors import ContractViolation
 from effectonce.stores._rows import write_terms
 
 FORMAT, VERSION = "effectonce dead letter", 1
+LINE_MAX = 64 * 1024 * 1024  # bytes; what is longer is cut off, and so no letter
 
 
 class BadLine(ValueError):
@@ -112,7 +116,7 @@ def write_line(record: Record, reference: str) -> bytes:
         record.reason,
         record.evidence,
     )
-    letter = msgspec.json.encode(carried)
+    letter = harmless_json(msgspec.json.encode(carried).decode()).encode()  # it may be written to a terminal
     return msgspec.json.encode(_Line(FORMAT, VERSION, _digest(letter), msgspec.Raw(letter))) + b"\n"
 
 
@@ -136,11 +140,20 @@ def read_line(line: bytes) -> tuple[Carried, str]:
         raise BadLine(f"it is not a dead letter ({error})") from None
     if any(is_closed(data) for data in (carried.arguments, *(entry.outcome for entry in carried.evidence))):
         raise BadLine("some of it did not open where it was exported: export it again with all keys")
+    if not _is_possible(carried, request.terms):
+        raise BadLine("it has a number that none of ours has: a time or a window that is no number, or below zero")
     if carried.state not in (State.CLAIMED, State.DISPATCHED, State.IN_DOUBT):
         raise BadLine(f"it is {carried.state}: that is an outcome, not a dead letter")
     if request.terms.steps:
         raise BadLine("it is a run of a workflow: what its steps have done is known in its own store alone; resume it there")
     return carried, read.digest
+
+
+def _is_possible(carried: Carried, terms: Terms) -> bool:
+    """JSON has no NaN, and terms carry their numbers as text, which may say it."""
+    times = (carried.created_at, carried.first_dispatch_at, *(entry.at for entry in carried.evidence))
+    lasting = (terms.window_s, terms.resend_s, terms.tombstone_s, terms.delay_s or 0.0)
+    return all(map(isfinite, times)) and all(each >= 0 for each in lasting) and carried.sends >= 0
 
 
 def _digest(letter: bytes) -> str:
@@ -181,7 +194,13 @@ def read_file(file: str | os.PathLike[str] | IO[bytes]) -> Iterator[tuple[int, b
         with open(file, "rb") as opened:  # noqa: PTH123
             yield from read_file(opened)
         return
-    for number, line in enumerate(file, start=1):
+    for number in itertools.count(1):
+        line = file.readline(LINE_MAX)
+        if not line:
+            return
+        rest = line
+        while len(rest) == LINE_MAX and not rest.endswith(b"\n"):  # its beginning says that it is torn; its end is passed over
+            rest = file.readline(LINE_MAX)
         if line.strip():
             yield number, line
 

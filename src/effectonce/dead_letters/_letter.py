@@ -6,6 +6,7 @@ There is no second store. Arguments, key, terms and evidence are on the record; 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any, Literal, TypedDict
 
 from msgspec import Struct
@@ -23,6 +24,7 @@ from effectonce.errors import ContractViolation
 
 EffectState = Literal["never_started", "in_doubt", "done", "failed"]
 SHOWN = ("never_started", "in_doubt", "failed")
+BATCH_MAX = 10_000  # records that are held at once
 OPEN = (State.CLAIMED, State.DISPATCHED, State.IN_DOUBT)  # where letters are
 
 
@@ -145,17 +147,23 @@ def page(
     after: tuple[float, str],
     limit: int,
     states: tuple[State, ...],
+    looked_at: float = inf,
 ) -> Flow[Page]:
-    """Letters in the order in which their effects were first asked for. What changes meanwhile is shown as it was, or as it is."""
+    """Letters in the order in which their effects were first asked for. What changes meanwhile is shown as it was, or as it is.
+
+    After *looked_at* records it ends with what was found among them, and where to go on.
+    """
     now = (yield from ReadCell(CLOCK)).now
     found: list[Letter] = []
+    # For some states a store looks at all that it has for each batch: few large ones cost less than many small ones.
+    size = max(BATCH, min(limit, BATCH_MAX))
     while True:
         seen: dict[str, Record] = {}
         ends: list[tuple[float, str]] = []
         for state in states:
-            batch = yield from Browse(state, query.tenant, after, BATCH)
+            batch = yield from Browse(state, query.tenant, after, size)
             seen |= {record.request.key: record for record in batch}
-            if len(batch) == BATCH:
+            if len(batch) == size:
                 ends.append(place(batch[-1]))
         # Beyond the end of the shortest full batch there may be others that were not read yet.
         horizon = min(ends, default=None)
@@ -164,8 +172,9 @@ def page(
         found += [letter for letter in letters if query.holds(letter)]
         if len(found) > limit or (len(found) == limit and horizon is not None):
             return Page(tuple(found[:limit]), found[limit - 1].cursor)
-        if horizon is None:
-            return Page(tuple(found), None)
+        looked_at -= len(records)
+        if horizon is None or looked_at <= 0:
+            return Page(tuple(found), horizon)
         after = horizon
 
 
@@ -264,6 +273,8 @@ def _arguments(record: Record, tool: GuardedTool | None) -> tuple[Mapping[str, A
         stored = decode(record.request.arguments, AS_DATA if tool is None else tool.signature.types)
     except NotReadable as error:
         return None, str(error)
+    if not isinstance(stored.content, Mapping):
+        return None, f"what is stored as its arguments is no set of arguments, but a {type(stored.content).__name__}"
     if stored.status not in ("ok", "redacted"):
         return None, str(stored.content.get("why", "they were not stored"))
     return stored.content, ""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from math import inf
 from typing import IO, Unpack
 
 from msgspec import Struct
@@ -21,11 +23,23 @@ from effectonce._tool import GuardedTool
 from effectonce._watch import Watch, told_of
 from effectonce.dead_letters._file import BadLine, Imported, Problem, read_file, read_line, write_file, write_line
 from effectonce.dead_letters._import import taken
-from effectonce.dead_letters._letter import OPEN, Letter, Page, Query, Wanted, effect_of, letter_of, looked_up, may_leave, page
+from effectonce.dead_letters._letter import (
+    BATCH_MAX,
+    OPEN,
+    Letter,
+    Page,
+    Query,
+    Wanted,
+    effect_of,
+    letter_of,
+    looked_up,
+    may_leave,
+    page,
+)
 from effectonce.dead_letters._redriving import Pace, Redriven, came_to, settled, skipped, unsendable, would
 from effectonce.effect import EffectRef, reference_of
 from effectonce.errors import ContractViolation
-from effectonce.stores.base import Store
+from effectonce.stores.base import Store, TooLarge
 
 GRACE_S = 300.0  # an owner that said nothing for so long after its lease does not come back
 PAGE = 100
@@ -91,10 +105,18 @@ class DeadLetters:
         record, now = told(looked_up(key), self._store)
         return None if record is None else letter_of(record, self._tools.get(record.request.terms.tool), now)
 
-    def groups(self, **wanted: Unpack[Wanted]) -> tuple[Group, ...]:
-        """Letters by tool, error and bucket; the largest group first."""
+    def page(self, *, limit: int, after: tuple[float, str] = _START, looked_at: int = 1000, **wanted: Unpack[Wanted]) -> Page:
+        """Letters as `list` has them, and where the next page begins; None: there are no more.
+
+        It looks at about *looked_at* records and no more, so that it may have found none although later ones fit.
+        """
+        shown: Page = told(self._page(Query(**wanted), after, limit, looked_at=looked_at), self._store)
+        return shown
+
+    def groups(self, *, limit: int | None = None, **wanted: Unpack[Wanted]) -> tuple[Group, ...]:
+        """Letters by tool, error and bucket; the largest group first. *limit*: no more letters are looked at."""
         groups: dict[tuple[str, str, str], Group] = {}
-        for letter in self._in_any_order(Query(**wanted)):
+        for letter in itertools.islice(self._in_any_order(Query(**wanted)), limit):
             trouble, at = (letter.tool, letter.error, letter.bucket), letter.given_up_at
             known = groups.get(trouble)
             groups[trouble] = Group(
@@ -117,15 +139,19 @@ class DeadLetters:
         tools, errors, buckets, states = (dict(counter.most_common()) for counter in counts)
         return Distribution(total=counts[0].total(), tools=tools, errors=errors, buckets=buckets, states=states)
 
-    def _page(self, query: Query, after: tuple[float, str], limit: int, states: tuple[State, ...] = ()) -> Flow[Page]:
-        return page(query, self._tools, self._grace_s, after, limit, states or query.states)
+    def _page(
+        self, query: Query, after: tuple[float, str], limit: int, states: tuple[State, ...] = (), looked_at: float = inf
+    ) -> Flow[Page]:
+        return page(query, self._tools, self._grace_s, after, limit, states or query.states, looked_at)
 
     def _all(self, query: Query, states: tuple[State, ...] = ()) -> Iterator[Letter]:
+        """Page after page, each twice as large as the one before: who wants a few gets them soon, who wants all asks seldom."""
         after: tuple[float, str] | None = _START
+        limit = PAGE
         while after is not None:
-            shown: Page = told(self._page(query, after, PAGE, states), self._store)
+            shown: Page = told(self._page(query, after, limit, states), self._store)
             yield from shown.letters
-            after = shown.after
+            after, limit = shown.after, min(2 * limit, BATCH_MAX)
 
     def _in_any_order(self, query: Query) -> Iterator[Letter]:
         """All of one state, then all of the next: for most states a store has no index, and each page of them is a look at everything."""
@@ -134,11 +160,12 @@ class DeadLetters:
 
     async def _aall(self, query: Query) -> AsyncIterator[Letter]:
         after: tuple[float, str] | None = _START
+        limit = PAGE
         while after is not None:
-            shown: Page = await atold(self._page(query, after, PAGE), self._store)
+            shown: Page = await atold(self._page(query, after, limit), self._store)
             for letter in shown.letters:
                 yield letter
-            after = shown.after
+            after, limit = shown.after, min(2 * limit, BATCH_MAX)
 
     # ------------------------------------------------------------ redriving
 
@@ -310,7 +337,7 @@ class DeadLetters:
             try:
                 carried, digest = read_line(line)
                 new = told(taken(carried, f"import-{digest}"), self._store)
-            except BadLine as error:
+            except (BadLine, ContractViolation, TooLarge) as error:
                 problems.append(Problem(number, str(error)))
                 continue
             imported, known = imported + new, known + (not new)

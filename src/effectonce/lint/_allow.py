@@ -31,18 +31,28 @@ def allowances(source: bytes) -> Iterator[Allowance]:
     if b"effectonce:" not in source:
         return
     tokens = list(tokenize.tokenize(io.BytesIO(source).readline))
-    skipped = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+    below = _lines_below(tokens)
     for number, token in enumerate(tokens):
         found = _MARK.fullmatch(token.string) if token.type == tokenize.COMMENT else None
         if found is None:
             continue
         alone = not token.line[: token.start[1]].strip()
-        below = (later.start[0] for later in tokens[number + 1 :] if later.type not in skipped)
         said = _ALLOW.fullmatch(found["said"])
         yield Allowance(
             line=token.start[0],
             column=token.start[1] + 1,
-            covers=next(below, token.start[0]) if alone else token.start[0],
+            covers=below[number] if alone else token.start[0],
             codes=() if said is None else tuple(re.findall(r"EO\d+", said["codes"])),
             reason="" if said is None else said["reason"] or "",
         )
+
+
+def _lines_below(tokens: list[tokenize.TokenInfo]) -> list[int]:
+    """For each token the line of the next code; its own line if there is none. Read from the end, so that each is looked at once."""
+    skipped = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+    found, code = list[int](), 0
+    for token in reversed(tokens):
+        found.append(code or token.start[0])
+        if token.type not in skipped:
+            code = token.start[0]
+    return found[::-1]

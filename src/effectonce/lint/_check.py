@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import os
+import stat
 import sys
 import warnings
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 
 from effectonce.lint import _declarations, _effects, _endpoints, _keys, _retries, _statuses
@@ -21,6 +24,7 @@ UNREADABLE, UNEXPLAINED, UNUSED = "EO001", "EO002", "EO003"
 _ALL = (*_keys.RULES, *_effects.RULES, *_endpoints.RULES, *_retries.RULES, *_statuses.RULES, *_declarations.RULES)
 RULES: dict[str, Rule] = {rule.code: rule for rule in sorted(_ALL, key=lambda rule: rule.code)}
 CODES: tuple[str, ...] = (UNREADABLE, UNEXPLAINED, UNUSED, *RULES)
+SOURCE_MAX = 10_000_000  # bytes; the longest that people write is a tenth of it
 _PASSED_BY = ("node_modules", "__pycache__", "site-packages")
 _TESTS = ("tests", "test")
 _ADAPTERS = "effectonce.integrations."
@@ -53,10 +57,10 @@ def check_source(source: str | bytes, *, path: str = "<source>", codes: Iterable
 
 def files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
     """The Python files among these, each once. Tests, hidden folders, environments and the like are passed by, unless they are named."""
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for path in map(Path, paths):
         for file in _below(path) if path.is_dir() else [path]:
-            if (real := file.resolve()) not in seen:
+            if (real := os.path.realpath(file)) not in seen:
                 seen.add(real)
                 yield file
 
@@ -85,10 +89,21 @@ def _is_test(name: str) -> bool:
 def report(path: Path, codes: frozenset[str]) -> Report:
     """What is in a file. One that cannot be read is a finding."""
     try:
-        source = path.read_bytes()
+        source = _content(path)
     except OSError as error:
         return _unreadable(str(path), 1, 1, f"cannot be read: {error.strerror}")
+    if source is None:
+        return _unreadable(str(path), 1, 1, f"is no ordinary file, or larger than {SOURCE_MAX // 1_000_000} MB")
     return _report(source, str(path), codes)
+
+
+def _content(path: Path) -> bytes | None:
+    """What is in an ordinary file of a size that people write. A pipe would be waited for, and a device may never end."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode) or about.st_size > SOURCE_MAX:
+            return None
+        return file.read(SOURCE_MAX)
 
 
 def _report(source: bytes, path: str, codes: frozenset[str]) -> Report:
@@ -156,12 +171,35 @@ def judged(reports: Sequence[tuple[str, Report]], codes: frozenset[str]) -> list
     found: list[Finding] = []
     for path, each in reports:
         open_ = [replace(finding, unless="", given="") for finding in each.findings if _holds(finding, adapters)]
-        allowed = {(a, f) for a in each.allowances for f in open_ if f.code in a.codes and f.line <= a.covers <= f.end_line}
-        excused = {finding for _, finding in allowed}
-        found += [finding for finding in open_ if finding not in excused]
-        used = {(allowance, finding.code) for allowance, finding in allowed}
+        left, used = _excused(open_, each.allowances)
+        found += left
         found += [finding for allowance in each.allowances for finding in _about(path, allowance, used, codes)]
     return sorted((finding for finding in found if finding.code in codes), key=lambda f: (f.path, f.line, f.column, f.code))
+
+
+def _excused(found: list[Finding], allowed: Sequence[Allowance]) -> tuple[list[Finding], set[tuple[Allowance, str]]]:
+    """Findings that nothing allows, and what of the allowances was of use. Both are looked up by line, however many there are."""
+    by_code: dict[str, list[Allowance]] = {}
+    for allowance in sorted(allowed, key=lambda each: each.covers):
+        for code in dict.fromkeys(allowance.codes):
+            by_code.setdefault(code, []).append(allowance)
+    lines = {code: [each.covers for each in several] for code, several in by_code.items()}
+    begins = {
+        code: [0] * (len(several) + 1) for code, several in by_code.items()
+    }  # how many findings begin, less those that ended
+    left = []
+    for finding in found:
+        there = lines.get(finding.code, [])
+        first, end = bisect_left(there, finding.line), bisect_right(there, finding.end_line)
+        if first >= end:
+            left.append(finding)
+            continue
+        begins[finding.code][first] += 1
+        begins[finding.code][end] -= 1
+    covered = {code: accumulate(counts) for code, counts in begins.items()}
+    return left, {
+        (each, code) for code, several in by_code.items() for each, n in zip(several, covered[code], strict=False) if n
+    }
 
 
 def _holds(finding: Finding, adapters: frozenset[str]) -> bool:

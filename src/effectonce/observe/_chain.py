@@ -10,7 +10,10 @@ written twice; with each batch a second, small cell says how far the stream has 
  4. A whole stream that is gone, head and all, was noted by a later stream, or by a head that somebody keeps elsewhere.
  5. A process that is killed leaves a stream without an end. That is not a flaw: what it had written fits.
 
-Without a secret anybody who can write to the store can make a new chain that fits. Then only a head that is kept elsewhere tells.
+Without a secret anybody who can write to the store can make a new chain that fits. Then only a head, or an anchor (`_anchor.py`), that is
+kept elsewhere tells. A stream whose marks are made with a secret says so in its name, which is in every batch and in what later streams note:
+whoever verifies without the secret learns that the marks were not checked. Who renames all of it as well is found by the secret, or by an
+anchor, and by nothing else.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from effectonce.observe.events import Event
 BATCHES, HEADS = "audit/", "audit-head/"
 SLACK_S = 3600.0  # clocks differ: nobody is accused of what may have expired just now
 START = b""
+KEYED = "k"  # the end of the name of a stream whose marks are made with a secret
 _UNREADABLE = "cannot be read: it was changed, or sealed with a key that this process does not have"
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -146,6 +150,11 @@ class Marks:
 
     def __init__(self, secret: bytes = b"") -> None:
         self._secret = hmac.digest(secret, b"effectonce v1 audit", "sha256") if secret else b""
+        self.keyed = bool(secret)
+
+    def can_check(self, stream: str) -> bool:
+        """False: its marks are made with a secret, and there is none here."""
+        return self.keyed or not stream.endswith(KEYED)
 
     def of(self, *parts: bytes) -> bytes:
         data = b"".join(parts)  # every part but the last has a fixed length, or is the beginning
@@ -238,14 +247,27 @@ class Verified(Struct, frozen=True):
 
     streams: tuple[Stream, ...]
     flaws: tuple[Flaw, ...]
+    keyed: bool = False  # marks were checked with a secret. False: whoever can write to the store can make all of them
+    unchecked: tuple[str, ...] = ()  # streams whose marks are made with a secret that was not there to check them
 
     @property
     def ok(self) -> bool:
-        return not self.flaws
+        """Everything was checked, and fits."""
+        return not self.flaws and not self.unchecked
 
     @property
     def entries(self) -> int:
         return sum(stream.last - stream.first + 1 for stream in self.streams)
+
+
+class Note(Struct, frozen=True):
+    """What is known about a stream from elsewhere: the mark of its last entry at some time."""
+
+    stream: str
+    entry: int
+    mark: bytes
+    until: float  # it is kept as long, and is not missed afterwards
+    why: str
 
 
 class Examination:
@@ -278,11 +300,15 @@ class Examination:
         before = self._before.get(stream) if number == expected else None
         if before is not None and (batch.before, batch.first) != (before.mark, before.last + 1):
             self._flaw("changed", stream, number, batch.first, f"batch {number} does not follow the one before it")
-        for entry in self._marks.changed(batch):
-            self._flaw("changed", stream, number, entry, f"entry {entry} was changed")
-        if not self._marks.fits(batch):
-            self._flaw("changed", stream, number, None, f"what batch {number} says about itself was changed")
+        if self._marks.can_check(stream):
+            self._check(batch)
         self._take(batch)
+
+    def _check(self, batch: Batch) -> None:
+        for entry in self._marks.changed(batch):
+            self._flaw("changed", batch.stream, batch.number, entry, f"entry {entry} was changed")
+        if not self._marks.fits(batch):
+            self._flaw("changed", batch.stream, batch.number, None, f"what batch {batch.number} says about itself was changed")
 
     def _gap(self, stream: str, expected: int, number: int, batch: Batch | None) -> None:
         if number == expected:
@@ -322,7 +348,7 @@ class Examination:
         self,
         heads: Mapping[str, Head | None],
         newer: Mapping[str, Head | None],
-        expect: tuple[str, int, bytes] | None = None,
+        notes: Iterable[Note] = (),
     ) -> Verified:
         """All batches were looked at, at least up to where *heads* say that they come. What is *newer* was read after all batches."""
         for stream in dict.fromkeys((*heads, *newer)):
@@ -332,9 +358,11 @@ class Examination:
                 self._flaw("removed", stream, None, None, "its head is gone: how far it had come is not known any more")
         for stream, number, mark in self._notes:
             self._noted(stream, number, mark, "another stream had seen it")
-        if expect is not None:
-            self._noted(*expect, "it is expected")
-        return Verified(tuple(self.streams.values()), tuple(dict.fromkeys(self.flaws)))
+        for note in notes:
+            if note.until > self._now + SLACK_S:
+                self._noted(note.stream, note.entry, note.mark, note.why)
+        unchecked = tuple(stream for stream in dict.fromkeys((*self.last, *heads)) if not self._marks.can_check(stream))
+        return Verified(tuple(self.streams.values()), tuple(dict.fromkeys(self.flaws)), self._marks.keyed, unchecked)
 
     def _past(self, stream: str) -> bool:
         """Is the time of its last batch, and so that of its head, over, or nearly?"""
@@ -345,7 +373,7 @@ class Examination:
         """The head that was read before the batches says how far they must come, the newest how far they may."""
         if newest is None:
             self._flaw("unreadable", stream, None, None, f"its head {_UNREADABLE}")
-        elif newest.stream != stream or not self._marks.head_fits(newest):
+        elif newest.stream != stream or (self._marks.can_check(stream) and not self._marks.head_fits(newest)):
             self._flaw("changed", stream, None, None, "its head was changed")
         elif last is None:
             if newest.at + newest.keep_s > self._now + SLACK_S:
@@ -364,5 +392,7 @@ class Examination:
             self._flaw("removed", stream, None, None, f"the whole stream is gone: {why} with {number} entries")
         elif number > seen.last:
             self._flaw("cut", stream, None, seen.last + 1, f"its end is missing: {why} up to entry {number}")
-        elif number in ends and ends[number] != mark:
+        elif (
+            number >= seen.first and ends.get(number) != mark
+        ):  # what is known from elsewhere was the end of a batch, and still is
             self._flaw("changed", stream, None, number, f"entry {number} is not the one that was written: {why} otherwise")

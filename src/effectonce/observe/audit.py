@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -23,15 +24,18 @@ from effectonce._core.terms import DAY_S
 from effectonce._declared import seconds
 from effectonce.effect import running
 from effectonce.errors import ContractViolation, StoreUnavailable
+from effectonce.observe._anchor import anchor_line, notes_of
 from effectonce.observe._chain import (
     BATCHES,
     HEADS,
+    KEYED,
     START,
     Batch,
     Entry,
     Examination,
     Head,
     Marks,
+    Note,
     Verified,
     entry_of,
     read_batch,
@@ -105,7 +109,7 @@ class Audit:
 
     def _begin(self) -> None:
         self._began = self._clock()
-        self.stream = f"{int(self._began * 1000):012x}-{os.urandom(6).hex()}"
+        self.stream = f"{int(self._began * 1000):012x}-{os.urandom(6).hex()}{KEYED * self._marks.keyed}"
         self._number, self._last, self._mark, self._at = 0, 0, START, 0.0
         self._head = 0  # the revision that it stands at
         self._unwritten: Batch | None = None  # whether the store has it is not known
@@ -174,6 +178,21 @@ class Audit:
             while self._waiting or self._unwritten is not None:
                 self._write(closed=False)
             return f"{self.stream}:{self._last}:{self._mark.hex()}"
+
+    def anchor(self) -> str:
+        """How far every stream has come, as a line of JSON to keep elsewhere: `verify(anchors=[line])` finds what was rewritten or cut since.
+
+        Nothing is written, and no secret is needed: it can be made by whoever may read the store.
+        """
+        self.flush()
+        heads = self._heads(None)
+        unreadable = [stream for stream, head in heads.items() if head is None]
+        if unreadable:
+            raise ContractViolation(
+                f"there is no anchor: the heads of {len(unreadable)} streams cannot be read, such as {unreadable[0]}. "
+                "They were changed, or sealed with a key that this process does not have"
+            )
+        return anchor_line((head for head in heads.values() if head is not None), self._clock())
 
     def _write(self, *, closed: bool) -> None:
         """One batch and how far that comes, in one round trip. The lock is held."""
@@ -247,9 +266,9 @@ class Audit:
         """Calls that were probably one and had two keys: same tool, same arguments, *within_s* seconds; or after a deploy, *deploy_s*."""
         return symptoms(self.entries(event="reserved", since=since, limit=None), within_s, deploy_s)
 
-    def verify(self, *, expect: str | None = None) -> Verified:
-        """Look at everything. *expect* is what `head()` said at some time. Nothing is written."""
-        expected = None if expect is None else _expected(expect)
+    def verify(self, *, expect: str | None = None, anchors: Iterable[str] = ()) -> Verified:
+        """Look at everything. *expect* is what `head()` said at some time, *anchors* what `anchor()` did. Nothing is written."""
+        notes = [*([] if expect is None else [_expected(expect)]), *notes_of(anchors)]
         examination = Examination(self._marks, self._clock())
         for batch in self._batches():
             examination.look(*batch)
@@ -264,7 +283,7 @@ class Audit:
         newer: dict[str, Head | None] = {}
         for stream in [stream for stream, number in last.items() if not _covers(heads.get(stream), number)]:
             newer |= self._heads_of(stream)
-        return examination.end(heads, newer, expected)
+        return examination.end(heads, newer, notes)
 
     def _look_on(self, examination: Examination, stream: str) -> None:
         """What a stream has beyond the last batch that was looked at."""
@@ -334,11 +353,11 @@ def _said(entry: Entry) -> dict[str, Any]:
     return {name: getattr(entry, name) for name in fields}
 
 
-def _expected(line: str) -> tuple[str, int, bytes]:
+def _expected(line: str) -> Note:
     stream, _, rest = line.strip().partition(":")
     number, _, mark = rest.partition(":")
     try:
-        return stream, int(number), bytes.fromhex(mark)
+        return Note(stream, int(number), bytes.fromhex(mark), math.inf, "it is expected")
     except ValueError:
         raise ContractViolation(f"expect={line!r} is not a line that head() gave") from None
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from effectonce._core.breaker import Phase
 from effectonce._core.ops import Browse, Tally
 from effectonce._core.records import State
+from effectonce._text import on_one_line
 from effectonce.errors import StoreUnavailable
 from effectonce.observe.metrics import Measured
 
@@ -92,5 +93,5 @@ class StoreGauges:
 def _waiting(guard: Any) -> Waiting:
     groups, by_tool = guard.dead_letters.groups(), Counter[str]()
     for group in groups:
-        by_tool[group.tool] += group.count
+        by_tool[on_one_line(group.tool)] += group.count
     return Waiting(dict(by_tool), max((max(0.0, time.time() - group.oldest) for group in groups), default=0.0))

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from effectonce._text import on_one_line
 from effectonce.errors import ContractViolation
 from effectonce.observe.events import EVENTS, Event, fields
 
@@ -24,7 +25,8 @@ class Logs:
     """An observer that logs: `Guard(..., observers=[Logs()])`.
 
     What a person should see is a warning: a doubt, a conflict, a store that does not answer. What ordinary calls do is debug. Every field of
-    the event is in `extra`, so a JSON formatter shows them. *levels* says otherwise for some events.
+    the event is in `extra`, so a JSON formatter shows them. *levels* says otherwise for some events. Characters that a terminal obeys, or
+    that begin another line, are replaced: a log line is one line.
     """
 
     def __init__(self, logger: logging.Logger | None = None, *, levels: Mapping[str, int] | None = None) -> None:
@@ -34,7 +36,7 @@ class Logs:
     def __call__(self, event: Event) -> None:
         level = self._levels.get(event.name, logging.INFO)
         if self._logger.isEnabledFor(level):
-            self._logger.log(level, "%s", _line(event), extra=fields(event))
+            self._logger.log(level, "%s", on_one_line(_line(event)), extra=_said(event))
 
 
 class StructLog:
@@ -50,8 +52,13 @@ class StructLog:
         self._logger, self._levels = logger, _levels(levels)
 
     def __call__(self, event: Event) -> None:
-        said = fields(event)
+        said = _said(event)
         self._logger.log(self._levels.get(event.name, logging.INFO), said.pop("event"), **said)
+
+
+def _said(event: Event) -> dict[str, Any]:
+    """The fields of an event. A formatter may write them as they are: none of them begins a line of its own."""
+    return {name: on_one_line(value) if isinstance(value, str) else value for name, value in fields(event).items()}
 
 
 def _levels(levels: Mapping[str, int] | None) -> dict[str, int]:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from effectonce._text import on_one_line
 from effectonce.observe.events import Event
 
 TOOL, ERROR = "gen_ai.tool.name", "error.type"
@@ -242,7 +243,10 @@ class Bounded:
 
     def _one(self, label: str, value: str) -> str:
         seen = self._seen.get(label)
-        if seen is None or value in seen or not value:
+        if seen is None or not value:
+            return value
+        value = on_one_line(value)
+        if value in seen:
             return value
         if len(seen) >= self._limit:
             return OTHER

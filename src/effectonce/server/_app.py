@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from effectonce import Guard
 
 Page: TypeAlias = Callable[[Visit], Response]  # in a thread: it asks the store
-Act: TypeAlias = Callable[[Visit], Awaitable[Response]]  # it may call a tool or a probe, of either colour
+Act: TypeAlias = Callable[[Visit], Awaitable[Response]]  # on the event loop: it may call a tool or a probe, of either colour
 
 NOT_HERE = Refusal(404, "There is no such page", "The address leads nowhere.")
 WRONG_WAY = Refusal(405, "That cannot be done here", "Nothing was changed: this page takes no such request.")
@@ -53,13 +53,21 @@ def app(guard: Guard, *, access: AccessOf) -> Starlette:
 
         return Route(path, endpoint, name=name, methods=["POST"])
 
+    def playground(path: str, name: str, play: Act) -> Route:
+        async def endpoint(request: Request) -> Response:
+            visit = Visit(request, guard, made.router)
+            return await _answer(visit, access, lambda: play(visit))
+
+        return Route(path, endpoint, name=name)
+
     async def lost(request: Request, error: Exception) -> Response:
         wrong_way = isinstance(error, HTTPException) and error.status_code == WRONG_WAY.status
         return Visit(request, guard, made.router).refused(WRONG_WAY if wrong_way else NOT_HERE)
 
     made = Starlette(
         routes=[
-            *(pages(path, name, page) for path, name, page in (*_pages.PAGES, *_actions.LOOKS, *_storm.PLAYGROUND)),
+            *(pages(path, name, page) for path, name, page in (*_pages.PAGES, *_actions.LOOKS)),
+            *(playground(path, name, play) for path, name, play in _storm.PLAYGROUND),
             *(acts(path, name, act) for path, name, act in _actions.ACTS),
             Mount("/static", _Static(packages=[("effectonce.server", "static")]), name="static"),
         ],

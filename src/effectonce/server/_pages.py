@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -35,13 +34,16 @@ from effectonce._shown.tools import prober_of, tools_of
 from effectonce._shown.words import Screen, dumps
 from effectonce.dead_letters._letter import is_dead
 from effectonce.dead_letters._letters import GRACE_S, undiscardable
+from effectonce.effect import reference_of
+from effectonce.server._counts import counts_of
 from effectonce.server._visit import Refusal, Visit
 
 if TYPE_CHECKING:
     from effectonce.dead_letters import Wanted
 
 PAGE, NEEDS, AUDIT = 50, 20, 100  # rows of a list, of what needs somebody, of an audit
-RUN_STATES = ("open", "completed", "failed")
+LOOKED_AT = 1000  # records that are read for one page, however many there are
+RUN_STATES = {"open": State.CLAIMED, "completed": State.COMPLETED, "failed": State.FAILED}
 DONE = {
     "confirm": ("Written down: it happened.", (State.COMPLETED,)),
     "refute": ("Written down: it did not happen.", (State.FAILED,)),
@@ -57,7 +59,7 @@ DONE = {
 
 def overview(visit: Visit) -> Response:
     """How many of what, and what needs somebody."""
-    status, now = look(visit.guard, visit.tenant), visit.now()
+    status, now = look(visit.guard, visit.tenant, counts_of(visit.guard)), visit.now()
     return visit.page("overview.html", section="overview", status=status, needs=status["needs_you"][:NEEDS], now=now)
 
 
@@ -250,13 +252,15 @@ def letters(visit: Visit) -> Response:
     dead, wanted, now = visit.guard.dead_letters, wanted_of(visit), visit.now()
     chosen = "tool" in wanted or "error" in wanted
     after = place(visit.find(visit.asked("after"))) if visit.asked("after") else (0.0, "")
-    found = dead.list(limit=PAGE + 1, after=after, **wanted) if chosen else ()
-    more = visit.with_params(after=found[PAGE - 1].reference) if len(found) > PAGE else None
+    found = dead.page(limit=PAGE, after=after, looked_at=LOOKED_AT, **wanted) if chosen else None
+    groups = () if chosen else dead.groups(limit=LOOKED_AT, **wanted)
+    more = visit.with_params(after=reference_of(found.after[1])) if found is not None and found.after is not None else None
     return visit.page(
         "letters.html",
         section="letters",
-        groups=() if chosen else dead.groups(**wanted),
-        letters=found[:PAGE],
+        groups=groups,
+        first=LOOKED_AT if sum(group.count for group in groups) == LOOKED_AT else 0,
+        letters=() if found is None else found.letters,
         chosen=chosen,
         group=group_of(visit),
         place_of=place_of,
@@ -286,13 +290,13 @@ def workflows(visit: Visit) -> Response:
     if state not in RUN_STATES:
         raise Refusal(422, "There is no such state", f"Runs are {', '.join(RUN_STATES)}, not {state!r}.")
     now = visit.now()
-    runs = visit.guard.workflows.runs(state, tenant=visit.tenant)  # type: ignore[arg-type]  # it is one of the three
-    rows = [run_data(record, now) for record in itertools.islice(runs, PAGE + 1)]
+    looked_at = visit.guard.store.apply(Browse(RUN_STATES[state], visit.tenant, limit=LOOKED_AT))
+    rows = [run_data(record, now) for record in looked_at if is_run(record)]
     return visit.page(
         "workflows.html",
         section="workflows",
         rows=rows[:PAGE],
-        more=len(rows) > PAGE,
+        more=len(rows) > PAGE or len(looked_at) == LOOKED_AT,
         state=state,
         states=RUN_STATES,
         why_of=why_of,

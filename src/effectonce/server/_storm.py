@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import threading
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
 
+import anyio
+import anyio.to_thread
 from starlette.responses import Response
 
 from effectonce._core.backoff import Jitter
@@ -27,14 +31,60 @@ BOUNDS = {
     "seed": (0, 1_000_000),
 }  # seconds to compute, not minutes
 SWITCHES = ("budget", "breaker", "keys")
-_ONE_AT_A_TIME = threading.Lock()  # it takes a core for a second or two
+AT_ONCE, WAITING, KEPT = 1, 4, 32  # a simulation takes a core for a second or two
+Asked: TypeAlias = tuple[Policy, float, int]
 
 
-@functools.lru_cache(maxsize=32)
+class Simulations:
+    """Runs simulations in threads of their own, a few at a time and one for each viewer: those of the application stay free."""
+
+    def __init__(self, run: Callable[[Policy, float, int], StormResult]) -> None:
+        self._run = run
+        self._pool = ThreadPoolExecutor(AT_ONCE, "effectonce-storm")
+        self._lock = threading.Lock()
+        self._viewers: set[str] = set()
+        self._kept: OrderedDict[Asked, StormResult] = OrderedDict()
+
+    async def result(self, viewer: str, asked: Asked) -> StormResult:
+        """What becomes of it; a Refusal if this viewer, or too many others, are waiting already."""
+        known = self._admit(viewer, asked)
+        if known is not None:
+            return known
+        try:
+            running = self._pool.submit(self._run, *asked)
+            # A limiter of its own: the thread that waits is none of those that the application counts.
+            result = await anyio.to_thread.run_sync(running.result, limiter=anyio.CapacityLimiter(1))
+        finally:
+            with self._lock:
+                self._viewers.discard(viewer)
+        with self._lock:
+            self._kept[asked] = result
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        return result
+
+    def _admit(self, viewer: str, asked: Asked) -> StormResult | None:
+        with self._lock:
+            if asked in self._kept:
+                return self._kept[asked]
+            if viewer in self._viewers:
+                raise Refusal(
+                    429, "One at a time", "A simulation of yours is running.", "Load this page again when it is done."
+                )
+            if len(self._viewers) >= AT_ONCE + WAITING:
+                raise Refusal(
+                    503, "Too many simulations", "Others are waiting for theirs.", "Load this page again in some seconds."
+                )
+            self._viewers.add(viewer)
+            return None
+
+
 def _lived_through(policy: Policy, rate: float, seed: int) -> StormResult:
     others = [each for each in POLICIES if each.name in BESIDE]
-    with _ONE_AT_A_TIME:
-        return simulate(seed=seed, rate=rate, policies=[policy, *others])
+    return simulate(seed=seed, rate=rate, policies=[policy, *others])
+
+
+SIMULATIONS = Simulations(_lived_through)
 
 
 def _asked(visit: Visit) -> dict[str, str]:
@@ -43,15 +93,14 @@ def _asked(visit: Visit) -> dict[str, str]:
     return given | {name: visit.asked(name) for name in SWITCHES}
 
 
-def _result(asked: dict[str, str]) -> tuple[Policy, StormResult]:
-    """The policy that was asked for, and what becomes of it. ValueError or ContractViolation: it cannot be one."""
+def _read(asked: dict[str, str]) -> Asked:
+    """The policy that was asked for. ValueError or ContractViolation: it cannot be one."""
     read = {name: _number(name, asked[name]) for name in BOUNDS}
     if asked["layers"] not in LAYERS:
         raise ValueError(f"{asked['layers']!r}: choose who retries")
     retry = Retry(attempts=int(read["attempts"]), base_s=read["base_s"], cap_s=read["cap_s"], jitter=asked["jitter"])
     on = {name: asked[name] == "on" for name in SWITCHES}
-    policy = Policy(YOURS, layers=int(asked["layers"]), retry=retry, **on)
-    return policy, _lived_through(policy, read["rate"], int(read["seed"]))
+    return Policy(YOURS, layers=int(asked["layers"]), retry=retry, **on), read["rate"], int(read["seed"])
 
 
 def _number(name: str, text: str) -> float:
@@ -67,13 +116,14 @@ def _number(name: str, text: str) -> float:
     return number
 
 
-def storm(visit: Visit) -> Response:
+async def storm(visit: Visit) -> Response:
     """The form, and what becomes of the policy in it."""
     asked, problem = _asked(visit), ""
     data: dict[str, Any] = {"policy": None, "result": None, "code": ""}
     try:
-        policy, result = _result(asked)
-        data = {"policy": policy, "result": result, "code": code_of(policy)}
+        read = _read(asked)
+        result = await SIMULATIONS.result(visit.access.who, read)
+        data = {"policy": read[0], "result": result, "code": code_of(read[0])}
     except (ValueError, ContractViolation) as error:
         problem = str(error)
     return visit.page(
@@ -89,12 +139,13 @@ def storm(visit: Visit) -> Response:
     )
 
 
-def figure(visit: Visit) -> Response:
+async def figure(visit: Visit) -> Response:
     """The same as a picture."""
     try:
-        _, result = _result(_asked(visit))
+        read = _read(_asked(visit))
     except (ValueError, ContractViolation) as error:
         raise Refusal(422, "This cannot be drawn", f"{error}.") from None
+    result = await SIMULATIONS.result(visit.access.who, read)
     return Response(storm_figure(result), media_type="image/svg+xml")
 
 

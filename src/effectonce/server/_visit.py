@@ -17,7 +17,7 @@ from effectonce._core.ops import Search
 from effectonce._core.records import Record
 from effectonce._shown.effects import now_of, reference
 from effectonce._shown.times import iso, moment, span
-from effectonce._shown.words import harmless
+from effectonce._text import harmless
 from effectonce.server._access import Access
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ import msgspec
 
 from effectonce._core.keys import REFERENCE_LENGTH
 from effectonce._core.ops import Cell, Complete, ListCells, ReadCell, Recorded, Request, WriteCell
-from effectonce._core.records import Record
+from effectonce._core.records import TERMINAL, Record, State
 from effectonce._core.transitions import Step
 from effectonce.errors import StoreUnavailable
 from effectonce.stores import _rows
@@ -35,7 +35,7 @@ Isolation: TypeAlias = Literal["IMMEDIATE"] | None
 POLL_S = 0.0002
 STEADY = "clock/steady"  # a cell that is never forgotten
 _MINE = fcntl.LOCK_EX | fcntl.LOCK_NB
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 # SQLite uses a partial index only where a statement repeats its condition word for word.
 _OPEN = "(state = 'claimed' OR state = 'dispatched' OR state = 'in_doubt')"
@@ -78,6 +78,8 @@ DROP INDEX IF EXISTS effects_due;
 CREATE INDEX effects_open ON effects (state, latch, key) WHERE {_OPEN};
 -- What the sweeper looks for. A record without an outcome is not in it, and one that is remembered for ever neither.
 CREATE INDEX effects_due ON effects (due_at) WHERE {_DUE};
+-- Since version 4: what people browse, in their order. An ordinary call is never in it and pays nothing for it.
+CREATE INDEX IF NOT EXISTS effects_in_doubt ON effects (created_at, key) WHERE state = 'in_doubt';
 -- Since version 2: small values that processes share.
 CREATE TABLE IF NOT EXISTS cells (
   name      TEXT PRIMARY KEY,
@@ -120,12 +122,14 @@ SELECT {_COLUMNS} FROM effects
  WHERE {_OPEN} AND latch = ? AND key <> ? AND (state <> 'claimed' OR sends > 0)
  ORDER BY key LIMIT 1
 """
-BROWSE = f"""
+_BROWSE = f"""
 SELECT {_COLUMNS} FROM effects
  WHERE state = ? AND (? IS NULL OR tenant = ?) AND (created_at, key) > (?, ?)
  ORDER BY created_at, key LIMIT ?
 """
-BROWSE_OPEN = BROWSE.replace("WHERE", f"INDEXED BY effects_open WHERE {_OPEN} AND")
+BROWSE = dict.fromkeys(State, _BROWSE.replace("WHERE", f"INDEXED BY effects_open WHERE {_OPEN} AND"))
+BROWSE |= dict.fromkeys(TERMINAL, _BROWSE)
+BROWSE[State.IN_DOUBT] = _BROWSE.replace("WHERE", "INDEXED BY effects_in_doubt WHERE state = 'in_doubt' AND")
 # For people, and rare: every row is looked at, because an index by age would cost every call. Only what is shown is sorted as a whole row.
 SEARCH = f"""
 SELECT {_COLUMNS} FROM effects WHERE rowid IN (

@@ -35,7 +35,7 @@ from effectonce.workflows._fence import to_write
 from effectonce.workflows._run import STEPS_AT_ONCE, UNDO
 from effectonce.workflows._workflow import Workflow
 
-PAGE = 200
+PAGE, PAGE_MAX = 200, 10_000
 KEEP_S, RUNS_MAX = 30 * DAY_S, 20
 RunState: TypeAlias = Literal["open", "completed", "failed"]
 _STATES: dict[RunState, State] = {"open": State.CLAIMED, "completed": State.COMPLETED, "failed": State.FAILED}
@@ -170,15 +170,16 @@ class Workflows:
 
     def runs(self, state: RunState = "open", *, workflow: str | None = None, tenant: str | None = None) -> Iterator[Record]:
         """Their records, oldest first."""
-        after = (0.0, "")
+        after, size = (0.0, ""), PAGE
         while True:
-            page = self._store.apply(Browse(_STATES[state], tenant, after, PAGE))
+            page = self._store.apply(Browse(_STATES[state], tenant, after, size))
             for record in page:
                 if record.request.terms.steps and workflow in (None, record.request.terms.tool):
                     yield record
-            if len(page) < PAGE:
+            if len(page) < size:
                 return
             after = (page[-1].created_at, page[-1].request.key)
+            size = min(2 * size, PAGE_MAX)  # for most states a store looks at all that it has for each page
 
     def summary(self, key: str) -> RunSummary:
         """What this run has done so far."""
