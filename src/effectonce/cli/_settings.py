@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
+from effectonce._text import on_one_line
+
 FILE, PREFIX = "effectonce.toml", "EFFECTONCE_"
 _FLAGS, _RESOLVED = "effectonce.flags", "effectonce.settings"
 _UNASKED = 98  # the rank of an app that only a file found on the way upward names
@@ -101,10 +103,8 @@ def settings() -> dict[str, Value]:
         meta[_RESOLVED] = resolve(flags, os.environ, folder, config)
         for path in () if config else _found_upward(folder):
             if not _is_trusted(path):
-                click.echo(
-                    f"{path} is not read: it belongs to another user, or its folder does. Name it with --config to use it.",
-                    err=True,
-                )
+                said = f"{path} is not read: it belongs to another user, or its folder does. Name it with --config to use it."
+                click.echo(on_one_line(said), err=True)
     resolved: dict[str, Value] = meta[_RESOLVED]
     return resolved
 
