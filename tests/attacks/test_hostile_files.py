@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 
 from effectonce import GaveUp, Guard, NotSent, Retry
-from effectonce._core.codec import NotReadable, decode
 from effectonce.dead_letters import _file
 from effectonce.lint import _check, check, check_source
 from effectonce.lint._allow import allowances
@@ -106,7 +105,6 @@ NO_ARGUMENTS = (
     *(b"v1 ok [1, 2]", b'v1 ok "text"', b"v1 ok 7", b"v1 ok null"),
     *(b"v1 redacted v1 ok [1]", b'v1 error ["x"]', b"v1 unavailable 7"),
 )
-TORN = (b"v1 error []", b'v1 error {"type": "E"}', b'v1 partial {"message": ""}', b"v1 unavailable {}", b"v1 unavailable null")
 
 
 def test_infinite_windows_are_numbers(banks):
@@ -165,12 +163,6 @@ def test_a_line_without_an_end_is_not_held_in_memory(banks, monkeypatch):
     came_to = there.guard.dead_letters.load(io.BytesIO(b"{" * (10 * len(good)) + b"\n" + good))
 
     assert (came_to.imported, [problem.line for problem in came_to.problems]) == (1, [1])
-
-
-@pytest.mark.parametrize("stored", TORN)
-def test_a_report_that_does_not_say_what_its_readers_ask_is_not_readable(stored):
-    with pytest.raises(NotReadable):
-        decode(stored)
 
 
 # ---------------------------------------------------------------- lint

@@ -303,3 +303,12 @@ def test_what_declares_nothing_that_can_be_told_is_still_a_tool(guard):
     for tool in (Callable(), functools.partial(Callable(), "it")):
         guarded = guard.tool(kind="write", name=f"call {type(tool).__name__}")(tool)
         assert guarded.__effectonce_tool__.signature.types == {}
+
+
+TORN = (b"v1 error []", b'v1 error {"type": "E"}', b'v1 partial {"message": ""}', b"v1 unavailable {}", b"v1 unavailable null")
+
+
+@pytest.mark.parametrize("stored", TORN)
+def test_a_report_that_does_not_say_what_its_readers_ask_cannot_be_read(stored):
+    with pytest.raises(NotReadable, match="it does not say"):
+        decode(stored)
