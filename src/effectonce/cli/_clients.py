@@ -1,4 +1,4 @@
-"""Clients that the tools of an app send through, and that nobody has protected.
+"""Clients that the tools of an app send through, and that are not protected.
 
 Quiet on purpose: only what the code of a tool names is looked at, and only where the tool says nothing about what it sends.
 """
@@ -30,7 +30,7 @@ def bare_clients(guard: Guard) -> Iterator[Finding]:
 
 
 def _says_nothing(tool: GuardedTool) -> bool:
-    """Is an error of it in doubt, although a protected client could have told?"""
+    """Is an error of it in doubt, although a protected client would have seen what left?"""
     contract = tool.contract
     unaided = contract.kind in (Kind.WRITE, Kind.IRREVERSIBLE) and contract.downstream.capability in (
         Capability.PROBE,

@@ -1,4 +1,4 @@
-"""gRPC: an interceptor next to the wire, for channels in both colours.
+"""gRPC: an interceptor next to the wire, for sync and async channels.
 
 A call is looked at when its attempt has ended: it may have been started as a future, or be a stream. Answered with OK, it is done; a status
 by which the server says no is a refusal, as the tables have it; all else is a doubt, also UNAVAILABLE. gRPC does not say whether a byte
@@ -62,7 +62,7 @@ async def async_continued(continuation: Callable[..., Awaitable[Any]], details: 
 
 @lru_cache
 def _watching(theirs: Any, continued: Any) -> Any:
-    """The class of interceptors of this colour, for calls of all four kinds."""
+    """The class of interceptors, sync or async, for calls of all four kinds."""
     bases = tuple(getattr(theirs, f"{kind.title().replace('_', '')}ClientInterceptor") for kind in KINDS)
     return type("Watching", bases, {f"intercept_{kind}": staticmethod(continued) for kind in KINDS})
 

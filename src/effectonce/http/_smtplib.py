@@ -1,6 +1,6 @@
 """smtplib: a mail is handed over with the dot that ends it, and with nothing before that.
 
-Rule 1: Until the message is written, nothing was sent: whoever hangs up, and whatever the server said no to.
+Rule 1: Until the message is written, nothing was sent, whichever side hangs up and whatever the server refuses.
 Rule 2: An error while the message is written says that its last bytes, the dot, did not leave.
 Rule 3: A reply to the dot is the server's word: 250 is done, 4xx and 5xx are refusals. No reply is a doubt.
 """
