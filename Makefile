@@ -49,6 +49,7 @@ bench: $(VENV)/.servers $(VENV)/.peers  ## Figures beside the bare floor and the
 soak: $(VENV)/.servers  ## On each durable store: kill 5,000 twisted workers at every named point, stop 200, kill the server 50 times
 	for store in sqlite postgres redis; do $(BIN)/python -m tests.crash.soak --kills 5000 --stops 200 --store $$store || exit 1; done
 	for store in postgres redis; do $(BIN)/python -m tests.crash.soak --kills 500 --stops 20 --store $$store --store-kills 50 || exit 1; done
+	$(BIN)/python -m tests.attacks.fuzz --requests 1000000
 	EFFECTONCE_SOAK=20000 $(BIN)/pytest -q tests/properties/test_after_entry.py tests/properties/test_lent_connections.py
 	for store in sqlite postgres redis; do \
 	  $(BIN)/python -m tests.crash.soak_letters --letters 1000 --store $$store && \

@@ -96,6 +96,7 @@ def settings() -> dict[str, Value]:
     if _RESOLVED not in meta:
         flags = dict(meta.get(_FLAGS, {}))
         from effectonce._environment import report  # not for --help, which needs no settings
+        from effectonce.cli._console import echo
 
         report(os.environ)
         config, folder = named_file(), here()
@@ -104,7 +105,7 @@ def settings() -> dict[str, Value]:
         for path in () if config else _found_upward(folder):
             if not _is_trusted(path):
                 said = f"{path} is not read: it belongs to another user, or its folder does. Name it with --config to use it."
-                click.echo(on_one_line(said), err=True)
+                echo(on_one_line(said), err=True)
     resolved: dict[str, Value] = meta[_RESOLVED]
     return resolved
 
