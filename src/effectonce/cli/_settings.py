@@ -250,11 +250,10 @@ def _refuse_passwords(found: Mapping[str, Value]) -> None:
         refuse_password(store.value, store.origin)
 
 
-def refuse_password(url: str, origin: str) -> None:
+def refuse_password(url: str, origin: str, or_into: str = "a file of its own that the setting store_file names") -> None:
     """Options and arguments are seen by all users of this machine, and settings files are checked in."""
     userinfo = url.partition("://")[2].rpartition("@")[0]
     if ":" in userinfo or re.search(r"(?i)[?&][^=&]*pass[^=&]*=", url):
         raise BadSettings(
-            f"{origin} holds a password. Put the URL into the environment, {BY_NAME['store'].variable}, "
-            f"or into a file of its own that the setting store_file names."
+            f"{origin} holds a password. Put the URL into the environment, {BY_NAME['store'].variable}, or into {or_into}."
         )
