@@ -26,12 +26,12 @@ test-mcp: $(VENV)/.dev  ## The official conformance suite and inspector of MCP (
 test-frameworks: | $(VENV)/bin/python  ## Frameworks that do not install beside each other, each in an environment of its own: NAMES="google_adk" for some
 	$(BIN)/python tests/frameworks/run.py $(NAMES)
 
-test-lowest: $(VENV)/.uv  ## The lowest versions that pyproject.toml allows, in an environment of their own: the core, the stores, the servers
+test-lowest: $(VENV)/.uv  ## The lowest versions that pyproject.toml allows, in an environment of their own: the core, the dashboard, lint
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)/lowest
 	$(BIN)/uv pip install --quiet --python $(VENV)/lowest --resolution lowest-direct --editable '.[$(LOWEST)]'
 	$(BIN)/uv pip freeze --quiet --python $(VENV)/lowest --exclude-editable > $(VENV)/lowest/versions.txt
 	$(BIN)/uv pip install --quiet --python $(VENV)/lowest --constraints $(VENV)/lowest/versions.txt --requirements supply/lowest.txt
-	$(VENV)/lowest/bin/python -m pytest -n 2 -q tests/core tests/policy tests/stores tests/server tests/http
+	$(VENV)/lowest/bin/python -m pytest -n 2 -q tests/core tests/policy tests/server tests/cli/test_lint.py tests/attacks/test_terminal.py
 
 check: $(VENV)/.dev  ## Seconds: lint, formatting, types, architecture, public names
 	@echo "== lint and formatting"
