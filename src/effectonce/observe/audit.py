@@ -189,7 +189,7 @@ class Audit:
         if unreadable:
             raise ContractViolation(
                 f"there is no anchor: the heads of {len(unreadable)} streams cannot be read, such as {unreadable[0]}. "
-                "They were changed, or sealed with a key that this process does not have"
+                "They were changed, or they are not sealed, or sealed with a key that this process does not have"
             )
         return anchor_line((head for head in heads.values() if head is not None), self._clock())
 
