@@ -15,6 +15,7 @@ import uvicorn
 
 from effectonce import Guard, InDoubt
 from effectonce.cli._uvicorn import run_server
+from effectonce.stores import _sqlite_file
 
 TENANTS = ("alice", "bob", "carol")
 DOORS = ("middleware", "gateway", "mcp", "dashboard")
@@ -134,5 +135,6 @@ def dashboard(folder):
 
 if __name__ == "__main__":
     door, port, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+    _sqlite_file.PAGES_KIB = 1 << 10  # the rest of what a process keeps shows only beside few pages
     made = globals()[door](folder)
     run_server(made, lifespan="off" if door == "middleware" else "on", port=port)

@@ -29,7 +29,7 @@ TIMEOUT_S = 60.0
 SHARES = {"middleware": 0.4, "gateway": 0.3, "mcp": 0.1, "dashboard": 0.2}  # behind the proxy of MCP stands a slow server
 STREAM_S = 0.5  # after that long without a piece, an answer that has begun is taken for a stream
 LANES = 8
-GROWTH_MAX_B = 48 << 20  # of the second half: caches have filled up by then
+GROWTH_MAX_B = 16 << 20  # of the second half: caches have filled up by then
 METHODS = ["POST"] * 8 + [
     "PATCH",
     "GET",
