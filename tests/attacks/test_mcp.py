@@ -3,9 +3,11 @@
 import contextlib
 import itertools
 import json
+import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 import anyio
 import httpx
@@ -82,10 +84,11 @@ def test_a_caller_with_another_query_string_is_not_shown_the_result(stand):
     assert [REPLAYED in answer.text for answer in answers] == [False, False, True]
 
 
-def test_a_second_credential_beside_a_shared_one_counts(stand):
+@pytest.mark.parametrize("header", ["x_user_token", "mcp_api_key", "mcp_auth_token", "x_stage"])
+def test_a_second_credential_beside_a_shared_one_counts(stand, header):
     url = stand.proxy()
 
-    answers = [call(url, authorization="Bearer everybody", x_user_token=who) for who in ("alice", "bob")]
+    answers = [call(url, authorization="Bearer everybody", **{header: who}) for who in ("alice", "bob")]
 
     assert [REPLAYED in answer.text for answer in answers] == [False, False]
 
@@ -96,6 +99,32 @@ def test_sessions_without_credentials_share_nothing(stand):
     answers = [call(url, mcp_session_id=session) for session in ("a", "b", "a")]
 
     assert [REPLAYED in answer.text for answer in answers] == [False, False, True]
+
+
+@pytest.mark.parametrize("header", ["x_forwarded_server", "x_envoy_expected_rq_timeout_ms", "cdn_loop", "x_stage"])
+def test_a_header_that_a_proxy_adds_to_all_requests_does_not_make_sessions_one(stand, header):
+    url = stand.proxy()
+
+    answers = [call(url, mcp_session_id=session, **{header: "edge-1"}) for session in ("a", "b", "a")]
+
+    assert [REPLAYED in answer.text for answer in answers] == [False, False, True]
+
+
+@pytest.mark.parametrize("header", ["x_envoy_attempt_count", "cf_ray"])
+def test_a_retry_is_recognised_though_a_proxy_writes_another_header_each_time(stand, header):
+    url = stand.proxy()
+
+    answers = [call(url, x_api_key="alice", **{header: n}) for n in "12"]
+
+    assert [REPLAYED in answer.text for answer in answers] == [False, True]
+
+
+def test_a_caller_that_is_named_by_its_credential_is_the_same_in_another_session(stand):
+    url = stand.proxy()
+
+    answers = [call(url, x_user_id="alice", mcp_session_id=session) for session in ("a", "b")]
+
+    assert [REPLAYED in answer.text for answer in answers] == [False, True]
 
 
 def test_a_call_that_says_nothing_about_its_caller_is_refused_and_not_sent(stand):
@@ -122,6 +151,24 @@ def test_a_retry_is_recognised_though_headers_that_change_with_every_request_do(
     ]
 
     assert [REPLAYED in answer.text for answer in answers] == [False, True]
+
+
+@pytest.mark.parametrize("limits", [{"body_piece_s": 0.2}, {"body_s": 0.5}], ids=["it rests", "it drips"])
+def test_a_body_that_does_not_end_is_not_waited_for_over_http(stand, limits):
+    address = urlsplit(stand.proxy(**limits))
+    with socket.create_connection((address.hostname, address.port), timeout=30) as wire:
+        wire.sendall(f"POST {address.path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n".encode())
+        wire.settimeout(0.05)
+        said = b""
+        for _ in range(600):
+            with contextlib.suppress(TimeoutError):
+                said += wire.recv(65_536)
+            if b"\r\n\r\n" in said:
+                break
+            if "body_s" in limits:
+                wire.sendall(b"x")
+
+    assert said.startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_caller_cannot_give_up_the_call_of_another_one(stand, stage):

@@ -41,6 +41,7 @@ Send = Callable[[Message], Awaitable[None]]
 Session = tuple[Credentials, bytes]
 NO_ANSWER = frozenset({408, 499})  # somebody between us and the server has waited too long: it may have gone on
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+BODY_PIECE_S, BODY_S = 20.0, 120.0  # for a piece of a body, and for all of it, if nothing else is said
 JSON = [(b"content-type", b"application/json")]
 
 
@@ -52,11 +53,17 @@ class Client:
         self._begun = self._lost = False
         self._leaving: asyncio.Task[None] | None = None
 
-    async def body(self, size_max: int) -> bytes:
-        """What it asks, or more than *size_max* bytes of it; if it went before all of it was here, it is gone."""
+    async def body(self, size_max: int, piece_s: float, whole_s: float) -> bytes:
+        """What it asks, or more than *size_max* bytes of it; if it went before all of it was here, it is gone.
+
+        `TimeoutError`: it rested for *piece_s* seconds, or took more than *whole_s* in all.
+        """
         pieces, size, more = [], 0, True
+        now = asyncio.get_running_loop().time
+        ends_at = now() + whole_s
         while more:
-            message = await self._receive()
+            async with asyncio.timeout_at(min(ends_at, now() + piece_s)):
+                message = await self._receive()
             if message["type"] == "http.disconnect":
                 self._lost = True
                 break
@@ -174,7 +181,8 @@ class McpHttpProxy:
     """Stands in front of the server at *url*. Serve it with `effectonce mcp http`, or with limits of your own for what headers may cost.
 
     *hosts* are names that it answers to, besides those of this machine, and *origins* the sites whose pages may ask. *ignored* are headers
-    that say nothing about who calls. *one_caller* says that all who send no credentials are one.
+    that say nothing about who calls. *one_caller* says that all who send no credentials are one. A body that rests for *body_piece_s*
+    seconds, or takes longer than *body_s* in all, is not waited for.
     """
 
     def __init__(
@@ -188,10 +196,13 @@ class McpHttpProxy:
         ignored: tuple[str, ...] = (),
         one_caller: bool = False,
         call_max: int = CALL_MAX,
+        body_piece_s: float = BODY_PIECE_S,
+        body_s: float = BODY_S,
     ) -> None:
         from effectonce.mcp._upstream import Upstream, followed  # noqa: PLC0415  # with httpx, which only this needs
 
         self._contracts, self._origins, self._call_max = contracts, frozenset(origins), call_max
+        self._body_piece_s, self._body_s = body_piece_s, body_s
         self._hosts = LOCAL | {host.lower() for host in hosts}
         self._callers = Callers(guard, all_one="start the proxy with --one-caller", ignored=ignored, one_caller=one_caller)
         self._upstream, self._follow = Upstream(url), followed
@@ -211,7 +222,12 @@ class McpHttpProxy:
             return await client.say(403, {"error": "requests for this host are refused; --allow-host names others"})
         if not self._is_ours(client):
             return await client.say(403, {"error": "requests from this origin are refused"})
-        body = await client.body(self._call_max) if scope["method"] == "POST" else None
+        try:
+            body = await client.body(self._call_max, self._body_piece_s, self._body_s) if scope["method"] == "POST" else None
+        except TimeoutError:
+            await client.begin(408, [*JSON, (b"connection", b"close")])
+            why = "The body of this request was not complete in time. Nothing was sent."
+            return await client.piece(written(failure(None, why)).rstrip(), more=False)
         if client.gone:
             return None
         if body is not None and len(body) > self._call_max:
