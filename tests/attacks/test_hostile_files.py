@@ -8,6 +8,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tomllib
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +19,7 @@ from effectonce.cli import main
 from effectonce.dead_letters import _file
 from effectonce.lint import _check, check, check_source
 from effectonce.lint._allow import allowances
+from effectonce.mcp._hosts import starting
 from effectonce.server import Access
 from effectonce.stores.sqlite import SqliteStore
 from tests.cli.desk import environment
@@ -286,3 +288,10 @@ def test_an_allowance_covers_what_it_covered_before():
 
     unused = [finding.line for finding in check_source(source) if finding.code == "EO003"]
     assert 7 in unused
+
+
+@pytest.mark.parametrize("name", ["pay \N{MONEY BAG}", "a\x7fb", 'a"]\nkind = "read"', "\u2028"])
+def test_the_name_of_a_tool_is_a_name_in_the_contract_file(name):
+    read = tomllib.loads(starting(name, [{"name": name, "inputSchema": {"properties": {}}}]))
+
+    assert read == {"name": name, "tools": {name: {"kind": "write"}}}

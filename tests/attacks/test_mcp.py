@@ -16,7 +16,7 @@ import pytest
 from effectonce import Guard
 from effectonce._core.ops import Search
 from effectonce.mcp._callers import Callers
-from effectonce.mcp._contracts import Contracts
+from effectonce.mcp._contracts import LISTED_MAX, Contracts, hidden_in
 from effectonce.mcp._effects import TOOLS_MAX
 from effectonce.mcp._pipes import Cut, Lines
 from effectonce.mcp._wire import ANSWER_MAX, CALL_MAX, LINE_MAX, id_at_ends
@@ -392,6 +392,16 @@ def test_names_of_tools_that_are_made_up_are_not_kept(stand):
     assert stand.effects("p") == TOOLS_MAX + 100
     assert len(stand.guard._tools) == TOOLS_MAX
     assert [REPLAYED in call(url, f"made up {n}").text for n in (0, TOOLS_MAX + 99)] == [True, True]
+
+
+def test_a_server_that_lists_other_tools_each_time_fills_no_memory():
+    listed = {}
+    for n in range(0, LISTED_MAX + 500, 50):
+        tools = [{"name": f"tool {n + each}", "inputSchema": {}} for each in range(50)]
+        hidden_in(json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"tools": tools}}).encode(), Contracts(name="odd"), listed)
+
+    assert len(listed) == LISTED_MAX
+    assert f"tool {LISTED_MAX + 499}" in listed
 
 
 # ---------------------------------------------------------------- what is written and printed
