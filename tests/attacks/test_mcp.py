@@ -22,11 +22,12 @@ from effectonce.mcp._pipes import Cut, Lines
 from effectonce.mcp._wire import ANSWER_MAX, CALL_MAX, LINE_MAX, id_at_ends
 from effectonce.mcp.http import McpHttpProxy
 from tests.mcp_proxy.conftest import environment
-from tests.mcp_proxy.test_http import Odd, served
+from tests.mcp_proxy.test_http import Odd, ignored, served, shutdown
 from tests.servers._process import free_port, until
 
 REPLAYED = "dev.effectonce/replayed"
 SECRET = b"a secret of the guard"
+NO_LIMITS = httpx.Limits(max_connections=None)
 
 
 class Stand:
@@ -402,6 +403,94 @@ def test_a_server_that_lists_other_tools_each_time_fills_no_memory():
 
     assert len(listed) == LISTED_MAX
     assert f"tool {LISTED_MAX + 499}" in listed
+
+
+class Endless:
+    """A server whose streams have no end, and that answers everything else."""
+
+    def __init__(self):
+        self.open = 0
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] == "lifespan":
+            while (await receive())["type"] != "lifespan.shutdown":
+                await send({"type": "lifespan.startup.complete"})
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        while (await receive()).get("more_body"):
+            pass
+        stream = scope["method"] == "GET"
+        kind = b"text/event-stream" if stream else b"application/json"
+        self.open += stream
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
+        await send(
+            {
+                "type": "http.response.body",
+                "body": b": here\n\n" if stream else b'{"jsonrpc":"2.0","id":1}',
+                "more_body": stream,
+            }
+        )
+        while stream and (await receive())["type"] != "http.disconnect":
+            pass
+        self.open -= stream
+
+
+@pytest.fixture
+def endless():
+    server = Endless()
+    with served(server) as server.url:
+        yield server
+
+
+def ask_and_go(server, times):
+    """Clients that are gone before the server answers; then one that stays."""
+    heard = []
+
+    async def gone():
+        return {"type": "http.disconnect"}
+
+    asking = [{"type": "http.request", "body": b'{"jsonrpc":"2.0","id":1,"method":"ping"}'}]
+
+    async def asked():
+        return asking.pop() if asking else await anyio.sleep_forever()
+
+    async def send(message):
+        heard.append(message)
+
+    async def live():
+        proxy = McpHttpProxy(Guard("memory://"), Contracts(name="odd"), server.url, one_caller=True)
+        scope = {"type": "http", "path": "/mcp", "headers": [(b"host", b"localhost")], "query_string": b""}
+        for _ in range(times):
+            await proxy(scope | {"method": "GET"}, gone, send)
+        heard.clear()
+        with anyio.fail_after(60):
+            await proxy(scope | {"method": "POST"}, asked, send)
+        await anyio.to_thread.run_sync(until, lambda: server.open == 0, "streams that are of no use any more")
+        await proxy({"type": "lifespan"}, shutdown, ignored)
+
+    anyio.run(live)
+    return heard
+
+
+def test_clients_that_go_before_the_server_answers_hold_no_connection_to_it(endless):
+    heard = ask_and_go(endless, 3)
+
+    assert heard[0]["status"] == 200
+
+
+def test_clients_that_only_listen_leave_room_for_others(endless):
+    proxy = McpHttpProxy(Guard("memory://"), Contracts(name="odd"), endless.url, one_caller=True)
+    with (
+        served(proxy) as url,
+        contextlib.ExitStack() as listening,
+        httpx.Client(trust_env=False, timeout=60, limits=NO_LIMITS) as client,
+    ):
+        for _ in range(120):
+            listening.enter_context(client.stream("GET", url))
+
+        answer = client.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
+
+    assert answer.status_code == 200
 
 
 # ---------------------------------------------------------------- what is written and printed

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -131,21 +131,22 @@ class Asking:
         self.last = None
         key = current_effect().downstream_key
         self.reply = await self._proxy.ask(self._client, written(self._call.with_key(key)).rstrip())
-        async for event in self._events(self.reply, self._call.id):
-            if event.answers(name_of(self._call.id)):
-                self.last = event
-            elif self.reply.status >= 400:
-                self.last = event
-                refused = self.reply.status < 500 and self.reply.status not in NO_ANSWER
-                certainty = Certainty.NOT_SENT if refused else Certainty.AMBIGUOUS
-                raise Said(f"the server answered {self.reply.status}", event.raw, certainty)
-            elif self.reply.is_stream:
-                await self.hand_on(event)
+        async with contextlib.aclosing(self.reply), contextlib.aclosing(self._events(self.reply, self._call.id)) as events:
+            async for event in events:
+                if event.answers(name_of(self._call.id)):
+                    self.last = event
+                elif self.reply.status >= 400:
+                    self.last = event
+                    refused = self.reply.status < 500 and self.reply.status not in NO_ANSWER
+                    certainty = Certainty.NOT_SENT if refused else Certainty.AMBIGUOUS
+                    raise Said(f"the server answered {self.reply.status}", event.raw, certainty)
+                elif self.reply.is_stream:
+                    await self.hand_on(event)
         if self.last is None:
             raise Unanswered("the server's answer ended before its result", sent=True)
         return await self._call.judged(result_of(self.last.message), self.last.raw, key, self._request)
 
-    def _events(self, reply: Reply, request_id: Any) -> AsyncIterator[Event]:
+    def _events(self, reply: Reply, request_id: Any) -> AsyncGenerator[Event]:
         """Of the answer to a request, wherever the server goes on with it."""
         name = name_of(request_id)
         return self._proxy.followed(reply, self._client, lambda event: event.answers(name))
@@ -156,9 +157,10 @@ class Asking:
         with contextlib.suppress(Unanswered, Said, TimeoutError):
             async with asyncio.timeout(BESIDE_S):
                 reply = await self._proxy.ask(self._client, written(message).rstrip(), method)
-                async for event in self._events(reply, message["id"]):
-                    if event.answers(name_of(message["id"])):
-                        return result_of(event.message)
+                async with contextlib.aclosing(reply), contextlib.aclosing(self._events(reply, message["id"])) as events:
+                    async for event in events:
+                        if event.answers(name_of(message["id"])):
+                            return result_of(event.message)
         return None
 
     async def say(self, message: dict[str, Any]) -> None:
@@ -292,7 +294,7 @@ class McpHttpProxy:
             headers = [*without(headers, b"mcp-method", b"mcp-name"), *named]
         return await self._upstream.ask(scope["method"], headers, body, scope["query_string"])
 
-    def followed(self, reply: Reply, client: Client, is_last: Callable[[Event], bool]) -> AsyncIterator[Event]:
+    def followed(self, reply: Reply, client: Client, is_last: Callable[[Event], bool]) -> AsyncGenerator[Event]:
         """The events of an answer. One whose stream is closed before its last event is resumed."""
         kept = without(client.scope["headers"], b"accept", b"content-type", b"last-event-id", b"mcp-method", b"mcp-name")
 
@@ -304,18 +306,18 @@ class McpHttpProxy:
 
     async def _pass(self, client: Client, body: bytes | None) -> None:
         client.watch()
-        reply = await self.ask(client, body)
-        await client.begin(reply.status, reply.headers)
-        with contextlib.suppress(Unanswered):  # the client sees where it ends
-            async for piece in _until(client, reply.pieces()):
-                await client.piece(piece, more=True)
+        async with contextlib.aclosing(await self.ask(client, body)) as reply:
+            await client.begin(reply.status, reply.headers)
+            with contextlib.suppress(Unanswered):  # the client sees where it ends
+                async for piece in _until(client, reply.pieces()):
+                    await client.piece(piece, more=True)
         await client.piece(b"", more=False)
 
     async def _list(self, client: Client, body: bytes) -> None:
-        reply = await self.ask(client, body)
-        async for event in reply.events():
-            await client.begin(reply.status, reply.headers)
-            await client.piece(self._learned(event), more=True)
+        async with contextlib.aclosing(await self.ask(client, body)) as reply:
+            async for event in reply.events():
+                await client.begin(reply.status, reply.headers)
+                await client.piece(self._learned(event), more=True)
         await client.begin(reply.status, reply.headers)
         await client.piece(b"", more=False)
 
