@@ -46,7 +46,7 @@ def judged_by(settings: Settings) -> frozenset[bytes]:
 def refused_header(headers: Headers, judged: frozenset[bytes]) -> bool:
     """Does one of them remove, or look like, a header that the request is judged by?"""
     lines = [(name.lower(), value) for name, value in headers]
-    removed = named_in_connection(lines) - HOP_BY_HOP
+    removed = named_in_connection(lines) - HOP_BY_HOP - {b"content-length"}  # which is never removed
     if removed & judged or any(SAYS_WHO.search(name) or SAYS_WHAT.search(name) for name in removed):
         return True
     ours = judged | HOP_BY_HOP | {b"content-length"}
