@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -13,12 +13,14 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Router
 
 from effectonce import __version__
-from effectonce._core.ops import Search
+from effectonce._core.ops import Find
+from effectonce._core.pages import LOOKED_AT, Refer
 from effectonce._core.records import Record
 from effectonce._shown.effects import now_of, reference
 from effectonce._shown.times import iso, moment, span
 from effectonce._text import harmless
 from effectonce.server._access import Access
+from effectonce.server._seen import seen_of
 
 if TYPE_CHECKING:
     from effectonce import Guard
@@ -96,13 +98,24 @@ class Visit:
     def now(self) -> float:
         return now_of(self.guard)
 
+    def saw(self, records: Iterable[Record]) -> None:
+        """These are on the page: a link to one of them is followed without a search."""
+        seen_of(self.guard).add(records)
+
     def find(self, named: str) -> Record:
         """The effect of this reference, if these eyes may see it."""
+        known = self.guard.store.apply(Find(key)) if (key := seen_of(self.guard).key(named)) else None
+        if known is not None and self.tenant in (None, known.request.tenant):
+            return known
         read = _REFERENCE.fullmatch(named)
-        found = () if read is None else self.guard.store.apply(Search(read[1], tenant=self.tenant, limit=2))
+        found = () if read is None else self.guard.store.apply(Refer(read[1], self.tenant))
         if not found:
+            where = f"among those that wait, failed or are in doubt, and the {LOOKED_AT:,} newest"
             raise Refusal(
-                404, "There is no such effect", f"This store has no {named}.", "Is it in another store, or was it forgotten?"
+                404,
+                "There is no such effect",
+                f"This store has no {named} {where}.",
+                f"An older one: effectonce effect show {named}. Or is it in another store, or was it forgotten?",
             )
         if len(found) > 1:
             raise Refusal(

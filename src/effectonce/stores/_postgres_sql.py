@@ -191,13 +191,13 @@ SELECT {_NOW}, e.* FROM (VALUES (1)) AS one LEFT JOIN LATERAL (
 )
 _LISTED = f"""
 SELECT {_READ} FROM effectonce.effects
- WHERE state = $1 AND ($2::text IS NULL OR tenant = $2) AND (created_at, key) > ($3, $4)
+ WHERE state = $1 AND ($2::text IS NULL OR tenant = $2) AND created_at >= $3 AND (created_at, key) > ($3, $4)
  ORDER BY created_at, key LIMIT $5
 """
 LISTED = statement(_LISTED, TEXT, TEXT, FLOAT, TEXT, INT)
 # A plan for any state cannot use the index of one of them.
 LISTED_IN_DOUBT = statement(_LISTED.replace("WHERE", "WHERE state = 'in_doubt' AND"), TEXT, TEXT, FLOAT, TEXT, INT)
-# For people, and rare: every row is looked at. An index by age would cost every call.
+# For an export, or a reference that is found nowhere else: every row is looked at.
 SEARCHED = statement(
     f"""
 SELECT {_READ} FROM effectonce.effects
