@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from effectonce._core.ops import Claim, Complete, Fail, Sweep
 from effectonce._core.pages import Beside, Count, Counts, Recent, Refer
 from effectonce._core.records import Record, State
@@ -12,7 +14,7 @@ def _keys(records: tuple[Record, ...]) -> list[str]:
     return [record.request.key for record in records]
 
 
-def _done(bench: Bench, key: str, **words: str) -> None:
+def _done(bench: Bench, key: str, **words: Any) -> None:
     token, epoch = bench.held(request(key, **words))
     bench.apply(Complete(key, token, epoch, b"done"))
     bench.clock.advance(1)
