@@ -2,9 +2,11 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+LOCK   := supply/requirements-dev.txt
+LOWEST := encryption,gateway,otel,postgres,prometheus,redis,server,testing
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-mcp test-frameworks check bench soak model clean
+.PHONY: help demo test test-mcp test-frameworks test-lowest check bench soak model lock sbom clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -23,6 +25,13 @@ test-mcp: $(VENV)/.dev  ## The official conformance suite and inspector of MCP (
 
 test-frameworks: | $(VENV)/bin/python  ## Frameworks that do not install beside each other, each in an environment of its own: NAMES="google_adk" for some
 	$(BIN)/python tests/frameworks/run.py $(NAMES)
+
+test-lowest: $(VENV)/.uv  ## The lowest versions that pyproject.toml allows, in an environment of their own: the core, the dashboard, lint
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)/lowest
+	$(BIN)/uv pip install --quiet --python $(VENV)/lowest --resolution lowest-direct --editable '.[$(LOWEST)]'
+	$(BIN)/uv pip freeze --quiet --python $(VENV)/lowest --exclude-editable > $(VENV)/lowest/versions.txt
+	$(BIN)/uv pip install --quiet --python $(VENV)/lowest --constraints $(VENV)/lowest/versions.txt --requirements supply/lowest.txt
+	$(VENV)/lowest/bin/python -m pytest -n 2 -q tests/core tests/policy tests/server tests/cli/test_lint.py tests/attacks/test_terminal.py
 
 check: $(VENV)/.dev  ## Seconds: lint, formatting, types, architecture, public names
 	@echo "== lint and formatting"
@@ -50,6 +59,7 @@ bench: $(VENV)/.servers $(VENV)/.peers  ## Figures beside the bare floor and the
 soak: $(VENV)/.servers  ## On each durable store: kill 5,000 twisted workers at every named point, stop 200, kill the server 50 times
 	for store in sqlite postgres redis; do $(BIN)/python -m tests.crash.soak --kills 5000 --stops 200 --store $$store || exit 1; done
 	for store in postgres redis; do $(BIN)/python -m tests.crash.soak --kills 500 --stops 20 --store $$store --store-kills 50 || exit 1; done
+	$(BIN)/python -m tests.attacks.fuzz --requests 1000000
 	EFFECTONCE_SOAK=20000 $(BIN)/pytest -q tests/properties/test_after_entry.py tests/properties/test_lent_connections.py
 	for store in sqlite postgres redis; do \
 	  $(BIN)/python -m tests.crash.soak_letters --letters 1000 --store $$store && \
@@ -57,6 +67,13 @@ soak: $(VENV)/.servers  ## On each durable store: kill 5,000 twisted workers at 
 
 model: $(VENV)/.dev  ## Explore the transition table exhaustively; find the known counterexamples again
 	$(BIN)/python model/run.py
+
+lock: $(VENV)/.uv  ## Pin what the tests install to pyproject.toml, with hashes; UPGRADE=--upgrade for the newest of everything
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate $(UPGRADE) \
+	  --custom-compile-command "make lock" --group dev --output-file $(LOCK) pyproject.toml
+
+sbom: | $(VENV)/bin/python  ## Write the list of what the wheel contains and asks for
+	$(BIN)/python supply/sbom.py > supply/effectonce.cdx.json.new && mv supply/effectonce.cdx.json.new supply/effectonce.cdx.json
 
 clean:  ## Remove what the other targets made
 	rm -rf $(VENV) .coverage* .mypy_cache .ruff_cache .hypothesis
@@ -78,10 +95,16 @@ $(VENV)/.base: pyproject.toml | $(VENV)/bin/python
 	@$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+# The versions that the tests passed with, each file compared with its hash; hatchling is among them, so nothing else is fetched.
+$(VENV)/.dev: pyproject.toml $(LOCK) | $(VENV)/bin/python
 	@echo "== installing effectonce and what its tests need"
-	@$(BIN)/python -m pip install --quiet --editable . --group dev
+	@$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCK)
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@ $(VENV)/.base
+
+$(VENV)/.uv: | $(VENV)/bin/python
+	@$(BIN)/python -m pip install --quiet 'uv>=0.11.15'
+	@touch $@
 
 $(VENV)/.peers: pyproject.toml | $(VENV)/.dev
 	@echo "== installing what ours is compared with"

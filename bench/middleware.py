@@ -25,6 +25,8 @@ from statistics import quantiles
 
 from _http_load import Load, Slice, post
 from _paired import Goal, Row, filesystem, fsync_s, machine, options, report, take_turns
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.servers.redis import Server, free_port
 
 CONNECTIONS = (1, 16, 32, 64)

@@ -24,6 +24,17 @@ with contextlib.suppress(ImportError):
     settings.load_profile("any machine")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def patience():
+    """A starved machine may take seconds for one statement. What is to happen in time says which time it means."""
+    from effectonce.stores.postgres import PostgresStore
+    from effectonce.stores.redis import RedisStore
+    from effectonce.stores.sqlite import SqliteStore
+
+    for store, name in ((PostgresStore, "timeout_s"), (RedisStore, "timeout_s"), (SqliteStore, "busy_s")):
+        store.__init__.__kwdefaults__[name] = 60.0
+
+
 @pytest.fixture(scope="session")
 def postgres():
     """One private PostgreSQL for this pytest process."""

@@ -15,6 +15,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 LAYERS = (
     ("lint",),  # reads source, and nothing of ours
     ("_text",),
+    ("_log",),
     ("_core", "_forks", "_rng"),
     ("effect", "errors"),
     ("_declared", "_unawaited"),

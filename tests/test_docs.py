@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from msgspec.structs import fields
@@ -54,7 +55,8 @@ class SlowBank:
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_python_block_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    with Bank(tmp_path / "honest", honours_keys=True) as honest, Bank(tmp_path / "slow") as slow:
+    bank, slow_bank = Bank(tmp_path / "honest", honours_keys=True), Bank(tmp_path / "slow")
+    with mock.patch.dict(os.environ), bank as honest, slow_bank as slow:
         names = {"__name__": "page", "bank": HonestBank(honest), "slow_bank": SlowBank(slow)}
         for line, code in blocks(page, "python"):
             source = "\n" * (line - 1) + code

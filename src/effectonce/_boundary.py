@@ -6,7 +6,6 @@ that inherit it, and it never passes through a tool's parameters, where a model 
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar, Token
@@ -21,6 +20,7 @@ from msgspec import Struct
 from effectonce._core.keys import Part, Stable, UnstableKey, check_stable
 from effectonce._core.stability import LASTING, unstable_text
 from effectonce._declared import several
+from effectonce._log import LOG
 from effectonce._unawaited import WRAPPERS, look
 from effectonce.effect import INSIDE, EffectRef
 from effectonce.errors import ContractViolation
@@ -30,7 +30,6 @@ _AN_ID = (
     'Say of what it is the id: f"chat-{id}". It has to be the same on every attempt: the id of a conversation or an order, '
     "not one that is made for the call."
 )
-LOG = logging.getLogger("effectonce")
 
 
 class Delivered(Struct, frozen=True):

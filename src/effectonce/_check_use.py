@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dis
 import inspect
-import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import CodeType
@@ -25,10 +24,10 @@ from effectonce._core.ops import Answer, Ok, Raised
 from effectonce._core.terms import GUARANTEES, Capability, Resend, Terms
 from effectonce._core.witness import Seen, Sight, seen
 from effectonce._elsewhere import install, sends_the_key, tasks_of
+from effectonce._log import LOG
 from effectonce.effect import OVER, Effect
 from effectonce.policy import Contract
 
-LOG = logging.getLogger("effectonce")
 _ADVICE = {
     Capability.KEY: "never read its key, so the downstream cannot recognise a second request. Send current_effect().downstream_key "
     "with the request, or send it through a client of effectonce.http.clients.protect(); otherwise declare downstream='none'. "

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from functools import lru_cache
 
-LOG = logging.getLogger("effectonce")
+from effectonce._log import LOG
+
 PREFIX = "EFFECTONCE_"
 SETTINGS = ("store", "store_file", "app", "keys_file", "tenant", "by", "output", "color", "limit", "no_input")
 KNOWN = frozenset(

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import inspect
 import linecache
-import logging
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from types import CellType, CodeType, FunctionType
 from typing import Any
 from weakref import WeakValueDictionary
 
+from effectonce._log import LOG
 from effectonce._tool import GuardedTool
 from effectonce.errors import ContractViolation
-
-LOG = logging.getLogger("effectonce")
-
 
 _UNFILLED = object()
 _elsewhere: WeakValueDictionary[tuple[Hashable, str], GuardedTool] = WeakValueDictionary()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
+from effectonce._log import LOG
 from effectonce.errors import StoreUnavailable
-
-LOG = logging.getLogger("effectonce")
 
 
 class Rounds:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import threading
 from collections.abc import Callable
@@ -13,10 +12,9 @@ from effectonce._core.ops import Flow
 from effectonce._core.votes import Standing, Vote, exchange, standing
 from effectonce._drive import drive
 from effectonce._forks import anew_in_a_fork
+from effectonce._log import LOG
 from effectonce.errors import StoreUnavailable
 from effectonce.stores.base import Store
-
-LOG = logging.getLogger("effectonce")
 
 
 class Sharing:

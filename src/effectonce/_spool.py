@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-import logging
 import os
 import stat
 import threading
@@ -27,13 +26,13 @@ from effectonce._core.codec import excuse
 from effectonce._core.keys import derive
 from effectonce._core.ops import Applied, Attest, Complete, Fail
 from effectonce._forks import anew_in_a_fork
+from effectonce._log import LOG
 from effectonce._rng import rng
 from effectonce.effect import reference_of
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._keyring import Keyring, NotOpened
 from effectonce.stores.base import Finding, Store, TooLarge
 
-LOG = logging.getLogger("effectonce")
 FIRST_S, MAX_S = 1.0, 60.0  # how long to wait for the store between two rounds
 
 

@@ -6,18 +6,16 @@ the work. What a sweep may change is in the transition table; a record without a
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 from effectonce._core.ops import Sweep, Swept
 from effectonce._declared import numbers, whole
+from effectonce._log import LOG
 from effectonce._rounds import Rounds
 from effectonce.errors import ContractViolation
 from effectonce.stores.base import Store
-
-LOG = logging.getLogger("effectonce")
 
 
 class Sweeper:

@@ -7,7 +7,6 @@ request and drive the same flow.
 from __future__ import annotations
 
 import builtins
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +45,7 @@ from effectonce._core.terms import Capability, Kind, Terms
 from effectonce._drive import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive, drive
 from effectonce._given import declared_lazy
 from effectonce._heart import Heart
+from effectonce._log import LOG
 from effectonce._signature import ToolSignature, is_async
 from effectonce._turns import step_of, turn_here
 from effectonce._watch import Watch
@@ -68,7 +68,6 @@ from effectonce.retrying import retrying
 from effectonce.stores.base import Finding, LocalStore, Store
 
 P = ParamSpec("P")
-LOG = logging.getLogger("effectonce")
 _pack = msgspec.msgpack.Encoder().encode
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 ASKED_MAX, ASKED_BYTES_MAX = 1024, 4096  # calls whose request is remembered, and how large they may be

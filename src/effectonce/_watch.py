@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import weakref
 from collections import Counter
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from effectonce._core.ops import Confirm, Rearm, Refute, Swept
 from effectonce._core.records import Record
+from effectonce._log import LOG
 from effectonce._signature import is_async
 from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from effectonce.circuit import Circuit
     from effectonce.observe.events import Event
     from effectonce.retry_budget import RetryBudget
-
-LOG = logging.getLogger("effectonce")
 Observer: TypeAlias = "Callable[[Event], object]"
 
 

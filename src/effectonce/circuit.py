@@ -22,6 +22,7 @@ from effectonce._core.classify import Bucket, Certainty, Rules, Verdict, as_rule
 from effectonce._core.votes import Standing, carried
 from effectonce._declared import of_type, texts
 from effectonce._forks import anew_in_a_fork
+from effectonce._log import LOG
 from effectonce._permit import NOTHING, WELL, Change, CircuitStats, Everybodys, OnChange, Permit
 from effectonce._rng import rng
 from effectonce._sharing import Sharing
@@ -32,7 +33,6 @@ from effectonce.stores.base import Store
 
 P = ParamSpec("P")
 R = TypeVar("R")
-LOG = logging.getLogger("effectonce")
 
 
 class Circuit:

@@ -26,6 +26,7 @@ from effectonce._desk import Desk, Doubts, Reconciled
 from effectonce._elsewhere import only_through
 from effectonce._environment import report
 from effectonce._heart import Heart
+from effectonce._log import LOG
 from effectonce._registry import register, tool_of
 from effectonce._rng import rng
 from effectonce._sweeper import Sweeper
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from effectonce.workflows._run import Run
 
 P = ParamSpec("P")
-LOG = logging.getLogger("effectonce")
 _NOTHING: frozenset[str] = frozenset()
 _REMEMBERED = frozenset({str, int, type(None)})  # exactly these: True is 1 to a dict, and not to a key
 R = TypeVar("R")

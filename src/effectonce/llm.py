@@ -15,7 +15,6 @@ client are switched off, so that an attempt is one request, counted by the turn.
 from __future__ import annotations
 
 import inspect
-import logging
 import time
 import typing
 import weakref
@@ -35,6 +34,7 @@ from effectonce._core.ops import Find
 from effectonce._core.records import Record, State
 from effectonce._declared import seconds, several
 from effectonce._drive import Prepared
+from effectonce._log import LOG
 from effectonce._signature import is_async
 from effectonce._tool import GuardedTool
 from effectonce._turns import turn_here
@@ -48,8 +48,6 @@ from effectonce.policy import Contract, Downstream, Retry, TimeWindow, kind_of
 from effectonce.retry_budget import RetryBudget
 
 __all__ = ["CLIENT_SIDE", "LLMCall", "once_llm", "was_cached", "was_fallback"]
-
-LOG = logging.getLogger("effectonce")
 R = TypeVar("R")
 CLIENT_SIDE = frozenset(
     {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Callable
 from functools import partial
@@ -40,6 +39,7 @@ from effectonce._core.ops import Busy, Doubtful, Early, Latched, Mismatch, Unava
 from effectonce._core.ops import Expired as ExpiredReply
 from effectonce._core.records import State
 from effectonce._core.verdicts import Basis
+from effectonce._log import LOG
 from effectonce.effect import THIS_CLOCK, EffectRef
 from effectonce.errors import (
     Conflict,
@@ -56,7 +56,6 @@ from effectonce.errors import (
 )
 
 T = TypeVar("T")
-LOG = logging.getLogger("effectonce")
 LOOK_AGAIN_S = 1.0  # an owner that lives is done at any moment: the end of its lease says nothing about that
 _NOBODY = ("", "probe", "late evidence")  # who settles without a person
 

@@ -3,7 +3,6 @@
 What is really done is a line in the ledger, "tenant order", and no process takes it back. Every answer names the tenant that it is for.
 """
 
-import contextlib
 import json
 import os
 import sys
@@ -11,9 +10,12 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import uvicorn
 
 from effectonce import Guard, InDoubt
+from effectonce.cli._uvicorn import run_server
+from effectonce.stores import _sqlite_file
 
 TENANTS = ("alice", "bob", "carol")
 DOORS = ("middleware", "gateway", "mcp", "dashboard")
@@ -119,8 +121,10 @@ def dashboard(folder):
         def pay(order: int) -> None:
             raise ConnectionResetError
 
-        with guard.step(f"for {tenant}", "pay", tenant=tenant), contextlib.suppress(InDoubt):
+        with guard.step(f"for {tenant}", "pay", tenant=tenant), pytest.raises(InDoubt) as doubt:
             pay(1)
+        with (folder / "references").open("a") as references:
+            references.write(f"{doubt.value.effect.reference}\n")
 
     def access(request):
         tenant = request.headers.get("x-tenant")
@@ -131,5 +135,6 @@ def dashboard(folder):
 
 if __name__ == "__main__":
     door, port, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+    _sqlite_file.PAGES_KIB = 1 << 10  # the rest of what a process keeps shows only beside few pages
     made = globals()[door](folder)
-    uvicorn.run(made, port=port, log_level="error", access_log=False, http="h11", ws="none", lifespan="on")
+    run_server(made, lifespan="off" if door == "middleware" else "on", port=port)

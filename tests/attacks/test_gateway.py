@@ -282,6 +282,7 @@ def test_no_password_of_the_store_is_an_argument(url):
 
     assert said.exit_code == 2
     assert "--store holds a password" in said.output
+    assert "--config" in said.output
     assert "hunter2" not in said.output
 
 

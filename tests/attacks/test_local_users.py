@@ -98,6 +98,16 @@ def test_a_stranger_in_the_queue_does_not_stop_writers(tmp_path):
     store.close()
 
 
+def test_a_file_is_not_made_while_another_process_may_be_making_it(tmp_path):
+    with (tmp_path / "effects.db-queue").open("w") as queue:
+        fcntl.flock(queue, fcntl.LOCK_EX)
+        store = SqliteStore(tmp_path / "effects.db", busy_s=0.05)
+        with pytest.raises(StoreUnavailable, match="locked by another writer"):
+            store.apply(Find("k"))
+    assert store.apply(Find("k")) is None
+    store.close()
+
+
 def test_a_writer_that_holds_the_file_does(tmp_path):
     first, second = used(tmp_path / "effects.db"), SqliteStore(tmp_path / "effects.db", busy_s=0.05)
     second.apply(Find("k"))

@@ -151,7 +151,7 @@ def test_a_credential_is_in_the_store_only_as_a_digest_under_a_key(stand):
 
     headers = [(b"authorization", b"Bearer alice")]
     others = Guard("memory://", secret=b"another")
-    elsewhere = Callers(others, ignored=(), one_caller=False)
+    elsewhere = Callers(others, all_one="")
     guessed = anyio.run(elsewhere.tenant, elsewhere.credentials({"headers": headers}))
 
     assert all(name.startswith("caller ") for name in (*keyed, *by_store))

@@ -12,6 +12,7 @@ import structlog
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry, generate_latest
 
+from effectonce._log import LOG
 from effectonce._text import harmless, harmless_json, on_one_line
 from effectonce.cli import main
 from effectonce.effect import EffectRef
@@ -269,3 +270,16 @@ def test_commands_print_through_the_console_alone():
     ]
 
     assert found == []
+
+
+def test_what_the_library_itself_logs_is_one_line(caplog):
+    LOG.warning("%s failed: %s, %s times", HOSTILE, ValueError(HOSTILE), 3)
+
+    assert not set(caplog.messages[0]) & {*OBEYED, "\n", "\t"}
+    assert caplog.messages[0].endswith(", 3 times")
+
+
+def test_there_is_one_log():
+    own = [path.name for path in SOURCE.rglob("*.py") if "getLogger(" in path.read_text()]
+
+    assert sorted(own) == ["_log.py", "logs.py"], "what others wrote is cleaned there"

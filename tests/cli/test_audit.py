@@ -155,7 +155,11 @@ def test_what_is_expected_has_to_be_there(tmp_path):
     guard.close()
 
     assert desk.run("audit", "verify", "--expect", line).returncode == 0
-    assert desk.run("audit", "verify", EFFECTONCE_KEYS=Keyring.generate("2026-11")).returncode == 0  # which are of no use here
+    sealing = {"EFFECTONCE_KEYS": Keyring.generate("2026-11")}
+    refused = desk.run("audit", "verify", **sealing)
+    assert refused.returncode == 1
+    assert "it is not sealed" in " ".join(refused.stdout.split())
+    assert desk.run("audit", "verify", EFFECTONCE_PLAINTEXT_UNTIL="2999-12-31", **sealing).returncode == 0
     stream, number, mark = line.split(":")
     assert desk.run("audit", "verify", "--expect", f"{stream}:{int(number) + 9}:{mark}").returncode == 1
     assert desk.run("audit", "verify", "--expect", "nonsense").returncode == 2

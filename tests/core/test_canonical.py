@@ -101,7 +101,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(JSON)
 @example({"a": 1.0, "b": -0.0, "c": 1e21, "d": [1e-7, 0.5]})
 def test_json_is_written_byte_for_byte_as_rfc_8785_writes_it(value):

@@ -148,7 +148,7 @@ def test_waiting_threads_share_a_round_trip(database, proxy):
 
 def test_one_bad_apple_does_not_spoil_the_batch(database, postgres):
     """A batch that fails is asked again one by one: only the one that is held up waits."""
-    store = PostgresStore(database, connections=1)
+    store = PostgresStore(database, connections=1, timeout_s=5.0)
     store.apply(claim("stuck"))
     with psycopg.connect(database) as other:
         other.execute("SELECT * FROM effectonce.effects WHERE key = 'stuck' FOR UPDATE")
@@ -356,7 +356,7 @@ def test_a_server_that_is_not_there_is_told_in_time(tmp_path):
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_server_that_hangs_is_told_in_time_and_used_again_when_it_is_back(database, proxy, colour):
-    store = PostgresStore(through(proxy, database))
+    store = PostgresStore(through(proxy, database), timeout_s=5.0)
 
     async def main():
         async def apply(op):

@@ -179,7 +179,7 @@ def test_tasks_of_one_loop_share_one_connection_and_one_write(server, opened):
 
 
 def test_a_hung_server_is_unavailable_after_the_deadline(private, opened, caller):
-    pay = caller(opened(private.url), retry=Retry(attempts=3, deadline_s=0.1))
+    pay = caller(opened(private.url, timeout_s=5.0), retry=Retry(attempts=3, deadline_s=0.1))
     pay("warm up")
     private.send(signal.SIGSTOP)
     hurry(pay.store, 0.2)

@@ -96,6 +96,7 @@ def settings() -> dict[str, Value]:
     if _RESOLVED not in meta:
         flags = dict(meta.get(_FLAGS, {}))
         from effectonce._environment import report  # not for --help, which needs no settings
+        from effectonce.cli._console import echo
 
         report(os.environ)
         config, folder = named_file(), here()
@@ -104,7 +105,7 @@ def settings() -> dict[str, Value]:
         for path in () if config else _found_upward(folder):
             if not _is_trusted(path):
                 said = f"{path} is not read: it belongs to another user, or its folder does. Name it with --config to use it."
-                click.echo(on_one_line(said), err=True)
+                echo(on_one_line(said), err=True)
     resolved: dict[str, Value] = meta[_RESOLVED]
     return resolved
 
@@ -249,11 +250,10 @@ def _refuse_passwords(found: Mapping[str, Value]) -> None:
         refuse_password(store.value, store.origin)
 
 
-def refuse_password(url: str, origin: str) -> None:
+def refuse_password(url: str, origin: str, or_into: str = "a file of its own that the setting store_file names") -> None:
     """Options and arguments are seen by all users of this machine, and settings files are checked in."""
     userinfo = url.partition("://")[2].rpartition("@")[0]
     if ":" in userinfo or re.search(r"(?i)[?&][^=&]*pass[^=&]*=", url):
         raise BadSettings(
-            f"{origin} holds a password. Put the URL into the environment, {BY_NAME['store'].variable}, "
-            f"or into a file of its own that the setting store_file names."
+            f"{origin} holds a password. Put the URL into the environment, {BY_NAME['store'].variable}, or into {or_into}."
         )

@@ -105,7 +105,7 @@ def _settings(
 ) -> dict[str, Any]:
     """What the command line says, as the file would."""
     if store is not None:
-        refuse_password(store, "--store")
+        refuse_password(store, "--store", "the file that --config names")
     upstreams = {name: value for name, value in (("url", upstream), ("key_header", key_header)) if value is not None}
     sections: dict[str, Any] = {"upstream": upstreams, "hosts": list(hosts), "store": store}
     sections["tenants"] = None if tenant_header is None else {"header": tenant_header}

@@ -18,27 +18,23 @@ from effectonce.cli._output import for_machines, print_json, print_line, print_o
 from effectonce.lint import CODES, Finding, Page, check, files, page
 
 
-class Codes(click.ParamType[frozenset[str]]):
+def _rules(value: str) -> frozenset[str]:
     """Codes of rules, with commas between them; the beginning of one stands for all that begin so."""
-
-    name = "codes"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[str]:
-        chosen: set[str] = set()
-        for given in re.split(r"[,\s]+", value.strip().upper()):
-            meant = {code for code in CODES if given and code.startswith(given)}
-            if not meant:
-                self.fail(f"there is no rule {given!r}. `effectonce lint --explain all` has them all.", param, ctx)
-            chosen |= meant
-        return frozenset(chosen)
+    chosen: set[str] = set()
+    for given in re.split(r"[,\s]+", value.strip().upper()):
+        meant = {code for code in CODES if given and code.startswith(given)}
+        if not meant:
+            raise click.BadParameter(f"there is no rule {given!r}. `effectonce lint --explain all` has them all.")
+        chosen |= meant
+    return frozenset(chosen)
 
 
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(exists=True, path_type=Path))
 @click.option(
-    "--select", multiple=True, type=Codes(), metavar="CODES", help="Only these rules: EO101,EO303, or EO1 for all of keys."
+    "--select", multiple=True, type=_rules, metavar="CODES", help="Only these rules: EO101,EO303, or EO1 for all of keys."
 )
-@click.option("--ignore", multiple=True, type=Codes(), metavar="CODES", help="Not these rules.")
+@click.option("--ignore", multiple=True, type=_rules, metavar="CODES", help="Not these rules.")
 @click.option(
     "--explain",
     metavar="CODE",

@@ -19,7 +19,6 @@ A redirect to the same path of another host, which hands the request on unchange
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -29,12 +28,12 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from effectonce._log import LOG
 from effectonce.effect import Effect
 from effectonce.errors import ContractViolation
 
 REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110: idempotent
 EVERYWHERE = "*"
-LOG = logging.getLogger("effectonce")
 _RANDOM = re.compile(r'"?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"?', re.IGNORECASE)  # Stripe's look like a UUID, and are none
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _lock = threading.Lock()

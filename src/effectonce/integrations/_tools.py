@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
@@ -34,6 +33,7 @@ from effectonce._core.terms import Kind
 from effectonce._core.verdicts import Bucket, Certainty, Verdict
 from effectonce._declared import errors, of_type, several
 from effectonce._drive import AsyncPlain, Plain, Prepared, adrive, drive
+from effectonce._log import LOG
 from effectonce._tool import GuardedTool
 from effectonce.effect import EffectRef, is_running
 from effectonce.errors import ContractViolation, EffectOnceError, Rejected
@@ -45,7 +45,6 @@ from effectonce.policy import Contract, Downstream, Retry, kind_of, misspelt, wi
 
 Written = Callable[[Any], Any]
 KeyAt = Callable[[int], str]  # by the ordinal
-LOG = logging.getLogger("effectonce")
 
 
 class ToolOptions(TypedDict, total=False):

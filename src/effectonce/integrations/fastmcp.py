@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from effectonce.guard import Guard
 from effectonce.integrations._one_run import OneRun, stand_around
-from effectonce.integrations.mcp import principal
 from effectonce.mcp._hosted import Hosted, Wire
 
 if TYPE_CHECKING:
@@ -32,7 +31,9 @@ def protect(
     """A middleware that makes the calls of a server's tools effects of *guard*.
 
     *contracts* are what a contract file has under `tools`, *defaults* what holds for all. *name* keeps apart two servers that share a
-    guard. *tenant* says whose call it is, from the middleware's context; without it, that is whoever the access token stands for.
+    guard. *tenant* says whose call it is, from the middleware's context, and "" that all are one. Without it, that is whom the access
+    token stands for; over HTTP without a token, all that the request carries and that may be a credential; then its session. A call over
+    HTTP that has none of these is refused.
     """
     try:
         from fastmcp.server.dependencies import get_access_token  # noqa: PLC0415  # only a server of FastMCP needs it
@@ -45,7 +46,9 @@ def protect(
 
     class Once(Middleware):
         async def on_call_tool(self, context: Any, call_next: Any) -> Any:
-            whose = principal(get_access_token()) if tenant is None else tenant(context)
+            async def whose() -> str:
+                return tenant(context) if tenant is not None else await hosted.caller(get_access_token(), _request(context))
+
             params = context.message
             meta = params.meta if params.meta is not None else _meta(context.fastmcp_context)
             one = _one_run(context.fastmcp_context)
@@ -74,6 +77,12 @@ def _one_run(context: Any) -> OneRun:
 def _meta(context: Any) -> Any:
     request = None if context is None else context.request_context
     return None if request is None else request.meta
+
+
+def _request(context: Any) -> Any:
+    """The request over HTTP, if it is one."""
+    request = None if context.fastmcp_context is None else context.fastmcp_context.request_context
+    return None if request is None else request.request
 
 
 def _wire(result: Any) -> Wire:

@@ -30,7 +30,9 @@ def protect(
     """An extension of `MCPServer` that makes the calls of its tools effects of *guard*.
 
     *contracts* are what a contract file has under `tools`, *defaults* what holds for all. *name* keeps apart two servers that share a
-    guard. *tenant* says whose call it is, from the context of the request; without it, that is whoever the access token stands for.
+    guard. *tenant* says whose call it is, from the context of the request, and "" that all are one. Without it, that is whom the access
+    token stands for; over HTTP without a token, all that the request carries and that may be a credential; then its session. A call over
+    HTTP that has none of these is refused.
     """
     try:
         from mcp.server.auth.middleware.auth_context import get_access_token  # noqa: PLC0415  # only a server of the SDK needs it
@@ -44,20 +46,15 @@ def protect(
         identifier = IDENTIFIER
 
         async def intercept_tool_call(self, params: Any, ctx: Any, call_next: Any) -> Any:
-            whose = principal(get_access_token()) if tenant is None else tenant(ctx)
+            async def whose() -> str:
+                return tenant(ctx) if tenant is not None else await hosted.caller(get_access_token(), ctx.request)
+
             own, answer = await hosted.call(params.name, params.arguments, ctx.meta, whose, lambda: call_next(ctx), _wire)
             if answer is None:
                 return own
             return CallToolResult.model_validate(answer) if "content" in answer else answer  # a task is what it is
 
     return Once()
-
-
-def principal(token: Any) -> str:
-    """Whom an access token stands for; "" if there is none: then the guard's own tenant."""
-    if token is None:
-        return ""
-    return " ".join(str(part) for part in (token.client_id, getattr(token, "subject", None)) if part)
 
 
 def _wire(result: Any) -> Wire:

@@ -18,6 +18,7 @@ from typing import Any
 from effectonce._core.keys import derive
 from effectonce._core.ops import Cell, ReadCell, WriteCell
 from effectonce._core.terms import DAY_S
+from effectonce.errors import ContractViolation
 from effectonce.guard import Guard
 
 SESSION = b"mcp-session-id"
@@ -75,25 +76,22 @@ HARMLESS = frozenset(
 )
 HARMLESS_PREFIXES = (b"mcp-", b"sec-ch-", b"sec-fetch-", b"x-b3-")
 CELL, KEPT_S = "mcp-callers", 3650 * DAY_S
-UNKNOWN = (
-    "Nothing in this call says who makes it, so its result could be shown to another caller. Nothing was sent. "
-    "Send a credential, use a session, or start the proxy with --one-caller if all who reach it are one."
-)
+UNKNOWN = "Nothing in this call says who makes it, so its result could be shown to another caller. Nothing was sent"
 
 Credentials = tuple[bytes, ...]
 
 
-class NoCaller(Exception):
+class NoCaller(ContractViolation):
     """A call of which it is not known who makes it."""
 
 
 class Callers:
-    """Tells apart who calls."""
+    """Tells apart who calls. *all_one* is how the operator says that all who send no credentials are one caller."""
 
-    def __init__(self, guard: Guard, *, ignored: Iterable[str], one_caller: bool) -> None:
+    def __init__(self, guard: Guard, *, all_one: str, ignored: Iterable[str] = (), one_caller: bool = False) -> None:
         self._store, self._secret = guard.store, guard._house.secret  # noqa: SLF001  # it stands above the guard
         self._ignored = HARMLESS | {name.lower().encode("latin-1") for name in ignored}
-        self._one_caller = one_caller
+        self._one_caller, self._all_one = one_caller, all_one
 
     def credentials(self, scope: MutableMapping[str, Any]) -> Credentials:
         """All of a request that may be one; of a request without any, what names its session. Kept in memory alone."""
@@ -114,7 +112,7 @@ class Callers:
             return f"caller {derive('caller', *credentials, secret=await self._key())[:32]}"
         if self._one_caller:
             return ""
-        raise NoCaller(UNKNOWN)
+        raise NoCaller(f"{UNKNOWN}. Send a credential, use a session, or {self._all_one} if all who reach it are one")
 
     async def _key(self) -> bytes:
         if not self._secret:

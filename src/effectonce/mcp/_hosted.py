@@ -11,6 +11,7 @@ from effectonce.effect import is_running
 from effectonce.errors import EffectOnceError, StoreUnavailable
 from effectonce.guard import Guard
 from effectonce.mcp._answers import doubtful, refused, replayed
+from effectonce.mcp._callers import Callers
 from effectonce.mcp._calls import Said, judged
 from effectonce.mcp._contracts import Contracts
 from effectonce.mcp._effects import Effects, Entry
@@ -43,6 +44,7 @@ class Hosted:
         tools = {tool: dict(options) for tool, options in contracts.items()}
         self._contracts = Contracts(name=name, tools=tools, defaults=dict(defaults))
         self._effects = Effects(guard, self._contracts, _run, server=name, sees_client=False)
+        self._callers = Callers(guard, all_one='let the server say protect(..., tenant=lambda context: "")')
         self._going: set[asyncio.Task[Any]] = set()
 
     async def call(
@@ -50,7 +52,7 @@ class Hosted:
         name: str,
         arguments: Mapping[str, Any] | None,
         meta: Any,
-        tenant: str,
+        whose: Callable[[], Awaitable[str]],
         proceed: Callable[[], Awaitable[Any]],
         wire: Callable[[Any], Wire],
     ) -> tuple[Any, Wire | None]:
@@ -60,7 +62,7 @@ class Hosted:
             return await proceed(), None
         leg = Leg(proceed, wire, nothing_done=contract.errors == "nothing_done")
         try:
-            entry = await self._effects.enter(name, arguments or {}, contract, meta, tenant=tenant)
+            entry = await self._effects.enter(name, arguments or {}, contract, meta, tenant=await whose())
             if is_running(entry.request.key):
                 return await proceed(), None
             outcome = await self._to_its_end(entry, leg)
@@ -79,6 +81,12 @@ class Hosted:
         if isinstance(cause, Said) and cause.result is not None:
             return None, doubtful(cause.result, outcome.error, contract)
         return None, refused(outcome.error, contract, modern=False)
+
+    async def caller(self, token: Any, request: Any) -> str:
+        """Whom the access token stands for; without one, who sends this request over HTTP; otherwise the guard's own tenant."""
+        if token is not None:
+            return " ".join(str(part) for part in (token.client_id, getattr(token, "subject", None)) if part)
+        return "" if request is None else await self._callers.tenant(self._callers.credentials(request.scope))
 
     async def _to_its_end(self, entry: Entry, leg: Leg) -> Any:
         """Whoever gives up waiting does not end it: its outcome is recorded, for the next one that asks."""

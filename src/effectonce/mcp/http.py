@@ -193,7 +193,7 @@ class McpHttpProxy:
 
         self._contracts, self._origins, self._call_max = contracts, frozenset(origins), call_max
         self._hosts = LOCAL | {host.lower() for host in hosts}
-        self._callers = Callers(guard, ignored=ignored, one_caller=one_caller)
+        self._callers = Callers(guard, all_one="start the proxy with --one-caller", ignored=ignored, one_caller=one_caller)
         self._upstream, self._follow = Upstream(url), followed
         self._effects = Effects(guard, contracts, _run, server=contracts.name or url, sees_client=False)
         self._listed: dict[str, Any] = {}
@@ -328,7 +328,7 @@ class McpHttpProxy:
             entry = await self._effects.enter(name, call.arguments, contract, call.meta, tenant=tenant)
             outcome = await entry.run(asking)
         except NoCaller as error:
-            return await client.say(400, failure(call.id, str(error)))
+            return await client.say(400, failure(call.id, f"{error}."))
         except Said:
             assert asking.last is not None
             return await asking.hand_on(asking.last, more=False)

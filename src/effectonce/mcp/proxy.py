@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import shlex
 import signal
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
+from effectonce._log import LOG
 from effectonce.errors import ContractViolation, EffectOnceError, StoreUnavailable
 from effectonce.guard import Guard
 from effectonce.mcp._answers import MODERN, answer, doubtful, failure, refused, replayed
@@ -48,7 +48,6 @@ from effectonce.mcp._wire import (
 )
 from effectonce.outcome import Outcome
 
-LOG = logging.getLogger("effectonce")
 STARTS_MAX = 3  # in a row, of a server that ends without a word, and not over a call
 
 

@@ -35,7 +35,7 @@ BATCHES, HEADS = "audit/", "audit-head/"
 SLACK_S = 3600.0  # clocks differ: nobody is accused of what may have expired just now
 START = b""
 KEYED = "k"  # the end of the name of a stream whose marks are made with a secret
-_UNREADABLE = "cannot be read: it was changed, or sealed with a key that this process does not have"
+_UNREADABLE = "cannot be read: it was changed, or it is not sealed, or sealed with a key that this process does not have"
 _encode = msgspec.msgpack.Encoder().encode
 
 

@@ -8,7 +8,6 @@ many, how many were lost is written down.
 from __future__ import annotations
 
 import atexit
-import logging
 import math
 import os
 import threading
@@ -22,6 +21,7 @@ from typing import Any
 from effectonce._core.ops import ListCells, ReadCell, Together, WriteCell
 from effectonce._core.terms import DAY_S
 from effectonce._declared import seconds
+from effectonce._log import LOG
 from effectonce.effect import running
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.observe._anchor import anchor_line, notes_of
@@ -46,7 +46,6 @@ from effectonce.observe.events import EVENTS, Event
 from effectonce.stores._keyring import Keyring, NotOpened
 from effectonce.stores.base import Store
 
-LOG = logging.getLogger("effectonce")
 NOT_AUDITED = frozenset({"calling", "attempting", "store", "call"})
 TOLD_BY_CALL = frozenset({"refused", "gave_up", "cancelled"})  # of these calls nothing else tells
 OPENED, CLOSED, LOST, HEAD = "opened", "closed", "lost", "head"
@@ -190,7 +189,7 @@ class Audit:
         if unreadable:
             raise ContractViolation(
                 f"there is no anchor: the heads of {len(unreadable)} streams cannot be read, such as {unreadable[0]}. "
-                "They were changed, or sealed with a key that this process does not have"
+                "They were changed, or they are not sealed, or sealed with a key that this process does not have"
             )
         return anchor_line((head for head in heads.values() if head is not None), self._clock())
 

@@ -36,6 +36,7 @@ POLL_S = 0.0002
 STEADY = "clock/steady"  # a cell that is never forgotten
 _MINE = fcntl.LOCK_EX | fcntl.LOCK_NB
 SCHEMA_VERSION = 5
+PAGES_KIB = 64 << 10  # of the file that a connection keeps in memory, at most
 
 # SQLite uses a partial index only where a statement repeats its condition word for word.
 OPEN = "(state = 'claimed' OR state = 'dispatched' OR state = 'in_doubt')"
@@ -260,7 +261,7 @@ class Connection:
         # An acknowledged claim must survive a power cut: with NORMAL it does not, and the effect would run twice.
         self.db.execute("PRAGMA synchronous = FULL")
         self.db.execute("PRAGMA fullfsync = ON")  # on macOS a plain sync leaves it in the memory of the disk
-        self.db.execute("PRAGMA cache_size = -65536")
+        self.db.execute(f"PRAGMA cache_size = -{PAGES_KIB}")
         self.db.execute("PRAGMA wal_autocheckpoint = 4000")
         if version < SCHEMA_VERSION:
             sqlite3.Connection.executescript(
