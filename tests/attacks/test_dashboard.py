@@ -14,7 +14,7 @@ from effectonce.effect import reference_of
 from effectonce.server import Access, _storm
 from effectonce.server._visit import Refusal
 from effectonce.simulate.storm import simulate
-from effectonce.stores._sqlite_file import BROWSE
+from effectonce.stores._sqlite_file import BROWSE, BROWSE_OF
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
 from tests.server.conftest import browser
@@ -91,12 +91,14 @@ def test_a_page_reads_as_much_of_a_large_store_as_of_a_small_one(stores, page):
 
 
 @pytest.mark.parametrize("state", [State.IN_DOUBT, State.CLAIMED, State.FAILED, State.TOMBSTONE])
-def test_what_is_browsed_is_read_in_its_order_from_an_index(stores, state):
+@pytest.mark.parametrize(("tenant", "index"), [(None, "effects_rare "), ("acme", "effects_rare_of ")])
+def test_what_is_browsed_is_read_in_its_order_from_an_index(stores, state, tenant, index):
+    listed = BROWSE if tenant is None else BROWSE_OF
     with sqlite3.connect(stores[0].path) as db:
-        plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {BROWSE[state]}", (state, None, None, 0.0, "", 50)))
+        plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {listed[state]}", (state, tenant, 0.0, "", 50)))
     db.close()
 
-    assert "USING INDEX effects_rare" in plan
+    assert f"USING INDEX {index}" in plan
     assert "TEMP B-TREE" not in plan
     assert "SCAN effects" not in plan
 
@@ -108,7 +110,7 @@ def test_a_page_of_doubts_touches_as_many_rows_as_it_shows(stores):
         with sqlite3.connect(store.path) as db:
             counted = []
             db.set_progress_handler(lambda: counted.append(1), 100)  # noqa: B023
-            assert len(db.execute(BROWSE[State.IN_DOUBT], ("in_doubt", None, None, 0.0, "", 50)).fetchall()) == 50
+            assert len(db.execute(BROWSE[State.IN_DOUBT], ("in_doubt", None, 0.0, "", 50)).fetchall()) == 50
             steps.append(len(counted))
         db.close()
 

@@ -140,7 +140,8 @@ def test_a_file_from_before_pages_had_indexes_gets_them(tmp_path, before):
     older.close()
     connection = sqlite3.connect(path)
     of_doubts = "CREATE INDEX effects_in_doubt ON effects (created_at, key) WHERE state = 'in_doubt';" * (before == 4)
-    connection.executescript(f"DROP INDEX effects_rare; DROP INDEX effects_named; {of_doubts} PRAGMA user_version = {before}")
+    connection.executescript("DROP INDEX effects_rare; DROP INDEX effects_rare_of; DROP INDEX effects_named;")
+    connection.executescript(f"{of_doubts} PRAGMA user_version = {before}")
     connection.close()
 
     store = SqliteStore(path)
@@ -148,7 +149,7 @@ def test_a_file_from_before_pages_had_indexes_gets_them(tmp_path, before):
     store.close()
     with contextlib.closing(sqlite3.connect(path)) as upgraded:
         names = {name for (name,) in upgraded.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
-    assert {"effects_rare", "effects_named"} <= names
+    assert {"effects_rare", "effects_rare_of", "effects_named"} <= names
     assert "effects_in_doubt" not in names
 
 

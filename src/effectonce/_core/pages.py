@@ -83,18 +83,30 @@ class Recent(Op[Recently], frozen=True):
 
 
 class Refer(Op["tuple[Record, ...]"], frozen=True):
-    """Records whose reference begins like this, as far as they are found quickly.
+    """Records whose reference begins like this, as far as they are found quickly; a whole reference is found wherever it is.
 
     Among those that wait, failed, are in doubt or are past their window, a store may find all of them; among others, the *looked_at* newest.
+    If a whole reference is not among these, all keys are looked at, and nothing but keys. With the *beginning* of its key, which is a home or
+    more, only those that begin like it.
     """
 
     reference: str
     tenant: str | None = None
     limit: int = 2
     looked_at: int = LOOKED_AT
+    beginning: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self.reference) == REFERENCE_LENGTH
+
+    @property
+    def bounds(self) -> tuple[str, str]:
+        """Between which keys they lie."""
+        return self.beginning, self.beginning + LAST
 
     def fits_key(self, key: str) -> bool:
-        return key[-REFERENCE_LENGTH:].startswith(self.reference)
+        return key[-REFERENCE_LENGTH:].startswith(self.reference) and key.startswith(self.beginning)
 
 
 class Beside(Op["tuple[Record, ...]"], frozen=True):

@@ -1,7 +1,8 @@
-"""What pages ask of PostgreSQL: each answer looks at a bounded number of rows, through an index.
+"""What pages ask of PostgreSQL: each answer looks at a bounded number of rows, through an index; only a whole reference may take all keys.
 
-`ORDER BY` and `LIMIT` stand where the index is read, also where only the number of rows matters: without an order, PostgreSQL may read the
-whole table for a state that few rows have.
+Theory of operation. Rare states share one index by age, what is sent and what is completed have one each (`migrations/postgres_0005.sql`). A
+plan for any state could use none of them, so each state is named where its rows are read. `ORDER BY` and `LIMIT` stand there, also where
+only the number of rows matters: without an order, PostgreSQL may read the whole table for a state that few rows have.
 """
 
 from __future__ import annotations
@@ -16,31 +17,35 @@ from effectonce.stores import _postgres_sql as sql
 from effectonce.stores import _rows
 from effectonce.stores._postgres_sql import FLOAT, INT, TEXT, Query, pack_float, pack_int, pack_text, statement
 
-_NAMES = ", ".join(f"('{state}')" for state in State if state is not State.ABSENT)
-_STATES = f"(VALUES {_NAMES}) AS each (state)"
+_STATES = tuple(state for state in State if state is not State.ABSENT)
 _COLUMNS = ", ".join(f"e.{name}" for name in ("revision", *_rows.COLUMNS))
 _WIDTH = 1 + len(_rows.COLUMNS)
 
+
+def _of_each(rows: str, states: tuple[State, ...] = _STATES) -> str:
+    """The same rows of each state, one state after the other."""
+    return "\n  UNION ALL ".join(f"({rows.replace('STATE', repr(str(state)))})" for state in states)
+
+
 COUNT = statement(
-    f"""
-SELECT each.state, (SELECT count(*) FROM (
-  SELECT created_at FROM effectonce.effects WHERE state = each.state ORDER BY created_at LIMIT $1) AS found_there)
-  FROM {_STATES}
-""",
+    _of_each(
+        "SELECT STATE::text, count(*) FROM"
+        " (SELECT created_at FROM effectonce.effects WHERE state = STATE ORDER BY created_at LIMIT $1) AS found_there"
+    ),
     INT,
 )
+_NEXT = """
+  SELECT key, created_at, ($2::text IS NULL OR tool = $2) AND ($3::text IS NULL OR tenant = $3)
+         AND ($4::text IS NULL OR scope = $4) AND created_at >= $5 AS fits
+    FROM effectonce.effects
+   WHERE state = STATE AND ($1::text IS NULL OR $1 = STATE) AND created_at <= $6 AND (created_at, key) < ($6, $7)
+   ORDER BY created_at DESC, key DESC LIMIT $8
+"""
 # The next rows of each state, of these the newest, and of these what fits; and the last one, for where to go on.
 RECENT = statement(
     f"""
 WITH looked AS MATERIALIZED (
-  SELECT one.* FROM {_STATES} CROSS JOIN LATERAL (
-    SELECT key, created_at, ($2::text IS NULL OR tool = $2) AND ($3::text IS NULL OR tenant = $3)
-           AND ($4::text IS NULL OR scope = $4) AND created_at >= $5 AS fits
-      FROM effectonce.effects
-     WHERE state = each.state AND created_at <= $6 AND (created_at, key) < ($6, $7)
-     ORDER BY created_at DESC, key DESC LIMIT $8) AS one
-   WHERE $1::text IS NULL OR each.state = $1
-   ORDER BY one.created_at DESC, one.key DESC LIMIT $8
+  SELECT * FROM ({_of_each(_NEXT)}) AS next_ones ORDER BY created_at DESC, key DESC LIMIT $8
 ), numbered AS MATERIALIZED (
   SELECT key, fits, row_number() OVER ages AS place, count(*) FILTER (WHERE fits) OVER ages AS number
     FROM looked WINDOW ages AS (ORDER BY created_at DESC, key DESC)
@@ -52,22 +57,41 @@ SELECT {_COLUMNS}, (fits AND number <= $9)::int::int8, place
 """,
     *(TEXT, TEXT, TEXT, TEXT, FLOAT, FLOAT, TEXT, INT, INT),
 )
+_NEWEST = "SELECT key, tenant FROM effectonce.effects WHERE state = STATE ORDER BY created_at DESC LIMIT $4"
+_OF_FOUND = f"""
+SELECT {_COLUMNS} FROM found CROSS JOIN LATERAL (SELECT * FROM effectonce.effects WHERE key = found.key OFFSET 0) AS e
+ WHERE $2::text IS NULL OR e.tenant = $2
+ ORDER BY e.created_at DESC, e.key DESC LIMIT $3
+"""
+# First among rare states and the newest. If it is not there, PostgreSQL goes on to all keys, and otherwise it does not.
 REFER = statement(
     f"""
-WITH found AS MATERIALIZED (
+WITH quickly AS MATERIALIZED (
   (SELECT key FROM effectonce.effects
     WHERE state IN ('claimed', 'failed', 'in_doubt', 'tombstone') AND ($2::text IS NULL OR tenant = $2)
       AND right(key, {REFERENCE_LENGTH}) >= $1 AND right(key, {REFERENCE_LENGTH}) < $1 || '~'
     ORDER BY right(key, {REFERENCE_LENGTH}) LIMIT $3)
    UNION
-  SELECT one.key FROM {_STATES} CROSS JOIN LATERAL (
-    SELECT key, tenant FROM effectonce.effects WHERE state = each.state ORDER BY created_at DESC LIMIT $4) AS one
-   WHERE left(right(one.key, {REFERENCE_LENGTH}), length($1)) = $1 AND ($2::text IS NULL OR one.tenant = $2)
+  SELECT key FROM ({_of_each(_NEWEST, (State.DISPATCHED, State.COMPLETED))}) AS newest
+   WHERE left(right(key, {REFERENCE_LENGTH}), length($1)) = $1 AND ($2::text IS NULL OR tenant = $2)
+), found AS MATERIALIZED (
+  SELECT key FROM quickly
+   UNION ALL
+  SELECT key FROM effectonce.effects
+   WHERE right(key, {REFERENCE_LENGTH}) = $1 AND length($1) = {REFERENCE_LENGTH} AND NOT EXISTS (SELECT FROM quickly)
 )
-SELECT {_COLUMNS} FROM found CROSS JOIN LATERAL (SELECT * FROM effectonce.effects WHERE key = found.key OFFSET 0) AS e
- ORDER BY e.created_at DESC, e.key DESC LIMIT $3
+{_OF_FOUND}
 """,
     *(TEXT, TEXT, INT, INT),
+)
+REFER_BESIDE = statement(
+    f"""
+WITH found AS MATERIALIZED (
+  SELECT key FROM effectonce.effects WHERE key >= $4 AND key < $5 AND right(key, {REFERENCE_LENGTH}) = $1
+)
+{_OF_FOUND}
+""",
+    *(TEXT, TEXT, INT, TEXT, TEXT),
 )
 BESIDE = statement(
     f"SELECT {_COLUMNS} FROM effectonce.effects AS e WHERE e.key >= $1 AND e.key < $2 ORDER BY e.key LIMIT $3",
@@ -81,12 +105,15 @@ def query(op: Paging) -> Query:
             return Query(COUNT, (pack_int(limit + 1),))
         case Beside(limit=limit):
             return Query(BESIDE, (*map(pack_text, op.bounds), pack_int(limit)))
-        case Refer(reference, tenant, limit, looked_at):
-            return Query(REFER, (pack_text(reference), _text(tenant), pack_int(limit), pack_int(looked_at)))
+        case Refer(reference, tenant, limit, looked_at, beginning):
+            wanted = (pack_text(reference), _text(tenant), pack_int(limit))
+            if beginning:
+                return Query(REFER_BESIDE, (*wanted, *map(pack_text, op.bounds)))
+            return Query(REFER, (*wanted, pack_int(looked_at)))
         case _:
             created_at, key = (inf, "") if op.after is None else (op.after.created_at, op.after.request.key)
-            wanted = (_text(op.state), _text(op.tool), _text(op.tenant), _text(op.scope), pack_float(op.since))
-            return Query(RECENT, (*wanted, pack_float(created_at), pack_text(key), pack_int(op.looks), pack_int(op.limit)))
+            filters = (_text(op.state), _text(op.tool), _text(op.tenant), _text(op.scope), pack_float(op.since))
+            return Query(RECENT, (*filters, pack_float(created_at), pack_text(key), pack_int(op.looks), pack_int(op.limit)))
 
 
 def _text(value: str | None) -> bytes | None:

@@ -60,7 +60,8 @@ _ADVICE = {  # nothing was written when a server answers with one of these
     "ASK": "The slot is on its way to another node; while it moves nothing can be decided.",
     "TRYAGAIN": "The slot is on its way to another node; while it moves nothing can be decided.",
     "NOAUTH": "Give the URL a user and a password.",
-    "NOPERM": "Its user needs evalsha, eval, get, set, del, mget, msetnx, zadd, zrem, zcard, zcount, zrange*, zrevrange*, time, info, wait.",
+    "NOPERM": "Its user needs evalsha, eval, get, set, del, mget, msetnx, zadd, zrem, zcard, zcount, zrange*, zrevrange*, "
+    "zscore, time, info, wait.",
     "BUSY": "A script of somebody else's does not end.",
 }
 

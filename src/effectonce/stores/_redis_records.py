@@ -76,7 +76,7 @@ def member(created_at: float, key: str) -> bytes:
 
 
 def scores(state: State) -> tuple[str, str]:
-    """Between which scores the records of this state lie in the index of their bucket: the state, then 1/1024 s."""
+    """Between which scores the records of this state lie in the index of their bucket: the state, then 1/1024 s. The last: never."""
     return str(CODES[state] << 50), str((CODES[state] + 1 << 50) - 1)
 
 

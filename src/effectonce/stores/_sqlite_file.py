@@ -85,6 +85,7 @@ CREATE INDEX effects_due ON effects (due_at) WHERE {_DUE};
 -- Version 4 had an index of doubts alone.
 DROP INDEX IF EXISTS effects_in_doubt;
 CREATE INDEX IF NOT EXISTS effects_rare ON effects (state, created_at, key) WHERE {RARE};
+CREATE INDEX IF NOT EXISTS effects_rare_of ON effects (tenant, state, created_at, key) WHERE {RARE};
 CREATE INDEX IF NOT EXISTS effects_named ON effects (substr(key, -{REFERENCE_LENGTH})) WHERE {RARE};
 -- Since version 2: small values that processes share.
 CREATE TABLE IF NOT EXISTS cells (
@@ -132,15 +133,24 @@ SELECT {_COLUMNS} FROM effects
  WHERE {OPEN} AND latch = ? AND key <> ? AND (state <> 'claimed' OR sends > 0)
  ORDER BY key LIMIT 1
 """
-_BROWSE = f"""
-SELECT {_COLUMNS} FROM effects
- WHERE state = ? AND (? IS NULL OR tenant = ?) AND (created_at, key) > (?, ?)
- ORDER BY created_at, key LIMIT ?
+# By state, of all tenants (NULL) or of one. SQLite would take a wrong index, if it were not told which.
+_BROWSE = """
+SELECT {columns} FROM effects {indexed}
+ WHERE {among} AND state = ?1 AND {tenant} AND (created_at, key) > (?3, ?4)
+ ORDER BY created_at, key LIMIT ?5
 """
-BROWSE = dict.fromkeys(State, _BROWSE.replace("WHERE", f"INDEXED BY effects_open WHERE {OPEN} AND"))
-BROWSE |= {State.COMPLETED: _BROWSE} | dict.fromkeys(
-    RARELY, _BROWSE.replace("WHERE", f"INDEXED BY effects_rare WHERE {RARE} AND")
+_OF_ANY = "(?2 IS NULL OR tenant = ?2)"
+_OPEN_ONES, _COMPLETED_ONES, _RARE_ONES, _OF_ONE = (
+    _BROWSE.format(columns=_COLUMNS, indexed=indexed, among=among, tenant=tenant)
+    for indexed, among, tenant in (
+        ("INDEXED BY effects_open", OPEN, _OF_ANY),
+        ("", "true", _OF_ANY),
+        ("INDEXED BY effects_rare", RARE, "?2 IS NULL"),
+        ("INDEXED BY effects_rare_of", RARE, "tenant = ?2"),
+    )
 )
+BROWSE = dict.fromkeys(State, _OPEN_ONES) | {State.COMPLETED: _COMPLETED_ONES} | dict.fromkeys(RARELY, _RARE_ONES)
+BROWSE_OF = BROWSE | dict.fromkeys(RARELY, _OF_ONE)
 # For people, and rare: every row is looked at, because an index by age would cost every call. Only what is shown is sorted as a whole row.
 SEARCH = f"""
 SELECT {_COLUMNS} FROM effects WHERE rowid IN (

@@ -6,7 +6,7 @@ as they come, and keep their place. Rows in a state that an ordinary call never 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from math import inf
 from typing import Any
@@ -53,6 +53,8 @@ SELECT key FROM (SELECT key, tenant FROM effects ORDER BY rowid DESC LIMIT ?4)
  WHERE substr(substr(key, -{REFERENCE_LENGTH}), 1, length(?1)) = ?1 AND (?2 IS NULL OR tenant = ?2)
  LIMIT ?3
 """
+# Nothing but keys is read: they are in an index of their own. Where in a key the reference stands is cheaper to ask here than in SQL.
+AMONG_KEYS = "SELECT key FROM effects WHERE key >= ? AND key < ? AND instr(key, ?)"
 BESIDE = READ.replace("key = ?", "key >= ? AND key < ? LIMIT ?")
 
 
@@ -69,10 +71,17 @@ def answer(connection: Connection, op: Paging) -> Counts | Recently | tuple[Reco
 
 
 def _referred(connection: Connection, op: Refer) -> tuple[Record, ...]:
+    found = () if op.beginning else _quickly(connection, op)
+    if not found and op.is_whole:
+        keys = (key for (key,) in connection.rows(AMONG_KEYS, *op.bounds, op.reference) if op.fits_key(key))
+        found = [record for record in _records(connection, keys) if op.tenant in (None, record.request.tenant)]
+    return tuple(newest_first(found)[: op.limit])
+
+
+def _quickly(connection: Connection, op: Refer) -> Sequence[Record]:
     named = connection.rows(NAMED, op.reference, op.tenant, op.limit)
     newest = connection.rows(NEWEST, op.reference, op.tenant, op.limit, op.looked_at)
-    keys = dict.fromkeys(key for (key,) in (*named, *newest))
-    return tuple(newest_first(_records(connection, keys))[: op.limit])
+    return _records(connection, dict.fromkeys(key for (key,) in (*named, *newest)))
 
 
 def _count(connection: Connection, limit: int) -> Counts:

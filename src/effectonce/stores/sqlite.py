@@ -53,7 +53,7 @@ from effectonce.stores import _sqlite_faults as faults
 from effectonce.stores import _sqlite_forks as forks
 from effectonce.stores import _sqlite_pages as pages
 from effectonce.stores._jobs import MUST_WRITE, Job, finish_all
-from effectonce.stores._sqlite_file import BROWSE, READ, RIVAL, SEARCH, SEARCH_REFERENCE, TALLY, Connection
+from effectonce.stores._sqlite_file import BROWSE, BROWSE_OF, READ, RIVAL, SEARCH, SEARCH_REFERENCE, TALLY, Connection
 from effectonce.stores._sqlite_lending import AsyncLent, Handover, Lent, LentConnection
 from effectonce.stores._steady import Note, Steadiness
 from effectonce.stores.base import Capabilities, Finding, in_a_signal_handler
@@ -327,7 +327,8 @@ class SqliteStore:
             case Find(key):
                 return connection.record(READ, key)
             case Browse(state, tenant, after, limit):
-                return tuple(connection.records(BROWSE[state], state, tenant, tenant, *after, limit))
+                listed = BROWSE if tenant is None else BROWSE_OF
+                return tuple(connection.records(listed[state], state, tenant, *after, limit))
             case Search(reference, tool, wanted, whose, scope, since, before, limit):
                 sql, ending = (SEARCH, ()) if reference == "" else (SEARCH_REFERENCE, (reference,))
                 return tuple(connection.records(sql, tool, wanted, whose, scope, since, *before, limit, *ending))

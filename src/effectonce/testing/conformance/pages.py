@@ -131,6 +131,23 @@ def an_effect_is_found_by_its_reference_without_looking_at_all(bench: Bench) -> 
     assert found("f00") == found("%") == found("bcdef") == found("abcdff000000", "odd") == []
 
 
+def a_whole_reference_is_found_however_old_it_is(bench: Bench) -> None:
+    old, twin, other = "f00" + "0" * 25 + "abcdef123456", "e00" + "1" * 25 + "abcdef123456", "f00" + "0" * 25 + "abcdff000000"
+    for key in (old, twin, other):
+        _done(bench, key, tenant="odd" if key == twin else "")
+    for n in range(4):
+        _done(bench, f"k{n}")
+
+    def found(reference: str, tenant: str | None = None, beginning: str = "") -> list[str]:
+        return _keys(bench.apply(Refer(reference, tenant, looked_at=2, beginning=beginning)))
+
+    assert found("abcdef123456") in ([twin], [twin, old])  # one that is found quickly may end the look
+    assert found("abcdef123456", "odd") == found("abcdef123456", beginning="e00111111111") == [twin]
+    assert found("abcdef123456", beginning="f0000000") == found("abcdef123456", "", "f0000000") == [old]
+    assert found("abcdff000000", beginning=other[:12]) == [other]
+    assert found("abcdef123456", beginning="f0000001") == found("abcdef123456", "odd", "f0000000") == found("0" * 12) == []
+
+
 def records_of_one_run_are_found_beside_it(bench: Bench) -> None:
     run, step, other = "ab" * 20, "ab" * 4 + "0" * 32, "ab" * 3 + "0" * 34
     bench.in_doubt(request(step))
