@@ -2,13 +2,15 @@
 
     python bench/pages.py [--quick] [--json] [--dir FOLDER] [--store sqlite,postgres,redis] [--records 1e6]
 
-Of every twelve records ten are completed, one failed and one is in doubt; a hundred wait, and five are on their way.
+Of every twelve records ten are completed, one failed and one is in doubt; a hundred wait, and five are on their way. Only the last two rows
+look at all keys.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import sys
 import tempfile
 from pathlib import Path
@@ -22,7 +24,9 @@ from tests.attacks.crowds import crowd, fill_postgres, fill_redis, fill_sqlite
 
 from effectonce import Guard
 from effectonce._core.records import State
+from effectonce.effect import reference_of
 from effectonce.server import Access, app
+from effectonce.server._visit import link_of
 
 PAGES = {
     "overview": "/",
@@ -34,7 +38,10 @@ PAGES = {
     "letters of one tool": "/letters?tool=refund",
     "workflows": "/workflows",
     "workflows that completed": "/workflows?state=completed",
-    "a reference that is not found": "/effects/eff_000000000000",
+    "an old effect by its link": "/effects/{link}",
+    "the list after it": "/effects?state=completed&after={link}",
+    "an old effect by its reference": "/effects/{reference}",
+    "a reference that is not there": "/effects/eff_000000000000",
 }
 
 
@@ -49,35 +56,46 @@ def shares(records: int) -> dict[State, int]:
     }
 
 
-def filled(home: Home, records: int) -> Guard:
+def filled(home: Home, records: int) -> tuple[Guard, str]:
+    """A store, and the key of an old effect in it."""
     url = home.new()
     kind, _, path = url.partition("://")
+    everything = crowd(shares(records))
+    first = list(itertools.islice(everything, 20))
+    everything = itertools.chain(first, everything)
     match kind:
         case "sqlite":
-            fill_sqlite(path.removeprefix("/"), crowd(shares(records)))
+            fill_sqlite(path.removeprefix("/"), everything)
         case "postgresql":
-            fill_postgres(url, crowd(shares(records)))
+            fill_postgres(url, everything)
         case _:
-            fill_redis(path, crowd(shares(records)))
-    return Guard(url)
+            fill_redis(path, everything)
+    return Guard(url), next(record.request.key for record in first if record.state is State.COMPLETED)
 
 
 def page_rows(store: str, home: Home, sizes: tuple[int, int], slices: int) -> list[Row]:
     """The time of each page in the larger store, beside the smaller."""
-    guards = {size: filled(home, size) for size in sizes}
-    viewers = {size: TestClient(app(guard, access=lambda _: Access("vera"))) for size, guard in guards.items()}
+    stores = {size: filled(home, size) for size in sizes}
     contenders = {
-        (size, name): functools.partial(timed, functools.partial(viewer.get, path), 1)
-        for size, viewer in viewers.items()
-        for name, path in PAGES.items()
+        (size, name): functools.partial(timed, functools.partial(_viewer(guard).get, _address(page, key)), 1)
+        for size, (guard, key) in stores.items()
+        for name, page in PAGES.items()
     }
     medians = take_turns(contenders, slices)
-    for guard in guards.values():
+    for guard, _ in stores.values():
         guard.close()
     small, large = sizes
     return [
         ratio(f"{store} {name}, {large:,} records", medians[large, name], medians[small, name], unit="ms") for name in PAGES
     ]
+
+
+def _viewer(guard: Guard) -> TestClient:
+    return TestClient(app(guard, access=lambda _: Access("vera")))
+
+
+def _address(page: str, key: str) -> str:
+    return page.format(link=link_of(key), reference=reference_of(key))
 
 
 def chosen_options() -> argparse.Namespace:

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 LOOKED_AT = 1000  # of each state
 
 
-def look(guard: Guard, tenant: str | None = None, seen: Callable[[Iterable[Record]], None] = lambda _: None) -> dict[str, Any]:
-    """A status as `effectonce.status/1`. What is counted in `counts` is everybody's. *seen* gets the records that it is about."""
+def look(guard: Guard, tenant: str | None = None, shows: Callable[[Iterable[str]], None] = lambda _: None) -> dict[str, Any]:
+    """A status as `effectonce.status/1`. What is counted in `counts` is everybody's. *shows* gets the keys that it is about."""
     now = now_of(guard)
     counts: Counts = guard.store.apply(Count(COUNTED))
     doubts = guard.store.apply(Browse(State.IN_DOUBT, tenant, limit=LOOKED_AT))
     pages = [guard.store.apply(Browse(state, tenant, limit=LOOKED_AT)) for state in (State.DISPATCHED, State.CLAIMED)]
     open_ones = [record for page in pages for record in page]
-    seen((*doubts, *open_ones))
+    shows(record.request.key for record in (*doubts, *open_ones))
     left = [r for r in open_ones if abandoned(r, now) and not may_resend(r, now)]
     dead = [r for r in open_ones if is_dead(r, now, GRACE_S)]
     runs = [r for r in open_ones if is_run(r) and not leased(r, now)]

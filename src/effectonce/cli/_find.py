@@ -49,11 +49,10 @@ def find_all(guard: Guard, names: tuple[str, ...]) -> list[Record]:
 
 
 def _search(guard: Guard, digits: str) -> tuple[Record, ...]:
-    """A whole reference is looked for where it is found quickly, and only then among all records."""
     tenant = setting("tenant") or None
+    whole = len(digits) == REFERENCE_LENGTH
     with busy(f"Looking for {PREFIX}{digits}"):
-        quickly = guard.store.apply(Refer(digits, tenant, SHOWN)) if len(digits) == REFERENCE_LENGTH else ()
-        return quickly or guard.store.apply(Search(digits, tenant=tenant, limit=SHOWN))
+        return guard.store.apply(Refer(digits, tenant, SHOWN) if whole else Search(digits, tenant=tenant, limit=SHOWN))
 
 
 def _nearest(guard: Guard, digits: str) -> str:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from effectonce._core.attempts import asked_again
 from effectonce._core.codec import encode_error
 from effectonce._core.endings import Ending
-from effectonce._core.ops import Applied, Flow, Refute, Search
+from effectonce._core.ops import Applied, Flow, Refute
 from effectonce._core.pages import Refer
 from effectonce._core.records import Record, Scene, State, leased, resendable
 from effectonce._desk import atold, told, who
@@ -97,7 +97,7 @@ class DeadLetters:
         """One effect as a letter, whatever its state is, by its key or its reference (`eff_…`)."""
         if key.startswith("eff_"):
             digits = key.removeprefix("eff_")
-            found = self._store.apply(Refer(digits)) or self._store.apply(Search(digits, limit=2))
+            found = self._store.apply(Refer(digits))
             keys = [record.request.key for record in found if reference_of(record.request.key) == key]
             if len(keys) > 1:
                 raise ContractViolation(f"{key} stands for several effects here: use the key")

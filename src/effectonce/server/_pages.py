@@ -35,8 +35,7 @@ from effectonce._shown.tools import prober_of, tools_of
 from effectonce._shown.words import Screen, dumps
 from effectonce.dead_letters._letter import is_dead
 from effectonce.dead_letters._letters import GRACE_S, undiscardable
-from effectonce.effect import reference_of
-from effectonce.server._visit import Refusal, Visit
+from effectonce.server._visit import Refusal, Visit, link_of
 
 if TYPE_CHECKING:
     from effectonce.dead_letters import Wanted
@@ -59,7 +58,7 @@ DONE = {
 
 def overview(visit: Visit) -> Response:
     """How many of what, and what needs somebody."""
-    status, now = look(visit.guard, visit.tenant, visit.saw), visit.now()
+    status, now = look(visit.guard, visit.tenant, visit.shows), visit.now()
     return visit.page("overview.html", section="overview", status=status, needs=status["needs_you"][:NEEDS], now=now)
 
 
@@ -89,8 +88,8 @@ def effects(visit: Visit) -> Response:
 
 def _further(visit: Visit, page: Recently) -> str | None:
     """Where a list goes on."""
-    visit.saw((*page.records, *(() if page.further is None else (page.further,))))
-    return None if page.further is None else visit.with_params(after=reference(page.further))
+    visit.shows(record.request.key for record in page.records)
+    return None if page.further is None else visit.with_params(after=link_of(page.further.request.key))
 
 
 def _looked_at(visit: Visit, now: float) -> Recently:
@@ -154,6 +153,8 @@ def effect_page(
     audited = is_there(visit.guard)
     read = audited and visit.asked("audit") == "on"  # it takes its time where it is large
     entries = entries_about(visit.guard, record, reference(record)) if read else []
+    if (run := run_of(record)) is not None:
+        visit.shows_run(run, record)
     return visit.page(
         "effect.html",
         status,
@@ -167,7 +168,7 @@ def effect_page(
         audit="read" if read else "there" if audited else "",
         left_out=max(0, len(entries) - AUDIT),
         partial=partial_of(record),
-        run=run_of(record),
+        run=run,
         may=_may(visit, record, now),
         seen=version_of(record),
         reveal=reveal,
@@ -223,9 +224,9 @@ def in_doubt(visit: Visit) -> Response:
     """What nobody knows, the oldest first."""
     after = place(visit.find(visit.asked("after"))) if visit.asked("after") else (0.0, "")
     records = visit.guard.store.apply(Browse(State.IN_DOUBT, visit.tenant, after, PAGE + 1))
-    visit.saw(records)
     shown, now = records[:PAGE], visit.now()
-    more = visit.with_params(after=reference(shown[-1])) if len(records) > PAGE else None
+    visit.shows(record.request.key for record in shown)
+    more = visit.with_params(after=link_of(shown[-1].request.key)) if len(records) > PAGE else None
     rows = [{**_row(r), "probe": prober_of(visit.guard, r) is not None, "again": may_resend(r, now)} for r in shown]
     return visit.page("in_doubt.html", section="in_doubt", rows=rows, more=more, first=not visit.asked("after"), now=now)
 
@@ -257,8 +258,8 @@ def letters(visit: Visit) -> Response:
     found = dead.page(limit=PAGE, after=after, looked_at=LOOKED_AT, **wanted) if chosen else None
     groups = () if chosen else dead.groups(limit=LOOKED_AT, **wanted)
     shown = () if found is None else found.letters
-    visit.saw(letter.record for letter in (*shown, *(group.sample for group in groups)))
-    more = visit.with_params(after=reference_of(found.after[1])) if found is not None and found.after is not None else None
+    visit.shows(letter.key for letter in shown)
+    more = visit.with_params(after=link_of(found.after[1])) if found is not None and found.after is not None else None
     return visit.page(
         "letters.html",
         section="letters",
@@ -324,7 +325,7 @@ def workflow(visit: Visit) -> Response:
         link = (visit.href("effect", reference=reference(record)), "See the effect")
         raise Refusal(404, "No run", f"{reference(record)} is an effect, and no run of a workflow.", link=link)
     steps = steps_of(visit.guard, record)
-    visit.saw((record, *steps))
+    visit.shows(step.request.key for step in steps)
     run = whole(record, steps, now, reveal=False)
     return visit.page(
         "workflow.html",
