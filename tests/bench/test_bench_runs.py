@@ -70,7 +70,8 @@ EXPECTED = {
         for store in ("sqlite", "postgres", "redis")
         for page in (
             *("overview", "effects", "effects of one state", "effects of a tool that has none", "doubts", "letters"),
-            *("letters of one tool", "workflows", "workflows that completed", "a reference that is not found"),
+            *("letters of one tool", "workflows", "workflows that completed", "an old effect by its link", "the list after it"),
+            *("an old effect by its reference", "a reference that is not there"),
         )
     },
     "scale.py": {
