@@ -278,7 +278,7 @@ def test_an_older_schema_is_brought_up_to_date(postgres, database, monkeypatch):
 
     store = PostgresStore(database)
     assert store.apply(ops.Find("old")).state == "dispatched"
-    assert version(postgres, database) == schema.SCHEMA_VERSION == 4
+    assert version(postgres, database) == schema.SCHEMA_VERSION == 5
     store.close()
 
 
