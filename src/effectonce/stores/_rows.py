@@ -71,7 +71,7 @@ def birth(record: Record) -> tuple[Any, ...]:
 
 def life(record: Record) -> tuple[Any, ...]:
     return (
-        record.state,
+        str(record.state),  # a driver asks what else it may be, and that takes longer
         record.epoch,
         record.token,
         record.lease_until,
@@ -85,6 +85,32 @@ def life(record: Record) -> tuple[Any, ...]:
         record.settled_by,
         record.reason,
         _write_evidence(record.evidence) if record.evidence else "",
+        due_at(record),
+    )
+
+
+def first_send(record: Record) -> tuple[Any, ...] | None:
+    """What tells a record that was just born and sent from others of that kind; None: it is of another kind."""
+    if record.state is not State.DISPATCHED or record.epoch != 1 or record.sends != 1 or record.request.after:
+        return None
+    r = record.request
+    return (
+        r.key,
+        r.fingerprint,
+        write_terms(r.terms),
+        r.tenant,
+        r.scope,
+        r.step,
+        bytearray(r.arguments),  # SQLite's driver asks of bytes what else they may be, and that takes longer
+        r.latch,
+        record.created_at,
+        r.terms.tool,
+        r.terms.window_s,
+        record.token,
+        record.lease_until,
+        record.dtoken,
+        record.first_dispatch_at,
+        record.sent_until,
         due_at(record),
     )
 
