@@ -53,7 +53,7 @@ from effectonce.stores import _sqlite_faults as faults
 from effectonce.stores import _sqlite_forks as forks
 from effectonce.stores import _sqlite_pages as pages
 from effectonce.stores._jobs import MUST_WRITE, Job, finish_all
-from effectonce.stores._sqlite_file import BROWSE, BROWSE_OF, READ, RIVAL, SEARCH, SEARCH_REFERENCE, TALLY, Connection
+from effectonce.stores._sqlite_file import READ, RIVAL, Connection
 from effectonce.stores._sqlite_lending import AsyncLent, Handover, Lent, LentConnection
 from effectonce.stores._steady import Note, Steadiness
 from effectonce.stores.base import Capabilities, Finding, in_a_signal_handler
@@ -326,15 +326,7 @@ class SqliteStore:
                 return MUST_WRITE
             case Find(key):
                 return connection.record(READ, key)
-            case Browse(state, tenant, after, limit):
-                listed = BROWSE if tenant is None else BROWSE_OF
-                return tuple(connection.records(listed[state], state, tenant, *after, limit))
-            case Search(reference, tool, wanted, whose, scope, since, before, limit):
-                sql, ending = (SEARCH, ()) if reference == "" else (SEARCH_REFERENCE, (reference,))
-                return tuple(connection.records(sql, tool, wanted, whose, scope, since, *before, limit, *ending))
-            case Tally():
-                return {State(state): count for state, count in connection.rows(TALLY)}
-            case Count() | Recent() | Refer() | Beside():
+            case Browse() | Search() | Tally() | Count() | Recent() | Refer() | Beside():
                 return pages.answer(connection, op)
             case ReadCell() | ListCells():
                 return connection.shared(op, self._clock())
@@ -347,10 +339,8 @@ class SqliteStore:
             if type(op) in _BEFORE_A_SEND:
                 connection.check_file()
                 break
-        if len(ops) == 1:
-            reply = self._write_alone(connection, ops[0])
-            if reply is not None:
-                return [reply]
+        if len(ops) == 1 and (reply := self._write_alone(connection, ops[0])) is not None:
+            return [reply]
         try:
             connection.begin()
             steady = self._look_at_the_clock(connection)
