@@ -19,6 +19,7 @@ from typing import Any, get_origin
 from effectonce._core.hints import arms
 
 UNCHANGING = frozenset({str, int, float, bool, NoneType, bytes})
+_HOLDS = (dict, list, tuple, set)
 _LOOKED_INTO = 4  # levels of lists and dicts in a result
 _LAZY: tuple[type, ...] = (
     CoroutineType,
@@ -111,11 +112,14 @@ def done(value: Any) -> Any:
 
 def _lazy(value: Any, levels: int) -> Any:
     """What in here has yet to happen; None: nothing."""
-    if isinstance(value, dict | list | tuple | set):
+    if isinstance(value, _HOLDS):
         items = value.values() if isinstance(value, dict) else value
         if levels == 0 or UNCHANGING.issuperset(map(type, items)):
             return None
-        return next((found for item in items if (found := _lazy(item, levels - 1)) is not None), None)
+        for item in items:
+            if type(item) not in UNCHANGING and (found := _lazy(item, levels - 1)) is not None:
+                return found
+        return None
     kind: Any = type(value)
     return value if _is_lazy(kind) else None
 

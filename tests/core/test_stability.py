@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from effectonce import ContractViolation, Guard, Stable, content_key
 from effectonce._boundary import flagged, named
-from effectonce._core.stability import READ_MAX, unstable_text
+from effectonce._core.stability import _WORDS, READ_MAX, _compiled, _judged, unstable_text
 from tests.core import corpus
 from tests.core.helpers import named as function
 from tests.core.helpers import tool
@@ -144,3 +144,8 @@ def test_no_more_of_a_text_is_read_than_its_beginning(unit, times):
     text = unit * times
 
     assert unstable_text(text) == unstable_text(text[:READ_MAX])
+
+
+@given(st.from_regex(_WORDS, fullmatch=True))
+def test_words_and_a_short_number_need_no_closer_look(text):
+    assert _judged(text[:READ_MAX], _compiled()) == ""

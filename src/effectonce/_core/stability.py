@@ -65,6 +65,8 @@ _GENERATED = (
     r"(?<![0-9A-Za-z])\d{17,19}(?![0-9A-Za-z])",  # a snowflake
     r"(?<![0-9A-Za-z])(?=\d{0,23}[A-Fa-f])(?=[A-Fa-f]{0,23}\d)(?:[0-9a-f]{16}(?:[0-9a-f]{8})?|[0-9A-F]{16}(?:[0-9A-F]{8})?)(?![0-9A-Za-z])",
 )
+# Words, and a short number behind them: what is looked for below has more digits, capitals, other signs, or says that it counts attempts.
+_WORDS = r"(?!.*(?:attempt|retr|tr[iy]|redeliver))[a-z]{1,20}(?:[ _-][a-z]{1,20}){0,50}(?:[ _-]\d{1,7})?"
 _NINE = r"(?=\D{0,8}\d)(?=[^A-Z]{0,8}[A-Z])(?=[^a-z]{0,8}[a-z])[0-9A-Za-z]{9}"
 
 
@@ -79,6 +81,7 @@ class _Compiled:
         self.generated = [*self.uuids, *generated]
         self.uuid, self.behind_call = re.compile(_UUID), re.compile(_BEHIND_CALL)
         self.of_a_thing, self.nine = re.compile(_OF_A_THING), re.compile(_NINE)
+        self.words = re.compile(_WORDS).fullmatch
 
 
 _compiled = lru_cache(maxsize=1)(_Compiled)
@@ -88,6 +91,10 @@ _compiled = lru_cache(maxsize=1)(_Compiled)
 def unstable_text(text: str) -> str:
     """What in *text* changes on every attempt; "" if nothing looks like it. What is refused everywhere is looked for first."""
     text, known = text[:READ_MAX], _compiled()
+    return "" if known.words(text) else _judged(text, known)
+
+
+def _judged(text: str, known: _Compiled) -> str:
     without_uuids = known.uuid.sub(" ", text)  # some of their digits may look like a clock
     for search, what in known.changes:
         if search(without_uuids):
