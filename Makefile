@@ -52,6 +52,7 @@ bench: $(VENV)/.servers $(VENV)/.peers  ## Figures beside the bare floor and the
 	$(BIN)/python bench/middleware.py
 	$(BIN)/python bench/policy.py
 	$(BIN)/python bench/scale.py
+	$(BIN)/python bench/pages.py
 	$(BIN)/python bench/workflows.py
 	$(BIN)/python bench/peers.py
 

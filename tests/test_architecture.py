@@ -14,7 +14,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 # Rooms from the ground up: a room may import rooms that stand before it, and its own.
 LAYERS = (
     ("lint",),  # reads source, and nothing of ours
-    ("_text",),
+    ("_credentials", "_text"),
     ("_log",),
     ("_core", "_forks", "_rng"),
     ("effect", "errors"),

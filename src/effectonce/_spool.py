@@ -226,7 +226,7 @@ class Spool:
                 self._told_of.add(file)
                 LOG.warning("an outcome in %s waits for a process that can open it: %s", self.folder, error)
             return None
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):  # half a character, or a depth, that nobody wrote
             LOG.exception("%s cannot be read, and is left to you as .unreadable", file)
             with contextlib.suppress(OSError):
                 file.rename(file.with_suffix(".unreadable"))
@@ -239,7 +239,7 @@ class Spool:
         return msgspec.structs.replace(entry, outcome=self._keyring.seal(entry.outcome, entry.key, "outcome"))
 
     def _opened(self, entry: Entry) -> Entry:
-        if self._secret and not hmac.compare_digest(entry.signature, entry.signed(self._secret).signature):
+        if self._secret and not hmac.compare_digest(entry.signature.encode(), entry.signed(self._secret).signature.encode()):
             raise NotOpened("it is not signed with the secret of this guard")
         if self._keyring is None:
             return entry

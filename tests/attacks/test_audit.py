@@ -3,14 +3,17 @@
 import json
 import os
 import sqlite3
+import time
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from effectonce import ContractViolation
 from effectonce._core.ops import ListCells
 from effectonce.cli import main
 from effectonce.observe import Audit, Event
+from effectonce.observe._chain import Marks, read_batch
 from effectonce.observe.audit import BATCHES, HEADS
 from effectonce.stores.sqlite import SqliteStore
 
@@ -139,6 +142,54 @@ def test_an_anchor_finds_an_end_that_was_cut(office):
     done = office.run("verify", "--anchor", file)
     assert done.exit_code == 1
     assert "its end is missing: it was anchored on" in one_line(done.stdout)
+
+
+def cut_before(path, store, number):
+    """As one who can write to a store without a secret would: batch *number* says that what was before it is past its time."""
+    batches = store.apply(ListCells(BATCHES))
+    name, value = batches[number]
+    aged = replace(read_batch(value), before_at=1.0, seal=b"")
+    with sqlite3.connect(path) as db:
+        db.executemany("DELETE FROM cells WHERE name = ?", [(each,) for each, _ in batches[:number]])
+        db.execute("UPDATE cells SET value = ? WHERE name = ?", (Marks().batch(aged), name))
+    db.close()
+
+
+@pytest.mark.parametrize("age_s", [0, 90_000])
+def test_an_anchor_finds_a_beginning_that_was_cut(office, age_s):
+    store, now = SqliteStore(office.path), [time.time() - age_s]
+    audit = Audit(store, flush_s=1000, keep=50_000, clock=lambda: now[0])
+    anchors = []
+    for _ in range(4):
+        audit(Event(name="completed", at=now[0], tool="pay"))
+        assert audit.flush()
+        anchors.append(audit.anchor())
+        now[0] += age_s / 4
+    assert Audit(store, clock=lambda: now[0]).verify(anchors=anchors).ok
+
+    cut_before(office.path, store, 3)
+    forged, found = (Audit(store, clock=lambda: now[0]).verify(anchors=known) for known in ([], anchors))
+
+    store.close()
+    assert forged.ok
+    assert {flaw.what for flaw in found.flaws} == {"missing"}
+
+
+def test_a_beginning_that_is_past_its_time_is_not_missed(office):
+    store, now = SqliteStore(office.path), [1_800_000_000.0]
+    audit = Audit(store, flush_s=1000, keep=100_000, clock=lambda: now[0])
+    for _ in range(3):
+        audit(Event(name="completed", at=now[0], tool="pay"))
+        assert audit.flush()
+        now[0] += 60_000
+    anchor = audit.anchor()
+    with sqlite3.connect(office.path) as db:
+        db.execute("DELETE FROM cells WHERE name LIKE ?", (f"{BATCHES}%/00000000",))
+    db.close()
+
+    assert Audit(store, clock=lambda: now[0]).verify(anchors=[anchor]).ok
+    audit.close()
+    store.close()
 
 
 @pytest.mark.parametrize("kept", ["an anchor", "a head"])

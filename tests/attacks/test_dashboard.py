@@ -2,21 +2,19 @@
 
 import sqlite3
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import anyio
 import anyio.to_thread
 import pytest
 
 from effectonce import EffectOnceError, Guard, NotSent, Retry
-from effectonce._core.ops import Browse, Search, Tally
+from effectonce._core.ops import Search, Tally
 from effectonce._core.records import State
 from effectonce.effect import reference_of
 from effectonce.server import Access, _storm
-from effectonce.server._counts import Counts
 from effectonce.server._visit import Refusal
 from effectonce.simulate.storm import simulate
-from effectonce.stores._sqlite_file import BROWSE
+from effectonce.stores._sqlite_file import BROWSE, BROWSE_OF
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
 from tests.server.conftest import browser
@@ -92,14 +90,15 @@ def test_a_page_reads_as_much_of_a_large_store_as_of_a_small_one(stores, page):
     assert work[1][1] <= 5_000
 
 
-def test_doubts_are_read_in_their_order_from_an_index(stores):
+@pytest.mark.parametrize("state", [State.IN_DOUBT, State.CLAIMED, State.FAILED, State.TOMBSTONE])
+@pytest.mark.parametrize(("tenant", "index"), [(None, "effects_rare "), ("acme", "effects_rare_of ")])
+def test_what_is_browsed_is_read_in_its_order_from_an_index(stores, state, tenant, index):
+    listed = BROWSE if tenant is None else BROWSE_OF
     with sqlite3.connect(stores[0].path) as db:
-        plan = " ".join(
-            row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {BROWSE[State.IN_DOUBT]}", ("in_doubt", None, None, 0.0, "", 50))
-        )
+        plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {listed[state]}", (state, tenant, 0.0, "", 50)))
     db.close()
 
-    assert "USING INDEX effects_in_doubt" in plan
+    assert f"USING INDEX {index}" in plan
     assert "TEMP B-TREE" not in plan
     assert "SCAN effects" not in plan
 
@@ -111,7 +110,7 @@ def test_a_page_of_doubts_touches_as_many_rows_as_it_shows(stores):
         with sqlite3.connect(store.path) as db:
             counted = []
             db.set_progress_handler(lambda: counted.append(1), 100)  # noqa: B023
-            assert len(db.execute(BROWSE[State.IN_DOUBT], ("in_doubt", None, None, 0.0, "", 50)).fetchall()) == 50
+            assert len(db.execute(BROWSE[State.IN_DOUBT], ("in_doubt", None, 0.0, "", 50)).fetchall()) == 50
             steps.append(len(counted))
         db.close()
 
@@ -151,63 +150,6 @@ def test_a_first_page_of_many_groups_says_that_there_is_more(stores):
     shown = browser(Guard(stores[0]), Access("vera")).get("/letters").text
 
     assert "These are the first 1,000 letters." in shown
-
-
-# ---------------------------------------------------------------- counting
-
-
-class Slow(MemoryStore):
-    """Counting takes a second of this clock."""
-
-    def __init__(self):
-        super().__init__()
-        self.time, self.counted = 0.0, 0
-
-    def apply(self, op):
-        if isinstance(op, Tally):
-            self.time += 1.0
-            self.counted += 1
-        return super().apply(op)
-
-
-def test_what_takes_long_to_count_is_not_counted_for_each_visitor():
-    store = Slow()
-    guard, counts = Guard(store), Counts(clock=lambda: store.time)
-
-    for _ in range(100):
-        counts.read(guard)
-    assert store.counted == 1
-    store.time += 25
-    counts.read(guard)
-
-    assert store.counted == 2
-
-
-def test_visitors_who_come_together_count_once():
-    store = Slow()
-    guard, counts = Guard(store), Counts(clock=lambda: store.time)
-
-    with ThreadPoolExecutor(8) as pool:
-        found = [each.result() for each in [pool.submit(counts.read, guard) for _ in range(32)]]
-
-    assert store.counted == 1
-    assert all(each == found[0] for each in found)
-
-
-def test_a_store_that_counts_quickly_is_counted_for_each_page():
-    store = MemoryStore()
-    counts, guard = Counts(clock=lambda: 0.0), Guard(store)
-    before = counts.read(guard)
-
-    @guard.tool(kind="write")
-    def pay(card: str) -> str:
-        return card
-
-    with guard.step("chat", "pay"):
-        pay("c")
-
-    assert counts.read(guard) != before
-    assert store.apply(Browse(State.COMPLETED))
 
 
 # ---------------------------------------------------------------- simulations

@@ -197,6 +197,14 @@ def request(*lines, target="/pay", method="PUT"):
         "x-forwarded-for",
         "host",
         "content-type",
+        "x-user-id",
+        "remote-user",
+        "stripe-account",
+        "x-goog-iap-jwt-assertion",
+        "x-ssl-client-verify",
+        "x-amzn-oidc-data",
+        "if-match",
+        "x-http-method-override",
     ],
 )
 def test_no_client_can_have_a_header_removed_that_says_who_asks_or_what(street, named):

@@ -5,16 +5,21 @@ import hashlib
 import io
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+import tomllib
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
 from effectonce import GaveUp, Guard, NotSent, Retry
+from effectonce.cli import main
 from effectonce.dead_letters import _file
 from effectonce.lint import _check, check, check_source
 from effectonce.lint._allow import allowances
+from effectonce.mcp._hosts import starting
 from effectonce.server import Access
 from effectonce.stores.sqlite import SqliteStore
 from tests.cli.desk import environment
@@ -84,6 +89,8 @@ BAD = {
     "evidence of no time": lambda letter: letter["evidence"].append(
         {"at": -1e999, "note": "x", "outcome": "", "is_result": False}
     ),
+    "evidence of a time that no calendar has": lambda letter: letter["evidence"][0].update(at=1e300),
+    "evidence from before all calendars": lambda letter: letter["evidence"][0].update(at=-1e300),
     "half a character": lambda letter: letter.update(scope="\ud800"),
     "a kind of its own": with_terms(kind="sometimes"),
 }
@@ -99,6 +106,29 @@ def test_a_letter_with_an_impossible_number_stops_no_other(banks, what):
 
     assert (came_to.imported, [problem.line for problem in came_to.problems]) == (2, [2])
     assert len(there.guard.dead_letters.list()) == 2
+
+
+@pytest.mark.parametrize("at", [1e300, -1e300, 1e18])
+def test_a_record_of_a_time_that_no_calendar_has_hides_no_other(tmp_path, at):
+    bank = Bank(tmp_path / "effects.db")
+    bank.letters("a", "b")
+    bank.guard.close()
+    with sqlite3.connect(tmp_path / "effects.db") as db:
+        ((key, evidence),) = db.execute("SELECT key, evidence FROM effects WHERE step = 'a'").fetchall()
+        spoilt = json.dumps([[at, *entry[1:]] for entry in json.loads(evidence)])
+        db.execute("UPDATE effects SET created_at = ?, evidence = ? WHERE key = ?", (at, spoilt, key))
+    db.close()
+
+    for command in (
+        ("dlq", "list"),
+        ("dlq", "list", "--json"),
+        ("dlq", "groups"),
+        ("effect", "list"),
+        ("effect", "list", "--json"),
+    ):
+        done = CliRunner().invoke(main, command, env={"EFFECTONCE_STORE": f"sqlite:///{tmp_path / 'effects.db'}"})
+        assert done.exit_code == 0, (command, done.exception)
+        assert "pay" in done.stdout
 
 
 NO_ARGUMENTS = (
@@ -258,3 +288,10 @@ def test_an_allowance_covers_what_it_covered_before():
 
     unused = [finding.line for finding in check_source(source) if finding.code == "EO003"]
     assert 7 in unused
+
+
+@pytest.mark.parametrize("name", ["pay \N{MONEY BAG}", "a\x7fb", 'a"]\nkind = "read"', "\u2028"])
+def test_the_name_of_a_tool_is_a_name_in_the_contract_file(name):
+    read = tomllib.loads(starting(name, [{"name": name, "inputSchema": {"properties": {}}}]))
+
+    assert read == {"name": name, "tools": {name: {"kind": "write"}}}

@@ -3,9 +3,11 @@
 import contextlib
 import itertools
 import json
+import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 import anyio
 import httpx
@@ -14,17 +16,18 @@ import pytest
 from effectonce import Guard
 from effectonce._core.ops import Search
 from effectonce.mcp._callers import Callers
-from effectonce.mcp._contracts import Contracts
+from effectonce.mcp._contracts import LISTED_MAX, Contracts, hidden_in
 from effectonce.mcp._effects import TOOLS_MAX
 from effectonce.mcp._pipes import Cut, Lines
 from effectonce.mcp._wire import ANSWER_MAX, CALL_MAX, LINE_MAX, id_at_ends
 from effectonce.mcp.http import McpHttpProxy
 from tests.mcp_proxy.conftest import environment
-from tests.mcp_proxy.test_http import Odd, served
+from tests.mcp_proxy.test_http import Odd, ignored, served, shutdown
 from tests.servers._process import free_port, until
 
 REPLAYED = "dev.effectonce/replayed"
 SECRET = b"a secret of the guard"
+NO_LIMITS = httpx.Limits(max_connections=None)
 
 
 class Stand:
@@ -82,10 +85,11 @@ def test_a_caller_with_another_query_string_is_not_shown_the_result(stand):
     assert [REPLAYED in answer.text for answer in answers] == [False, False, True]
 
 
-def test_a_second_credential_beside_a_shared_one_counts(stand):
+@pytest.mark.parametrize("header", ["x_user_token", "mcp_api_key", "mcp_auth_token", "x_stage"])
+def test_a_second_credential_beside_a_shared_one_counts(stand, header):
     url = stand.proxy()
 
-    answers = [call(url, authorization="Bearer everybody", x_user_token=who) for who in ("alice", "bob")]
+    answers = [call(url, authorization="Bearer everybody", **{header: who}) for who in ("alice", "bob")]
 
     assert [REPLAYED in answer.text for answer in answers] == [False, False]
 
@@ -96,6 +100,32 @@ def test_sessions_without_credentials_share_nothing(stand):
     answers = [call(url, mcp_session_id=session) for session in ("a", "b", "a")]
 
     assert [REPLAYED in answer.text for answer in answers] == [False, False, True]
+
+
+@pytest.mark.parametrize("header", ["x_forwarded_server", "x_envoy_expected_rq_timeout_ms", "cdn_loop", "x_stage"])
+def test_a_header_that_a_proxy_adds_to_all_requests_does_not_make_sessions_one(stand, header):
+    url = stand.proxy()
+
+    answers = [call(url, mcp_session_id=session, **{header: "edge-1"}) for session in ("a", "b", "a")]
+
+    assert [REPLAYED in answer.text for answer in answers] == [False, False, True]
+
+
+@pytest.mark.parametrize("header", ["x_envoy_attempt_count", "cf_ray"])
+def test_a_retry_is_recognised_though_a_proxy_writes_another_header_each_time(stand, header):
+    url = stand.proxy()
+
+    answers = [call(url, x_api_key="alice", **{header: n}) for n in "12"]
+
+    assert [REPLAYED in answer.text for answer in answers] == [False, True]
+
+
+def test_a_caller_that_is_named_by_its_credential_is_the_same_in_another_session(stand):
+    url = stand.proxy()
+
+    answers = [call(url, x_user_id="alice", mcp_session_id=session) for session in ("a", "b")]
+
+    assert [REPLAYED in answer.text for answer in answers] == [False, True]
 
 
 def test_a_call_that_says_nothing_about_its_caller_is_refused_and_not_sent(stand):
@@ -122,6 +152,24 @@ def test_a_retry_is_recognised_though_headers_that_change_with_every_request_do(
     ]
 
     assert [REPLAYED in answer.text for answer in answers] == [False, True]
+
+
+@pytest.mark.parametrize("limits", [{"body_piece_s": 0.2}, {"body_s": 0.5}], ids=["it rests", "it drips"])
+def test_a_body_that_does_not_end_is_not_waited_for_over_http(stand, limits):
+    address = urlsplit(stand.proxy(**limits))
+    with socket.create_connection((address.hostname, address.port), timeout=30) as wire:
+        wire.sendall(f"POST {address.path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n".encode())
+        wire.settimeout(0.05)
+        said = b""
+        for _ in range(600):
+            with contextlib.suppress(TimeoutError):
+                said += wire.recv(65_536)
+            if b"\r\n\r\n" in said:
+                break
+            if "body_s" in limits:
+                wire.sendall(b"x")
+
+    assert said.startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_caller_cannot_give_up_the_call_of_another_one(stand, stage):
@@ -345,6 +393,104 @@ def test_names_of_tools_that_are_made_up_are_not_kept(stand):
     assert stand.effects("p") == TOOLS_MAX + 100
     assert len(stand.guard._tools) == TOOLS_MAX
     assert [REPLAYED in call(url, f"made up {n}").text for n in (0, TOOLS_MAX + 99)] == [True, True]
+
+
+def test_a_server_that_lists_other_tools_each_time_fills_no_memory():
+    listed = {}
+    for n in range(0, LISTED_MAX + 500, 50):
+        tools = [{"name": f"tool {n + each}", "inputSchema": {}} for each in range(50)]
+        hidden_in(json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"tools": tools}}).encode(), Contracts(name="odd"), listed)
+
+    assert len(listed) == LISTED_MAX
+    assert f"tool {LISTED_MAX + 499}" in listed
+
+
+class Endless:
+    """A server whose streams have no end, and that answers everything else."""
+
+    def __init__(self):
+        self.open = 0
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] == "lifespan":
+            while (await receive())["type"] != "lifespan.shutdown":
+                await send({"type": "lifespan.startup.complete"})
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        while (await receive()).get("more_body"):
+            pass
+        stream = scope["method"] == "GET"
+        kind = b"text/event-stream" if stream else b"application/json"
+        self.open += stream
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
+        await send(
+            {
+                "type": "http.response.body",
+                "body": b": here\n\n" if stream else b'{"jsonrpc":"2.0","id":1}',
+                "more_body": stream,
+            }
+        )
+        while stream and (await receive())["type"] != "http.disconnect":
+            pass
+        self.open -= stream
+
+
+@pytest.fixture
+def endless():
+    server = Endless()
+    with served(server) as server.url:
+        yield server
+
+
+def ask_and_go(server, times):
+    """Clients that are gone before the server answers; then one that stays."""
+    heard = []
+
+    async def gone():
+        return {"type": "http.disconnect"}
+
+    asking = [{"type": "http.request", "body": b'{"jsonrpc":"2.0","id":1,"method":"ping"}'}]
+
+    async def asked():
+        return asking.pop() if asking else await anyio.sleep_forever()
+
+    async def send(message):
+        heard.append(message)
+
+    async def live():
+        proxy = McpHttpProxy(Guard("memory://"), Contracts(name="odd"), server.url, one_caller=True)
+        scope = {"type": "http", "path": "/mcp", "headers": [(b"host", b"localhost")], "query_string": b""}
+        for _ in range(times):
+            await proxy(scope | {"method": "GET"}, gone, send)
+        heard.clear()
+        with anyio.fail_after(60):
+            await proxy(scope | {"method": "POST"}, asked, send)
+        await anyio.to_thread.run_sync(until, lambda: server.open == 0, "streams that are of no use any more")
+        await proxy({"type": "lifespan"}, shutdown, ignored)
+
+    anyio.run(live)
+    return heard
+
+
+def test_clients_that_go_before_the_server_answers_hold_no_connection_to_it(endless):
+    heard = ask_and_go(endless, 3)
+
+    assert heard[0]["status"] == 200
+
+
+def test_clients_that_only_listen_leave_room_for_others(endless):
+    proxy = McpHttpProxy(Guard("memory://"), Contracts(name="odd"), endless.url, one_caller=True)
+    with (
+        served(proxy) as url,
+        contextlib.ExitStack() as listening,
+        httpx.Client(trust_env=False, timeout=60, limits=NO_LIMITS) as client,
+    ):
+        for _ in range(120):
+            listening.enter_context(client.stream("GET", url))
+
+        answer = client.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
+
+    assert answer.status_code == 200
 
 
 # ---------------------------------------------------------------- what is written and printed

@@ -1,15 +1,18 @@
 """Callers of a server that is protected from inside, over HTTP, and that sends no access token of the SDK's."""
 
+import asyncio
 import contextlib
 
 import httpx
 import pytest
 from fastmcp import FastMCP
+from mcp.server.auth.provider import AccessToken
 from mcp.server.mcpserver import MCPServer
 
 from effectonce import Guard
 from effectonce.integrations import fastmcp as for_fastmcp
 from effectonce.integrations import mcp as for_mcp
+from effectonce.mcp._hosted import Hosted
 from effectonce.testing.bank import Bank
 from tests.mcp_proxy.test_http import served
 
@@ -106,3 +109,42 @@ def test_the_server_may_say_that_all_are_one(stand):
 
     assert [REPLAYED in answer for answer in answers] == [False, True]
     assert stand.effects == 1
+
+
+# ---------------------------------------------------------------- with an access token of the SDK's
+
+
+def token(text, client_id="app", **said):
+    return AccessToken(token=text, client_id=client_id, scopes=[], **said)
+
+
+def caller(given):
+    with contextlib.closing(Guard("memory://", secret=b"a secret of the guard")) as guard:
+        return asyncio.run(Hosted(guard, "mcp", {}, {}).caller(given, None))
+
+
+ANOTHER_ISSUER = {"iss": "https://another.example"}
+
+
+@pytest.mark.parametrize(
+    ("one", "another"),
+    [
+        (token("t1", subject="alice"), token("t2", subject="bob")),
+        (token("t1"), token("t2")),
+        (token("t1", subject="alice"), token("t2", subject="alice", claims=ANOTHER_ISSUER)),
+        (token("t1", "app", subject="alice smith"), token("t2", "app alice", subject="smith")),
+    ],
+    ids=["another subject", "no subject", "another issuer", "the same words"],
+)
+def test_two_whom_their_tokens_tell_apart_are_two_callers(one, another):
+    assert caller(one) != caller(another)
+
+
+def test_a_subject_is_the_same_caller_with_a_renewed_token():
+    before, renewed = (token(text, subject="alice", claims=ANOTHER_ISSUER) for text in ("t1", "t2"))
+
+    assert caller(before) == caller(renewed)
+
+
+def test_a_token_is_not_in_the_name_of_a_caller():
+    assert "t1-secret" not in caller(token("t1-secret"))

@@ -133,6 +133,19 @@ def test_a_pipe_in_the_folder_holds_nothing_up(store, folder):
     assert guard.spool.settle() == Settled(written=1, attested=0, left=1)
 
 
+@pytest.mark.parametrize(
+    "spoilt",
+    ['"signature": "\u00e9"', r'"signature": "\ud800"', r'"by": "\ud800"', '"more": ' + "[" * 100_000 + "]" * 100_000],
+    ids=["not ASCII", "half a character", "half a character elsewhere", "too deep"],
+)
+def test_a_file_that_was_spoilt_holds_no_other_up(store, folder, spoilt):
+    guard, file = kept(store, folder, SECRET)
+    entry = json.dumps({name: value for name, value in json.loads(file.read_text()).items() if f'"{name}"' not in spoilt})
+    (folder / "a.json").write_text(f"{entry[:-1]}, {spoilt}" + "}")
+
+    assert guard.spool.settle().written == 1
+
+
 def test_a_file_of_another_user_is_not_believed(store, folder, monkeypatch):
     guard, file = kept(store, folder)
     if os.geteuid() != 0:  # then all that we can change is who we are, and the folder would not be ours either

@@ -279,6 +279,25 @@ def test_what_the_library_itself_logs_is_one_line(caplog):
     assert caplog.messages[0].endswith(", 3 times")
 
 
+@pytest.mark.parametrize("said", [{"exc_info": ValueError(f"first\nCRITICAL forged {HOSTILE}")}, {"stack_info": True}])
+def test_an_error_in_the_log_begins_no_line_that_looks_like_another_entry(said):
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    LOG.addHandler(handler)
+
+    try:
+        LOG.error("a call was not answered", **said)
+    finally:
+        LOG.removeHandler(handler)
+
+    first, *more = stream.getvalue().splitlines()
+    assert first == "ERROR a call was not answered"
+    assert [line for line in more if line.startswith("CRITICAL")] == []
+    assert obeyed_in(stream.getvalue()) == []
+    assert more
+
+
 def test_there_is_one_log():
     own = [path.name for path in SOURCE.rglob("*.py") if "getLogger(" in path.read_text()]
 

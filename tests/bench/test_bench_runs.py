@@ -65,6 +65,15 @@ EXPECTED = {
         "a trivial *args wrapper, async",
         "import effectonce, CPU",
     },
+    "pages.py": {
+        f"{store} {page}, 2,400 records"
+        for store in ("sqlite", "postgres", "redis")
+        for page in (
+            *("overview", "effects", "effects of one state", "effects of a tool that has none", "doubts", "letters"),
+            *("letters of one tool", "workflows", "workflows that completed", "an old effect by its link", "the list after it"),
+            *("an old effect by its reference", "a reference that is not there"),
+        )
+    },
     "scale.py": {
         f"{store} {what}"
         for store in ("sqlite", "postgres", "redis")

@@ -257,8 +257,8 @@ def test_a_schema_is_made_where_there_is_none(empty, tmp_path):
     done = empty.run("store", "migrate", EFFECTONCE_STORE=url)
 
     assert done.returncode == 0
-    assert "The schema is current: version 4." in done.stderr
-    assert empty.json("store", "migrate")["schema_version"] == "version 4"
+    assert "The schema is current: version 5." in done.stderr
+    assert empty.json("store", "migrate")["schema_version"] == "version 5"
     assert empty.run("store", "check", EFFECTONCE_STORE=url).returncode == 0
 
 

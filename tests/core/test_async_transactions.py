@@ -50,7 +50,7 @@ def test_an_async_transaction_commits_effect_and_record_together(tmp_path):
 
 
 def test_a_cancelled_transaction_is_rolled_back_and_its_lock_is_given_back(tmp_path):
-    store = SqliteStore(tmp_path / "effects.db", busy_s=0.5)
+    store = SqliteStore(tmp_path / "effects.db", busy_s=60)
 
     async def main():
         guard, entered = Guard(store, cache=0), asyncio.Event()
@@ -79,7 +79,7 @@ def test_a_cancelled_transaction_is_rolled_back_and_its_lock_is_given_back(tmp_p
 
 
 def test_a_transaction_cancelled_while_it_waits_for_the_lock_gives_it_back(tmp_path):
-    store = SqliteStore(tmp_path / "effects.db", busy_s=5)
+    store = SqliteStore(tmp_path / "effects.db", busy_s=60)
 
     async def main():
         with store.transaction():

@@ -41,7 +41,7 @@ def test_a_healthy_store_says_what_it_can_and_what_is_in_it(path):
 
     assert (health.ok, health.reachable, health.counts) == (True, True, {State.COMPLETED: 1})
     assert found(health, "durability").found == "journal wal, synchronous FULL"
-    assert found(health, "schema").found == "version 4"
+    assert found(health, "schema").found == "version 5"
     assert health.latency_s > 0
     assert health.unfit_for(Kind.IRREVERSIBLE, Capability.NONE) == ""
 

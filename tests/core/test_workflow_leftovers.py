@@ -137,7 +137,7 @@ def test_a_step_that_was_done_beside_one_that_was_not_is_noticed(clock, ledger):
 
     @guard.tool(kind="idempotent_write", name="look")
     def look() -> None:
-        paid.wait(10)
+        paid.wait(60)
         raise ConnectionError
 
     with pytest.raises(Killed):

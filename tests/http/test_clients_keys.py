@@ -120,7 +120,7 @@ def test_requests_that_leave_together_have_different_keys(shop):
     shop.lock, locked = threading.Semaphore(2), shop.lock
 
     def together(*request):
-        both.wait(10)
+        both.wait(60)
         return act(*request)
 
     shop.act = together

@@ -20,7 +20,7 @@ def client(wire):
 
 
 def asked(client, **headers):
-    return client.with_options(timeout=5).chat.completions.create(
+    return client.with_options(timeout=60).chat.completions.create(
         model="m", messages=[{"role": "user", "content": "hello"}], extra_headers=headers
     )
 

@@ -98,16 +98,22 @@ def test_a_server_that_dies_is_there_again_and_its_call_is_in_doubt(stage, era):
 
 
 def test_five_calls_at_once_are_one_and_another_conversation_is_its_own(stage):
+    gate = stage.folder / "gate"
+
     async def story():
         results = []
         async with connect(stage, "auto") as client, anyio.create_task_group() as group:
 
             async def call(conversation):
-                arguments = {"payment_id": "p", "amount_minor": 1}
-                results.append(await client.call_tool("refund", arguments, meta={CONVERSATION: conversation}))
+                arguments = {"payment_id": "p", "gate": str(gate)}
+                results.append(await client.call_tool("refund_when_told", arguments, meta={CONVERSATION: conversation}))
 
             for conversation in ("a", "a", "b", "a", "a"):
                 group.start_soon(call, conversation)
+            while stage.effects("p") < 2:  # noqa: ASYNC110  # another process makes it true
+                await anyio.sleep(0.01)
+            await client.list_tools()  # behind all five
+            gate.touch()
         return results
 
     results = run(story)

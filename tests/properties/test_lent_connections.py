@@ -175,4 +175,4 @@ def test_a_tool_can_neither_end_nor_keep_nor_lock_what_it_was_lent_by_sqlite(pla
 @given(plan=misuse(POSTGRES))
 def test_a_tool_can_neither_end_nor_keep_nor_lock_what_it_was_lent_by_postgres(postgres, plan):
     database = postgres.database()
-    obey(lambda: PostgresStore(database, transactions=1, timeout_s=2), POSTGRES, *plan)
+    obey(lambda: PostgresStore(database, transactions=1), POSTGRES, *plan)

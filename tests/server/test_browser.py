@@ -168,7 +168,7 @@ def test_a_list_whose_session_ended_says_so_and_stops(chromium, desk):
 def test_a_page_of_another_site_cannot_decide(chromium, desk):
     with serving(desk, *ACTING) as (_, link), chromium.new_context() as context:
         reader = Reader(context, link)
-        doubt = re.search(r"eff_\w+", reader.go("/in-doubt").locator("table a.ref").first.get_attribute("href"))[0]
+        doubt = re.search(r"eff_[0-9a-f]{12}", reader.go("/in-doubt").locator("table a.ref").first.get_attribute("href"))[0]
         evil = context.new_page()
         evil.set_content(
             f'<form method="post" action="{reader.where}/effects/{doubt}/refute"><input name="reason" value="evil">'

@@ -13,9 +13,8 @@ from starlette.testclient import TestClient
 
 from effectonce import ContractViolation, Guard, InDoubt, Keyring, PartialSuccess
 from effectonce._core.ops import Search
-from effectonce.effect import reference_of
 from effectonce.server import Access, app
-from effectonce.server._visit import Visit
+from effectonce.server._visit import Visit, link_of
 from effectonce.stores.sqlite import SqliteStore
 from tests.server.conftest import browser
 from tests.server.shop import NASTY, ONCE, Shop
@@ -81,7 +80,7 @@ def test_filters_are_in_the_url(shop, viewer):
     booked = shop.call("trip", "_book", seat="1A")
 
     def shown(query):
-        return set(re.findall(r'href="/effects/(eff_\w+)"', viewer.get(f"/effects?{query}").text))
+        return set(re.findall(r'href="/effects/(eff_[0-9a-f]{12})\w*"', viewer.get(f"/effects?{query}").text))
 
     assert shown("") == {done, doubt, booked}
     assert shown("state=completed") == {done}
@@ -129,7 +128,7 @@ def test_a_list_goes_on_where_it_ended(shop, viewer):
     older = re.search(r'href="(\?[^"]*after=[^"]*)"', first.text)[1].replace("&amp;", "&")
     second = viewer.get(f"/effects{older}")
 
-    pages = [re.findall(r'href="/effects/(eff_\w+)"', page.text) for page in (first, second)]
+    pages = [re.findall(r'href="/effects/(eff_[0-9a-f]{12})\w*"', page.text) for page in (first, second)]
     assert [len(page) for page in pages] == [50, 3]
     assert set(pages[0] + pages[1]) == made
     assert "tool=_refund" in older
@@ -142,8 +141,8 @@ def test_what_is_in_doubt_comes_oldest_first_and_page_by_page(shop, viewer):
     first = viewer.get("/in-doubt")
     later = re.search(r'href="(\?after=[^"]*)"', first.text)[1]
 
-    assert re.findall(r'href="/effects/(eff_\w+)"', first.text) == made[:50]
-    assert re.findall(r'href="/effects/(eff_\w+)"', viewer.get(f"/in-doubt{later}").text) == made[50:]
+    assert re.findall(r'href="/effects/(eff_[0-9a-f]{12})\w*"', first.text) == made[:50]
+    assert re.findall(r'href="/effects/(eff_[0-9a-f]{12})\w*"', viewer.get(f"/in-doubt{later}").text) == made[50:]
 
 
 def test_the_proof_says_what_the_command_line_says(shop, viewer):
@@ -221,8 +220,9 @@ def test_a_run_shows_its_steps(shop, viewer):
     assert "reserve" in page
     assert "in doubt" in page
     assert "This run of a workflow waits" in page
-    step = re.findall(r'href="/effects/(eff_\w+)"', page)[-1]
-    assert f"/workflows/{run}" in viewer.get(f"/effects/{step}").text
+    step = re.findall(r'href="/effects/(eff_[0-9a-f]{12})\w*"', page)[-1]
+    back = re.search(r'href="(/workflows/eff_\w+)"', viewer.get(f"/effects/{step}").text)[1]
+    assert viewer.get(back).text.count(run[:16]) == page.count(run[:16])
     assert viewer.get(f"/workflows/{step}").status_code == 404
 
 
@@ -378,6 +378,6 @@ def test_every_link_leads_to_a_page(tmp_path):
 
     states = {str(record.state) for record in guard.store.apply(Search())}
     assert states == {"completed", "failed", "in_doubt", "dispatched", "claimed", "tombstone"}
-    assert {f"/effects/{reference_of(record.request.key)}" for record in guard.store.apply(Search())} <= seen
+    assert {f"/effects/{link_of(record.request.key)}" for record in guard.store.apply(Search())} <= seen
     assert "Some of it happened" in "".join(pages.get(path).text for path in seen if path.startswith("/effects/"))
     guard.close()

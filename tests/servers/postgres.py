@@ -71,7 +71,7 @@ class Postgres:
 
     def _answers(self):
         try:
-            psycopg.connect(self.url("postgres"), connect_timeout=2).close()
+            psycopg.connect(self.url("postgres"), connect_timeout=60).close()
         except psycopg.OperationalError:
             return False
         return True

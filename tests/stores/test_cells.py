@@ -1,5 +1,6 @@
 """Cells, as each backend keeps them: what no sequence of ops shows."""
 
+import contextlib
 import sqlite3
 import threading
 
@@ -8,6 +9,7 @@ import pytest
 
 from effectonce import Swept
 from effectonce._core.ops import Browse, ListCells, ReadCell, Sweep, Tally, WriteCell
+from effectonce._core.pages import Refer
 from effectonce._core.records import State
 from effectonce.stores import _postgres_sql as sql
 from effectonce.stores.postgres import PostgresStore
@@ -130,18 +132,25 @@ def test_a_file_from_before_there_were_cells_gets_them(tmp_path):
     store.close()
 
 
-def test_a_file_from_before_doubts_had_an_index_gets_it(tmp_path):
+@pytest.mark.parametrize("before", [3, 4])
+def test_a_file_from_before_pages_had_indexes_gets_them(tmp_path, before):
     path = tmp_path / "effects.db"
     older = SqliteStore(path)
     older.apply(Tally())
     older.close()
     connection = sqlite3.connect(path)
-    connection.executescript("DROP INDEX effects_in_doubt; PRAGMA user_version = 3")
+    of_doubts = "CREATE INDEX effects_in_doubt ON effects (created_at, key) WHERE state = 'in_doubt';" * (before == 4)
+    connection.executescript("DROP INDEX effects_rare; DROP INDEX effects_rare_of; DROP INDEX effects_named;")
+    connection.executescript(f"{of_doubts} PRAGMA user_version = {before}")
     connection.close()
 
     store = SqliteStore(path)
-    assert store.apply(Browse(State.IN_DOUBT)) == ()
+    assert store.apply(Browse(State.IN_DOUBT)) == store.apply(Refer("abc")) == ()
     store.close()
+    with contextlib.closing(sqlite3.connect(path)) as upgraded:
+        names = {name for (name,) in upgraded.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
+    assert {"effects_rare", "effects_rare_of", "effects_named"} <= names
+    assert "effects_in_doubt" not in names
 
 
 def test_a_role_that_was_let_at_effects_before_there_were_cells_goes_on_working(database, postgres):

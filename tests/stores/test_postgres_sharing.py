@@ -132,7 +132,8 @@ def test_a_hundred_thousand_doubts_slow_no_call_down(postgres, database):
 
     plans = {}
     for name, sql in {
-        "sweep": "SELECT * FROM effectonce.effects WHERE due_at < 'infinity' AND due_at <= 1e9 ORDER BY due_at LIMIT 100",
+        "sweep": "SELECT * FROM effectonce.effects WHERE due_at < 'infinity' AND due_at <= 1e9 AND state <> 'dispatched' "
+        "ORDER BY due_at LIMIT 100",
         "browse": "SELECT * FROM effectonce.effects WHERE state = 'in_doubt' ORDER BY created_at, key LIMIT 100",
         "rival": "SELECT * FROM effectonce.effects WHERE latch = 'x' AND latch <> '' AND (state IN ('dispatched', 'in_doubt') "
         "OR (state = 'claimed' AND sends > 0))",
@@ -141,7 +142,7 @@ def test_a_hundred_thousand_doubts_slow_no_call_down(postgres, database):
 
     assert "effects_due" in plans["sweep"]
     assert "rows=0 " in plans["sweep"], "what is in doubt is never due"
-    assert "effects_in_doubt" in plans["browse"]
+    assert "effects_rare" in plans["browse"]
     assert "effects_in_the_air" in plans["rival"]
     assert len(store.apply(ops.Browse("in_doubt"))) == 100
     store.close()

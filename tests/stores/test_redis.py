@@ -98,6 +98,9 @@ def hurry(store, timeout_s):
         connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
     for lane in store._lanes.values():
         lane.connection.timeout_s = timeout_s
+        if lane._timer is not None:
+            lane._timer.cancel()
+            lane._timer = None
 
 
 def claim(key="k", token="t", **changes):
@@ -179,7 +182,7 @@ def test_tasks_of_one_loop_share_one_connection_and_one_write(server, opened):
 
 
 def test_a_hung_server_is_unavailable_after_the_deadline(private, opened, caller):
-    pay = caller(opened(private.url, timeout_s=5.0), retry=Retry(attempts=3, deadline_s=0.1))
+    pay = caller(opened(private.url), retry=Retry(attempts=3, deadline_s=0.1))
     pay("warm up")
     private.send(signal.SIGSTOP)
     hurry(pay.store, 0.2)
@@ -305,7 +308,7 @@ def test_something_that_is_not_redis_is_an_unavailable_store(opened, said, told)
         line.sendall(said)
 
     with Listener(answer) as listener:
-        store = opened(f"redis://127.0.0.1:{listener.port}/0", timeout_s=2)
+        store = opened(f"redis://127.0.0.1:{listener.port}/0")
         health = Guard(store).health()
     assert not health.ok
     assert told in health.error
@@ -591,7 +594,7 @@ class Interrupting:
 
 
 def test_open_store_opens_it(server):
-    store = open_store(f"redis+unix://{server.socket}?prefix=mine&timeout_s=2&replicas=0&connections=3")
+    store = open_store(f"redis+unix://{server.socket}?prefix=mine&timeout_s=60&replicas=0&connections=3")
     store.apply(claim())
 
     assert server.ask("EXISTS", "mine:{other}:r:k") == 1

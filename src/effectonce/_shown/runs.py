@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from effectonce._core.failures import attempts_of
-from effectonce._core.ops import Search
+from effectonce._core.pages import Beside
 from effectonce._core.records import Record, State
 from effectonce._shown.effects import arguments_of, reference
 from effectonce._shown.history import attempt_data, cancelled_of, run_state
@@ -22,8 +22,9 @@ _POSITION = re.compile(r"(undo )?(\d+) (.*)", re.DOTALL)
 def steps_of(guard: Guard, record: Record) -> list[Record]:
     """Its steps in their order, then its compensations. Their keys follow from a secret that only your guard has; their scope does not."""
     scope = f"{record.request.terms.tool} {reference(record)}"
-    search = Search(scope=scope, tenant=record.request.tenant, since=record.created_at, limit=STEPS_MAX)
-    found = [step for step in guard.store.apply(search) if _POSITION.match(step.request.step)]
+    beside = guard.store.apply(Beside(record.request.key, STEPS_MAX))
+    steps = (r for r in beside if (r.request.scope, r.request.tenant) == (scope, record.request.tenant))
+    found = [step for step in steps if _POSITION.match(step.request.step)]
     return sorted(found, key=lambda step: position(step)[:2])
 
 

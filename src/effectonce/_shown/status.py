@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from effectonce._core.ops import Browse, Tally
+from effectonce._core.ops import Browse
+from effectonce._core.pages import COUNTED, Count, Counts
 from effectonce._core.records import Record, State, leased
 from effectonce._shown.effects import STATES, abandoned, may_resend, now_of, place_of, reference
 from effectonce._shown.history import is_run
@@ -18,20 +19,22 @@ if TYPE_CHECKING:
 LOOKED_AT = 1000  # of each state
 
 
-def look(guard: Guard, tenant: str | None = None, counts: Mapping[State, int] | None = None) -> dict[str, Any]:
-    """A status as `effectonce.status/1`. What is counted in `counts` is everybody's; counting takes a look at every record."""
+def look(guard: Guard, tenant: str | None = None, shows: Callable[[Iterable[str]], None] = lambda _: None) -> dict[str, Any]:
+    """A status as `effectonce.status/1`. What is counted in `counts` is everybody's. *shows* gets the keys that it is about."""
     now = now_of(guard)
-    counts = guard.store.apply(Tally()) if counts is None else counts
+    counts: Counts = guard.store.apply(Count(COUNTED))
     doubts = guard.store.apply(Browse(State.IN_DOUBT, tenant, limit=LOOKED_AT))
     pages = [guard.store.apply(Browse(state, tenant, limit=LOOKED_AT)) for state in (State.DISPATCHED, State.CLAIMED)]
     open_ones = [record for page in pages for record in page]
+    shows(record.request.key for record in (*doubts, *open_ones))
     left = [r for r in open_ones if abandoned(r, now) and not may_resend(r, now)]
     dead = [r for r in open_ones if is_dead(r, now, GRACE_S)]
     runs = [r for r in open_ones if is_run(r) and not leased(r, now)]
     others = [r for r in dead if not is_run(r) and r not in left]
     oldest = min((record.decided_at for record in doubts), default=now)
     return {
-        "counts": {str(state): counts.get(state, 0) for state in STATES},
+        "counts": {str(state): counts.numbers.get(state, 0) for state in STATES},
+        "counts_more": [str(state) for state in STATES if state in counts.more],
         "in_doubt": len(doubts),
         "in_doubt_oldest_s": round(now - oldest, 3) if doubts else None,
         "abandoned": len(left),

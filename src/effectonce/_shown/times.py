@@ -8,17 +8,25 @@ from math import inf
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
+_FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC).timestamp(), datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+
 
 def iso(at: float) -> str | None:
-    """For scripts, to the millisecond. None: never, or not yet."""
-    if at in (0.0, inf):
+    """For scripts, to the millisecond. None: never, not yet, or a time that no calendar has."""
+    if at == 0.0 or not _is_in_a_calendar(at):
         return None
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def moment(at: float) -> str:
     """For people."""
+    if not _is_in_a_calendar(at):
+        return "no date"  # one record that was spoilt hides no other
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _is_in_a_calendar(at: float) -> bool:
+    return _FIRST <= at <= _LAST
 
 
 def span(seconds: float) -> str:

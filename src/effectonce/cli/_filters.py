@@ -14,6 +14,7 @@ from effectonce.cli._times import since_when
 if TYPE_CHECKING:
     from effectonce import Guard
     from effectonce._core.ops import Search
+    from effectonce._core.pages import Recent
 
 F = TypeVar("F", bound=Callable[..., Any])
 STATES = ("claimed", "dispatched", "completed", "failed", "in_doubt", "tombstone")
@@ -25,14 +26,31 @@ class Filters:
     def __init__(self, tool: str | None, state: str | None, scope: str | None, since: float | None, cursor: str | None) -> None:
         self.tool, self.state, self.scope, self.since, self.cursor = tool, state, scope, since, cursor
 
-    def search(self, guard: Guard, now: float, limit: int | None = None) -> Search:
-        """As an op."""
-        from effectonce._core.ops import Search
-        from effectonce._core.records import State
+    def recent(self, guard: Guard, now: float) -> Recent:
+        """As an op that looks at a bounded part of the store."""
+        from effectonce._core.pages import Recent
         from effectonce.cli._find import find_one
 
+        search = self._search(now, None)
+        last = None if self.cursor is None else find_one(guard, self.cursor)
+        return Recent(search.tool, search.state, search.tenant, search.scope, search.since, last, search.limit)
+
+    def search(self, guard: Guard, now: float, limit: int | None = None) -> Search:
+        """As an op that finds all of them."""
+        from effectonce.cli._find import find_one
+
+        search = self._search(now, limit)
+        if self.cursor is None:
+            return search
+        last = find_one(guard, self.cursor)
+        return after(search, last.created_at, last.request.key)
+
+    def _search(self, now: float, limit: int | None) -> Search:
+        from effectonce._core.ops import Search
+        from effectonce._core.records import State
+
         since = 0.0 if self.since is None else now + self.since if self.since < 0 else self.since
-        search = Search(
+        return Search(
             tool=self.tool,
             state=None if self.state is None else State(self.state),
             tenant=setting("tenant") or None,
@@ -40,10 +58,6 @@ class Filters:
             since=since,
             limit=setting("limit") if limit is None else limit,
         )
-        if self.cursor is None:
-            return search
-        last = find_one(guard, self.cursor)
-        return after(search, last.created_at, last.request.key)
 
 
 def after(search: Search, created_at: float, key: str) -> Search:

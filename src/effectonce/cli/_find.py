@@ -9,6 +9,7 @@ import click
 
 from effectonce._core.keys import KEY_LENGTH, REFERENCE_LENGTH
 from effectonce._core.ops import Find, Search
+from effectonce._core.pages import Refer
 from effectonce._shown.effects import reference
 from effectonce.cli._commands import runnable
 from effectonce.cli._console import busy
@@ -48,8 +49,10 @@ def find_all(guard: Guard, names: tuple[str, ...]) -> list[Record]:
 
 
 def _search(guard: Guard, digits: str) -> tuple[Record, ...]:
+    tenant = setting("tenant") or None
+    whole = len(digits) == REFERENCE_LENGTH
     with busy(f"Looking for {PREFIX}{digits}"):
-        return guard.store.apply(Search(digits, tenant=setting("tenant") or None, limit=SHOWN))
+        return guard.store.apply(Refer(digits, tenant, SHOWN) if whole else Search(digits, tenant=tenant, limit=SHOWN))
 
 
 def _nearest(guard: Guard, digits: str) -> str:

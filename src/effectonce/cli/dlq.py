@@ -330,10 +330,10 @@ def import_letters(*, file: Path) -> None:
       effectonce dlq import letters.jsonl --store postgresql://app@db/effects
       zcat refunds.jsonl.gz | effectonce dlq import --json | jq .problems
     """
-    from effectonce._core.ops import Search
+    from effectonce._core.pages import Recent
 
     with guard_here(create=True) as guard, busy("Importing"):
-        for record in guard.store.apply(Search(limit=1)):
+        for record in guard.store.apply(Recent(limit=1)).records:
             refuse_sealed(record)
         came_to = guard.dead_letters.load(sys.stdin.buffer if str(file) == "-" else str(file))
     items = [{"line": problem.line, "why": problem.why} for problem in came_to.problems]

@@ -49,7 +49,8 @@ def status(*, check: bool) -> None:
 
 def _tell(data: dict[str, Any]) -> None:
     needs = data["needs_you"]
-    shown = [f"{count:,} {state}".replace("_", " ") for state, count in data["counts"].items() if count]
+    more = dict.fromkeys(data["counts_more"], " or more")
+    shown = [f"{count:,}{more.get(state, '')} {state}".replace("_", " ") for state, count in data["counts"].items() if count]
     effects = ", ".join(shown) or "none yet: they appear when a guarded tool is called"
     effects += " (of all tenants)" if setting("tenant") and shown else ""
     many = " or more" if data["more"] else ""

@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import os
 from collections.abc import Iterable, Iterator
-from math import isfinite
+from datetime import UTC, datetime
 from typing import IO, Any
 
 import msgspec
@@ -28,6 +28,7 @@ from effectonce.errors import ContractViolation
 from effectonce.stores._rows import write_terms
 
 FORMAT, VERSION = "effectonce dead letter", 1
+TIME_MAX = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 LINE_MAX = 64 * 1024 * 1024  # bytes; what is longer is cut off, and so no letter
 
 
@@ -141,7 +142,9 @@ def read_line(line: bytes) -> tuple[Carried, str]:
     if any(is_closed(data) for data in (carried.arguments, *(entry.outcome for entry in carried.evidence))):
         raise BadLine("some of it did not open where it was exported: export it again with all keys")
     if not _is_possible(carried, request.terms):
-        raise BadLine("it has a number that none of ours has: a time or a window that is no number, or below zero")
+        raise BadLine(
+            "it has a number that none of ours has: a time or a window that is no number, below zero, or beyond all calendars"
+        )
     if carried.state not in (State.CLAIMED, State.DISPATCHED, State.IN_DOUBT):
         raise BadLine(f"it is {carried.state}: that is an outcome, not a dead letter")
     if request.terms.steps:
@@ -150,10 +153,10 @@ def read_line(line: bytes) -> tuple[Carried, str]:
 
 
 def _is_possible(carried: Carried, terms: Terms) -> bool:
-    """JSON has no NaN, and terms carry their numbers as text, which may say it."""
+    """JSON has no NaN, and terms carry their numbers as text, which may say it. What lists cannot show would hide the other letters."""
     times = (carried.created_at, carried.first_dispatch_at, *(entry.at for entry in carried.evidence))
     lasting = (terms.window_s, terms.resend_s, terms.tombstone_s, terms.delay_s or 0.0)
-    return all(map(isfinite, times)) and all(each >= 0 for each in lasting) and carried.sends >= 0
+    return all(0 <= each < TIME_MAX for each in times) and all(each >= 0 for each in lasting) and carried.sends >= 0
 
 
 def _digest(letter: bytes) -> str:

@@ -16,7 +16,8 @@ from msgspec import Struct
 from effectonce._core.attempts import asked_again
 from effectonce._core.codec import encode_error
 from effectonce._core.endings import Ending
-from effectonce._core.ops import Applied, Flow, Refute, Search
+from effectonce._core.ops import Applied, Flow, Refute
+from effectonce._core.pages import Refer
 from effectonce._core.records import Record, Scene, State, leased, resendable
 from effectonce._desk import atold, told, who
 from effectonce._tool import GuardedTool
@@ -95,7 +96,8 @@ class DeadLetters:
     def show(self, key: str) -> Letter | None:
         """One effect as a letter, whatever its state is, by its key or its reference (`eff_…`)."""
         if key.startswith("eff_"):
-            found = self._store.apply(Search(key.removeprefix("eff_"), limit=2))
+            digits = key.removeprefix("eff_")
+            found = self._store.apply(Refer(digits))
             keys = [record.request.key for record in found if reference_of(record.request.key) == key]
             if len(keys) > 1:
                 raise ContractViolation(f"{key} stands for several effects here: use the key")

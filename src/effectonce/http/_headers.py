@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from effectonce._credentials import SAYS_WHO
 from effectonce.http._answers import Headers, Scope
 from effectonce.http._gateway_settings import Settings, UpstreamSettings
 
@@ -30,7 +31,9 @@ HOP_BY_HOP = frozenset(
 ABOUT_THE_CLIENT = frozenset({b"forwarded", b"x-real-ip"})  # and all that begin with:
 X_FORWARDED = b"x-forwarded-"
 JUDGED_BY = frozenset({b"authorization", b"content-encoding", b"content-type", b"host", b"idempotency-key"})
-IDENTITY = re.compile(rb"auth|cookie|digest|forwarded|key|signature|tenant|token")  # names of headers that say who asks
+SAYS_WHAT = re.compile(
+    rb"digest|forwarded|method|^(accept|content|if|prefer|range)(-|$)"
+)  # names of headers that say what is asked for
 _SIGNS = re.compile(rb"[^a-z0-9]")
 
 
@@ -43,8 +46,8 @@ def judged_by(settings: Settings) -> frozenset[bytes]:
 def refused_header(headers: Headers, judged: frozenset[bytes]) -> bool:
     """Does one of them remove, or look like, a header that the request is judged by?"""
     lines = [(name.lower(), value) for name, value in headers]
-    removed = named_in_connection(lines) - HOP_BY_HOP
-    if removed & judged or any(IDENTITY.search(name) for name in removed):
+    removed = named_in_connection(lines) - HOP_BY_HOP - {b"content-length"}  # which is never removed
+    if removed & judged or any(SAYS_WHO.search(name) or SAYS_WHAT.search(name) for name in removed):
         return True
     ours = judged | HOP_BY_HOP | {b"content-length"}
     looks_like = {_SIGNS.sub(b"-", name) for name, _ in lines if _SIGNS.sub(b"-", name) != name}

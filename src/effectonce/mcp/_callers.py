@@ -7,6 +7,8 @@ say nothing about its sender. Two callers that differ in any of these share no r
     kept in the store: callers are the same after a restart, and who can read the store can test a guess of a credential there.
  2. A request without credentials belongs to its session. One without a session has no caller, and its call is refused, unless the operator
     said that all who send no credentials are one caller.
+ 3. A header whose name does not say that it is a credential may be the same in all requests, because a proxy in front writes it. Where there
+    is nothing else, the session counts as well.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any
 from effectonce._core.keys import derive
 from effectonce._core.ops import Cell, ReadCell, WriteCell
 from effectonce._core.terms import DAY_S
+from effectonce._credentials import SAYS_WHO
 from effectonce.errors import ContractViolation
 from effectonce.guard import Guard
 
@@ -46,6 +49,10 @@ HARMLESS = frozenset(
         b"b3",
         b"baggage",
         b"cache-control",
+        b"cdn-loop",
+        b"cf-ipcountry",
+        b"cf-ray",
+        b"cf-visitor",
         b"content-encoding",
         b"content-language",
         b"content-type",
@@ -54,6 +61,10 @@ HARMLESS = frozenset(
         b"forwarded",
         b"idempotency-key",
         b"last-event-id",
+        b"mcp-method",
+        b"mcp-name",
+        b"mcp-protocol-version",
+        b"mcp-session-id",
         b"origin",
         b"pragma",
         b"priority",
@@ -69,12 +80,16 @@ HARMLESS = frozenset(
         b"x-forwarded-for",
         b"x-forwarded-host",
         b"x-forwarded-port",
+        b"x-forwarded-prefix",
         b"x-forwarded-proto",
+        b"x-forwarded-scheme",
+        b"x-forwarded-server",
         b"x-real-ip",
         b"x-request-id",
+        b"x-user-agent",
     }
 )
-HARMLESS_PREFIXES = (b"mcp-", b"sec-ch-", b"sec-fetch-", b"x-b3-")
+HARMLESS_PREFIXES = (b"mcp-param-", b"sec-ch-", b"sec-fetch-", b"x-b3-", b"x-envoy-")
 CELL, KEPT_S = "mcp-callers", 3650 * DAY_S
 UNKNOWN = "Nothing in this call says who makes it, so its result could be shown to another caller. Nothing was sent"
 
@@ -98,10 +113,11 @@ class Callers:
         headers = [(name.lower(), value.strip(b" \t")) for name, value in scope["headers"]]
         counted = sorted((pair for pair in headers if self._counts(pair[0])), key=lambda pair: pair[0])
         query = scope.get("query_string", b"")
-        if counted or query:
-            return (b"credentials", query, *(part for pair in counted for part in pair))
-        sessions = [value for name, value in headers if name == SESSION]
-        return () if self._one_caller or not sessions else (b"session", *sessions)
+        parts = tuple(part for pair in counted for part in pair)
+        sessions = [] if self._one_caller else [value for name, value in headers if name == SESSION]
+        if query or any(SAYS_WHO.search(name) for name, _ in counted) or (counted and not sessions):
+            return (b"credentials", query, *parts)
+        return (b"session", *sessions, *parts) if sessions else ()
 
     def _counts(self, name: bytes) -> bool:
         return name not in NOT_PASSED and name not in self._ignored and not name.startswith(HARMLESS_PREFIXES)
@@ -113,6 +129,13 @@ class Callers:
         if self._one_caller:
             return ""
         raise NoCaller(f"{UNKNOWN}. Send a credential, use a session, or {self._all_one} if all who reach it are one")
+
+    async def principal(self, token: Any) -> str:
+        """Whom an access token of the SDK stands for. A subject is one only at its issuer; a client without one may have many users."""
+        client_id, subject, issuer = token.client_id, token.subject, (token.claims or {}).get("iss")
+        if subject:
+            return _words(client_id, subject) if issuer is None else _words(client_id, subject, issuer)
+        return _words(client_id, "", derive("token", token.token, secret=await self._key())[:32])
 
     async def _key(self) -> bytes:
         if not self._secret:
@@ -128,3 +151,8 @@ class Callers:
                 return cell.value
             cell = await self._store.aapply(WriteCell(CELL, cell.revision, made, KEPT_S))
         return made
+
+
+def _words(*parts: Any) -> str:
+    """As one text that no other parts read like."""
+    return " ".join(str(part).replace("%", "%25").replace(" ", "%20") for part in parts)

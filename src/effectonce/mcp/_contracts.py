@@ -19,6 +19,7 @@ from effectonce.mcp._wire import Unreadable, read, written
 from effectonce.policy import Contract, Downstream, Retry, kind_of, misspelt, window_of
 
 CONTRACT = "dev.effectonce/contract"  # in the `_meta` of a tool: what its server says about it, in the words of a contract file
+LISTED_MAX = 10_000  # tools of a server that are remembered
 CALLS_S = 3600.0  # one call may take this long, its record included
 _FOR_EVER_S = 3650 * DAY_S
 
@@ -147,7 +148,11 @@ def hidden_in(line: bytes, contracts: Contracts, listed: dict[str, Any]) -> byte
     if not isinstance(result, dict) or not isinstance(tools, list):
         return None
     named = {tool["name"]: tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)}
-    listed.update(named)
+    for name, tool in named.items():
+        listed.pop(name, None)
+        listed[name] = tool
+    while len(listed) > LISTED_MAX:
+        del listed[next(iter(listed))]  # the one that was listed longest ago
     shown = {name: _hidden(tool, contracts.key_argument(name, tool)) for name, tool in named.items()}
     if shown == named:
         return None

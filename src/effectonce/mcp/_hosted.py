@@ -85,7 +85,7 @@ class Hosted:
     async def caller(self, token: Any, request: Any) -> str:
         """Whom the access token stands for; without one, who sends this request over HTTP; otherwise the guard's own tenant."""
         if token is not None:
-            return " ".join(str(part) for part in (token.client_id, getattr(token, "subject", None)) if part)
+            return await self._callers.principal(token)
         return "" if request is None else await self._callers.tenant(self._callers.credentials(request.scope))
 
     async def _to_its_end(self, entry: Entry, leg: Leg) -> Any:

@@ -120,7 +120,7 @@ def _toml(host: Host, text: str, where: Path, name: str, entry: dict[str, Any], 
         raise ContractViolation(
             f"{where} has a server {name!r} already, and was left alone. Take it out first, or use another name."
         )
-    lines = [f"[{host.section}.{json.dumps(name)}]", *(f"{field} = {json.dumps(value)}" for field, value in entry.items())]
+    lines = [f"[{host.section}.{_quoted(name)}]", *(f"{field} = {_quoted(value)}" for field, value in entry.items())]
     table = "\n".join(lines) + "\n"
     return f"{text.rstrip()}\n\n{table}".lstrip()
 
@@ -142,6 +142,11 @@ def write(path: Path, text: str) -> None:
     beside.replace(path)
 
 
+def _quoted(value: Any) -> str:
+    """Texts and lists of texts are written as in JSON, but for two: half of a character is none in TOML, and DEL has to be escaped."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 # ---------------------------------------------------------------- a contract file to start from
 
 
@@ -150,10 +155,10 @@ def starting(name: str, tools: Sequence[Mapping[str, Any]]) -> str:
     lines = [
         "# What is known about the tools of this server. Correct it: only you know what running twice would do.",
         "# kind: read, idempotent_write, write or irreversible. All that can be said is in docs/reference/mcp.md.",
-        f"name = {json.dumps(name)}",
+        f"name = {_quoted(name)}",
     ]
     for tool in tools:
-        lines += ["", f"[tools.{json.dumps(tool['name'])}]", *_about(tool)]
+        lines += ["", f"[tools.{_quoted(tool['name'])}]", *_about(tool)]
     return "\n".join(lines) + "\n"
 
 
@@ -167,5 +172,5 @@ def _about(tool: Mapping[str, Any]) -> list[str]:
         said = 'kind = "write"'
     properties = (tool.get("inputSchema") or {}).get("properties") or {}
     key = next((field for field in properties if field.lower().replace("_", "") == "idempotencykey"), None)
-    keyed = [] if key is None else [f"key_argument = {json.dumps(key)}  # filled by the proxy; the model does not see it"]
+    keyed = [] if key is None else [f"key_argument = {_quoted(key)}  # filled by the proxy; the model does not see it"]
     return [said, *keyed]

@@ -95,12 +95,16 @@ class Reply(Struct, frozen=True):
         except httpx.HTTPError as error:
             raise Unanswered(f"the server's answer broke off: {error!r}", sent=True) from None
         finally:
-            await self.response.aclose()
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """The rest of it is not read. Whoever asked sees to that, because what is never read from would be open for ever."""
+        await self.response.aclose()
 
 
 async def followed(
     reply: Reply, is_last: Callable[[Event], bool], resume: Callable[[bytes], Awaitable[Reply]], follow_s: float
-) -> AsyncIterator[Event]:
+) -> AsyncGenerator[Event]:
     """The events of an answer until the last one, wherever the server goes on with it. *resume* asks for those after an id."""
     source: Reply | Nothing = reply
     position, delay_s, in_vain, broken = b"", RESUME_S, 0, None
@@ -141,7 +145,7 @@ async def _resumed(resume: Callable[[bytes], Awaitable[Reply]], position: bytes)
         return Nothing()
     if reply.status == 200 and reply.is_stream:
         return reply
-    await reply.response.aclose()
+    await reply.aclose()
     if reply.status >= 500:
         return Nothing()
     raise Unanswered(f"the server closed its answer and has no rest of it: {reply.status}", sent=True)
@@ -152,8 +156,9 @@ class Upstream:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        # A call takes as long as it takes; only to connect has an end.
-        self._client = httpx.AsyncClient(timeout=httpx.Timeout(None, connect=10.0), follow_redirects=False, trust_env=False)
+        # A call takes as long as it takes; only to connect has an end. Clients that listen may be many: the door counts them, not the pool.
+        limits, timeout = httpx.Limits(max_connections=None, max_keepalive_connections=20), httpx.Timeout(None, connect=10.0)
+        self._client = httpx.AsyncClient(limits=limits, timeout=timeout, follow_redirects=False, trust_env=False)
 
     async def ask(self, method: str, headers: Iterable[tuple[bytes, bytes]], body: bytes | None, query: bytes = b"") -> Reply:
         """Send a request on."""

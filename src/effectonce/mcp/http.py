@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -41,6 +41,7 @@ Send = Callable[[Message], Awaitable[None]]
 Session = tuple[Credentials, bytes]
 NO_ANSWER = frozenset({408, 499})  # somebody between us and the server has waited too long: it may have gone on
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+BODY_PIECE_S, BODY_S = 20.0, 120.0  # for a piece of a body, and for all of it, if nothing else is said
 JSON = [(b"content-type", b"application/json")]
 
 
@@ -52,11 +53,17 @@ class Client:
         self._begun = self._lost = False
         self._leaving: asyncio.Task[None] | None = None
 
-    async def body(self, size_max: int) -> bytes:
-        """What it asks, or more than *size_max* bytes of it; if it went before all of it was here, it is gone."""
+    async def body(self, size_max: int, piece_s: float, whole_s: float) -> bytes:
+        """What it asks, or more than *size_max* bytes of it; if it went before all of it was here, it is gone.
+
+        `TimeoutError`: it rested for *piece_s* seconds, or took more than *whole_s* in all.
+        """
         pieces, size, more = [], 0, True
+        now = asyncio.get_running_loop().time
+        ends_at = now() + whole_s
         while more:
-            message = await self._receive()
+            async with asyncio.timeout_at(min(ends_at, now() + piece_s)):
+                message = await self._receive()
             if message["type"] == "http.disconnect":
                 self._lost = True
                 break
@@ -124,21 +131,22 @@ class Asking:
         self.last = None
         key = current_effect().downstream_key
         self.reply = await self._proxy.ask(self._client, written(self._call.with_key(key)).rstrip())
-        async for event in self._events(self.reply, self._call.id):
-            if event.answers(name_of(self._call.id)):
-                self.last = event
-            elif self.reply.status >= 400:
-                self.last = event
-                refused = self.reply.status < 500 and self.reply.status not in NO_ANSWER
-                certainty = Certainty.NOT_SENT if refused else Certainty.AMBIGUOUS
-                raise Said(f"the server answered {self.reply.status}", event.raw, certainty)
-            elif self.reply.is_stream:
-                await self.hand_on(event)
+        async with contextlib.aclosing(self.reply), contextlib.aclosing(self._events(self.reply, self._call.id)) as events:
+            async for event in events:
+                if event.answers(name_of(self._call.id)):
+                    self.last = event
+                elif self.reply.status >= 400:
+                    self.last = event
+                    refused = self.reply.status < 500 and self.reply.status not in NO_ANSWER
+                    certainty = Certainty.NOT_SENT if refused else Certainty.AMBIGUOUS
+                    raise Said(f"the server answered {self.reply.status}", event.raw, certainty)
+                elif self.reply.is_stream:
+                    await self.hand_on(event)
         if self.last is None:
             raise Unanswered("the server's answer ended before its result", sent=True)
         return await self._call.judged(result_of(self.last.message), self.last.raw, key, self._request)
 
-    def _events(self, reply: Reply, request_id: Any) -> AsyncIterator[Event]:
+    def _events(self, reply: Reply, request_id: Any) -> AsyncGenerator[Event]:
         """Of the answer to a request, wherever the server goes on with it."""
         name = name_of(request_id)
         return self._proxy.followed(reply, self._client, lambda event: event.answers(name))
@@ -149,9 +157,10 @@ class Asking:
         with contextlib.suppress(Unanswered, Said, TimeoutError):
             async with asyncio.timeout(BESIDE_S):
                 reply = await self._proxy.ask(self._client, written(message).rstrip(), method)
-                async for event in self._events(reply, message["id"]):
-                    if event.answers(name_of(message["id"])):
-                        return result_of(event.message)
+                async with contextlib.aclosing(reply), contextlib.aclosing(self._events(reply, message["id"])) as events:
+                    async for event in events:
+                        if event.answers(name_of(message["id"])):
+                            return result_of(event.message)
         return None
 
     async def say(self, message: dict[str, Any]) -> None:
@@ -174,7 +183,8 @@ class McpHttpProxy:
     """Stands in front of the server at *url*. Serve it with `effectonce mcp http`, or with limits of your own for what headers may cost.
 
     *hosts* are names that it answers to, besides those of this machine, and *origins* the sites whose pages may ask. *ignored* are headers
-    that say nothing about who calls. *one_caller* says that all who send no credentials are one.
+    that say nothing about who calls. *one_caller* says that all who send no credentials are one. A body that rests for *body_piece_s*
+    seconds, or takes longer than *body_s* in all, is not waited for.
     """
 
     def __init__(
@@ -188,10 +198,13 @@ class McpHttpProxy:
         ignored: tuple[str, ...] = (),
         one_caller: bool = False,
         call_max: int = CALL_MAX,
+        body_piece_s: float = BODY_PIECE_S,
+        body_s: float = BODY_S,
     ) -> None:
         from effectonce.mcp._upstream import Upstream, followed  # noqa: PLC0415  # with httpx, which only this needs
 
         self._contracts, self._origins, self._call_max = contracts, frozenset(origins), call_max
+        self._body_piece_s, self._body_s = body_piece_s, body_s
         self._hosts = LOCAL | {host.lower() for host in hosts}
         self._callers = Callers(guard, all_one="start the proxy with --one-caller", ignored=ignored, one_caller=one_caller)
         self._upstream, self._follow = Upstream(url), followed
@@ -211,7 +224,12 @@ class McpHttpProxy:
             return await client.say(403, {"error": "requests for this host are refused; --allow-host names others"})
         if not self._is_ours(client):
             return await client.say(403, {"error": "requests from this origin are refused"})
-        body = await client.body(self._call_max) if scope["method"] == "POST" else None
+        try:
+            body = await client.body(self._call_max, self._body_piece_s, self._body_s) if scope["method"] == "POST" else None
+        except TimeoutError:
+            await client.begin(408, [*JSON, (b"connection", b"close")])
+            why = "The body of this request was not complete in time. Nothing was sent."
+            return await client.piece(written(failure(None, why)).rstrip(), more=False)
         if client.gone:
             return None
         if body is not None and len(body) > self._call_max:
@@ -276,7 +294,7 @@ class McpHttpProxy:
             headers = [*without(headers, b"mcp-method", b"mcp-name"), *named]
         return await self._upstream.ask(scope["method"], headers, body, scope["query_string"])
 
-    def followed(self, reply: Reply, client: Client, is_last: Callable[[Event], bool]) -> AsyncIterator[Event]:
+    def followed(self, reply: Reply, client: Client, is_last: Callable[[Event], bool]) -> AsyncGenerator[Event]:
         """The events of an answer. One whose stream is closed before its last event is resumed."""
         kept = without(client.scope["headers"], b"accept", b"content-type", b"last-event-id", b"mcp-method", b"mcp-name")
 
@@ -288,18 +306,18 @@ class McpHttpProxy:
 
     async def _pass(self, client: Client, body: bytes | None) -> None:
         client.watch()
-        reply = await self.ask(client, body)
-        await client.begin(reply.status, reply.headers)
-        with contextlib.suppress(Unanswered):  # the client sees where it ends
-            async for piece in _until(client, reply.pieces()):
-                await client.piece(piece, more=True)
+        async with contextlib.aclosing(await self.ask(client, body)) as reply:
+            await client.begin(reply.status, reply.headers)
+            with contextlib.suppress(Unanswered):  # the client sees where it ends
+                async for piece in _until(client, reply.pieces()):
+                    await client.piece(piece, more=True)
         await client.piece(b"", more=False)
 
     async def _list(self, client: Client, body: bytes) -> None:
-        reply = await self.ask(client, body)
-        async for event in reply.events():
-            await client.begin(reply.status, reply.headers)
-            await client.piece(self._learned(event), more=True)
+        async with contextlib.aclosing(await self.ask(client, body)) as reply:
+            async for event in reply.events():
+                await client.begin(reply.status, reply.headers)
+                await client.piece(self._learned(event), more=True)
         await client.begin(reply.status, reply.headers)
         await client.piece(b"", more=False)
 

@@ -1,6 +1,7 @@
 """Anchors: how far the streams of an audit had come at some time, as a line to keep where the store's writers cannot write. Pure.
 
-    {"schema": "effectonce.anchor/1", "at": "2026-11-16T20:00:00Z", "streams": {"<name>": {"entries": 12, "mark": "<hex>", "until": 1.8e9}}}
+    {"schema": "effectonce.anchor/1", "at": "2026-11-16T20:00:00Z", "streams": {"<name>": {"entries": 12, "mark": "<hex>", "until": 1.8e9,
+     "whole_until": 1.7e9}}}
 
 A mark is a digest of everything before it. So an audit whose marks fit, and that still has these at these places, has all that it had then.
 """
@@ -15,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from effectonce.errors import ContractViolation
-from effectonce.observe._chain import Head, Note
+from effectonce.observe._chain import Head, Note, began_at
 
 
 class Reached(Struct, frozen=True):
@@ -24,6 +25,7 @@ class Reached(Struct, frozen=True):
     entries: int  # the number of its last entry
     mark: str
     until: float  # it is kept as long, and is not missed afterwards
+    whole_until: float = 0.0  # so long its first entry is kept, and with it all
 
 
 class Anchor(Struct, frozen=True):
@@ -34,7 +36,10 @@ class Anchor(Struct, frozen=True):
 
 def anchor_line(heads: Iterable[Head], now: float) -> str:
     """One line of JSON."""
-    reached = {head.stream: Reached(head.last, head.mark.hex(), head.at + head.keep_s) for head in heads}
+    reached = {
+        head.stream: Reached(head.last, head.mark.hex(), head.at + head.keep_s, began_at(head.stream) + head.keep_s)
+        for head in heads
+    }
     at = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     return msgspec.json.encode(Anchor("effectonce.anchor/1", at, reached)).decode()
 
@@ -48,7 +53,9 @@ def _notes(number: int, line: str) -> list[Note]:
     try:
         anchor = msgspec.json.decode(line, type=Anchor)
         return [
-            Note(stream, each.entries, bytes.fromhex(each.mark), each.until, f"it was anchored on {anchor.at}")
+            Note(
+                stream, each.entries, bytes.fromhex(each.mark), each.until, f"it was anchored on {anchor.at}", each.whole_until
+            )
             for stream, each in anchor.streams.items()
         ]
     except (msgspec.MsgspecError, ValueError) as error:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -36,6 +37,7 @@ SLACK_S = 3600.0  # clocks differ: nobody is accused of what may have expired ju
 START = b""
 KEYED = "k"  # the end of the name of a stream whose marks are made with a secret
 _UNREADABLE = "cannot be read: it was changed, or it is not sealed, or sealed with a key that this process does not have"
+_BEGAN = re.compile("[0-9a-f]{12}")
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -196,6 +198,12 @@ def _bare(batch: Batch) -> Batch:
     return msgspec.structs.replace(batch, lines=((b"", batch.mark),) if batch.lines else (), seal=b"")
 
 
+def began_at(stream: str) -> float:
+    """When the process of a stream began it, which its name says; 0 if it does not."""
+    began = stream.partition("-")[0]
+    return int(began, 16) / 1000 if _BEGAN.fullmatch(began) else 0.0
+
+
 def read_batch(data: bytes) -> Batch | None:
     try:
         batch = _decode_batch(data)
@@ -268,6 +276,7 @@ class Note(Struct, frozen=True):
     mark: bytes
     until: float  # it is kept as long, and is not missed afterwards
     why: str
+    whole_until: float = 0.0  # so long its first entry is kept, and with it all; 0: that is not known
 
 
 class Examination:
@@ -361,6 +370,7 @@ class Examination:
         for note in notes:
             if note.until > self._now + SLACK_S:
                 self._noted(note.stream, note.entry, note.mark, note.why)
+                self._begun(note)
         unchecked = tuple(stream for stream in dict.fromkeys((*self.last, *heads)) if not self._marks.can_check(stream))
         return Verified(tuple(self.streams.values()), tuple(dict.fromkeys(self.flaws)), self._marks.keyed, unchecked)
 
@@ -385,6 +395,14 @@ class Examination:
             newest.batch == last and newest.mark != self._ends.get(stream, {}).get(newest.last, newest.mark)
         ):
             self._flaw("changed", stream, None, None, "its head is not the one that was written last")
+
+    def _begun(self, note: Note) -> None:
+        """What a batch says about the time of those before it can be forged; not so for how long they are kept, if that was noted."""
+        seen = self.streams.get(note.stream)
+        kept_from = 1 if note.whole_until > self._now + SLACK_S else note.entry
+        if seen is not None and note.whole_until and seen.first > kept_from:
+            found = f"its beginning is missing: {note.why}, when entry {kept_from} was to be kept until later than now"
+            self._flaw("missing", note.stream, None, kept_from, found)
 
     def _noted(self, stream: str, number: int, mark: bytes, why: str) -> None:
         ends, seen = self._ends.get(stream, {}), self.streams.get(stream)

@@ -20,7 +20,7 @@ from effectonce.dead_letters import Letter, Redriven
 from effectonce.dead_letters._redriving import Pace
 from effectonce.errors import ContractViolation
 from effectonce.server._pages import PAGE, effect_page, group_of, version_of, wanted_of
-from effectonce.server._visit import Refusal, Visit
+from effectonce.server._visit import Refusal, Visit, link_of
 
 AT_ONCE, PER_S, LOOKED_AT = 25, 10.0, 500  # letters of one redrive, how fast, and how many are foreseen
 
@@ -65,7 +65,7 @@ def _decide(visit: Visit, act: str, form: dict[str, str]) -> Response:
                     404, "There is no such decision", f"{act!r} is nothing that can be decided.", "Nothing was changed."
                 )
     except ContractViolation as error:
-        _refuse_stale(visit, visit.find(reference(record)), form)  # somebody was quicker
+        _refuse_stale(visit, visit.find(link_of(key)), form)  # somebody was quicker
         return effect_page(visit, record, 409, f"That was refused: {error}. Nothing was changed.", {**form, "act": act})
     return visit.go("workflow" if act == "cancel" else "effect", {"done": act}, reference=reference(record))
 
@@ -119,7 +119,7 @@ async def reconcile(visit: Visit) -> Response:
         ) from None
     if outcome.status != "in_doubt":
         return visit.go("effect", {"done": "reconcile"}, reference=reference(record))
-    after = await run_in_threadpool(visit.find, reference(record))
+    after = await run_in_threadpool(visit.find, link_of(record.request.key))
     return await run_in_threadpool(effect_page, visit, after, 200, f"The downstream was asked: {outcome.error}")
 
 
@@ -159,6 +159,7 @@ def foresee(visit: Visit) -> Response:
     """What redriving the letters of a group would do. Nothing is sent."""
     foreseen = [visit.guard.dead_letters.foresee(letter.key) for letter in _letters(visit)]
     due = sum(each.what == "would_run" for each in foreseen)
+    visit.shows(each.effect.key for each in foreseen[:PAGE])
     return visit.page(
         "foreseen.html",
         section="letters",
@@ -198,6 +199,7 @@ async def redrive_group(visit: Visit) -> Response:
 
 
 def _came_to(visit: Visit, done: list[Redriven], left: int) -> Response:
+    visit.shows(each.effect.key for each in done)
     counts = {WHAT[what]: sum(each.what == what for each in done) for what in dict.fromkeys(each.what for each in done)}
     return visit.page(
         "redriven.html",

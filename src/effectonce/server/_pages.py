@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
-from effectonce._core.ops import Browse, Search
+from effectonce._core.ops import Browse
+from effectonce._core.pages import Recent, Recently, Refer
 from effectonce._core.records import Record, State
 from effectonce._desk import place
 from effectonce._shown.breakers import circuits_of, standing
@@ -34,9 +35,7 @@ from effectonce._shown.tools import prober_of, tools_of
 from effectonce._shown.words import Screen, dumps
 from effectonce.dead_letters._letter import is_dead
 from effectonce.dead_letters._letters import GRACE_S, undiscardable
-from effectonce.effect import reference_of
-from effectonce.server._counts import counts_of
-from effectonce.server._visit import Refusal, Visit
+from effectonce.server._visit import Refusal, Visit, link_of
 
 if TYPE_CHECKING:
     from effectonce.dead_letters import Wanted
@@ -59,7 +58,7 @@ DONE = {
 
 def overview(visit: Visit) -> Response:
     """How many of what, and what needs somebody."""
-    status, now = look(visit.guard, visit.tenant, counts_of(visit.guard)), visit.now()
+    status, now = look(visit.guard, visit.tenant, visit.shows), visit.now()
     return visit.page("overview.html", section="overview", status=status, needs=status["needs_you"][:NEEDS], now=now)
 
 
@@ -68,21 +67,18 @@ def overview(visit: Visit) -> Response:
 
 def effects(visit: Visit) -> Response:
     """Those that fit what the URL asks for, the newest first."""
-    now, problem = visit.now(), ""
-    records: tuple[Record, ...] = ()
+    now, problem, page = visit.now(), "", Recently(())
     try:
-        records = visit.guard.store.apply(_search(visit, now))
+        page = _looked_at(visit, now)
     except ValueError as error:
         problem = str(error)
-    shown = records[:PAGE]
-    more = visit.with_params(after=reference(shown[-1])) if len(records) > PAGE else None
     asked = {name: visit.asked(name) for name in ("effect", "tool", "scope", "since", "after")} | {"state": _state(visit)}
     return visit.page(
         "effects.html",
         422 if problem else 200,
         section="effects",
-        rows=[_row(record) for record in shown],
-        more=more,
+        rows=[_row(record) for record in page.records],
+        more=_further(visit, page),
         asked=asked,
         states=STATES,
         problem=problem,
@@ -90,8 +86,14 @@ def effects(visit: Visit) -> Response:
     )
 
 
-def _search(visit: Visit, now: float) -> Search:
-    """What the URL asks for, as an op."""
+def _further(visit: Visit, page: Recently) -> str | None:
+    """Where a list goes on."""
+    visit.shows(record.request.key for record in page.records)
+    return None if page.further is None else visit.with_params(after=link_of(page.further.request.key))
+
+
+def _looked_at(visit: Visit, now: float) -> Recently:
+    """What the URL asks for."""
     named = visit.asked("effect").lower().removeprefix("eff_").rstrip("…")
     if re.fullmatch(r"[0-9a-f]{0,12}", named) is None:
         raise ValueError(f"{visit.asked('effect')!r} is no reference: it is eff_ and 12 digits, or the first of them")
@@ -99,21 +101,19 @@ def _search(visit: Visit, now: float) -> Search:
     if state and state not in STATES:
         raise ValueError(f"{state!r} is no state of an effect")
     since = since_when(visit.asked("since")) if visit.asked("since") else 0.0
-    search = Search(
-        named,
+    recent = Recent(
         tool=visit.asked("tool") or None,
         state=State(state) if state else None,
         tenant=visit.tenant,
         scope=visit.asked("scope") or None,
         since=now + since if since < 0 else since,
-        limit=PAGE + 1,
+        after=visit.find(visit.asked("after")) if visit.asked("after") else None,
+        limit=PAGE,
     )
-    if not visit.asked("after"):
-        return search
-    last = visit.find(visit.asked("after"))
-    return Search(
-        named, search.tool, search.state, search.tenant, search.scope, search.since, place(last), search.limit
-    )  # fmt: skip
+    if not named:
+        return visit.guard.store.apply(recent)
+    found = visit.guard.store.apply(Refer(named, visit.tenant, PAGE))
+    return Recently(tuple(record for record in found if recent.fits(record) and recent.state in (None, record.state)))
 
 
 def _state(visit: Visit) -> str:
@@ -153,6 +153,8 @@ def effect_page(
     audited = is_there(visit.guard)
     read = audited and visit.asked("audit") == "on"  # it takes its time where it is large
     entries = entries_about(visit.guard, record, reference(record)) if read else []
+    if (run := run_of(record)) is not None:
+        visit.shows_run(run, record)
     return visit.page(
         "effect.html",
         status,
@@ -166,7 +168,7 @@ def effect_page(
         audit="read" if read else "there" if audited else "",
         left_out=max(0, len(entries) - AUDIT),
         partial=partial_of(record),
-        run=run_of(record),
+        run=run,
         may=_may(visit, record, now),
         seen=version_of(record),
         reveal=reveal,
@@ -223,7 +225,8 @@ def in_doubt(visit: Visit) -> Response:
     after = place(visit.find(visit.asked("after"))) if visit.asked("after") else (0.0, "")
     records = visit.guard.store.apply(Browse(State.IN_DOUBT, visit.tenant, after, PAGE + 1))
     shown, now = records[:PAGE], visit.now()
-    more = visit.with_params(after=reference(shown[-1])) if len(records) > PAGE else None
+    visit.shows(record.request.key for record in shown)
+    more = visit.with_params(after=link_of(shown[-1].request.key)) if len(records) > PAGE else None
     rows = [{**_row(r), "probe": prober_of(visit.guard, r) is not None, "again": may_resend(r, now)} for r in shown]
     return visit.page("in_doubt.html", section="in_doubt", rows=rows, more=more, first=not visit.asked("after"), now=now)
 
@@ -254,13 +257,15 @@ def letters(visit: Visit) -> Response:
     after = place(visit.find(visit.asked("after"))) if visit.asked("after") else (0.0, "")
     found = dead.page(limit=PAGE, after=after, looked_at=LOOKED_AT, **wanted) if chosen else None
     groups = () if chosen else dead.groups(limit=LOOKED_AT, **wanted)
-    more = visit.with_params(after=reference_of(found.after[1])) if found is not None and found.after is not None else None
+    shown = () if found is None else found.letters
+    visit.shows(letter.key for letter in shown)
+    more = visit.with_params(after=link_of(found.after[1])) if found is not None and found.after is not None else None
     return visit.page(
         "letters.html",
         section="letters",
         groups=groups,
         first=LOOKED_AT if sum(group.count for group in groups) == LOOKED_AT else 0,
-        letters=() if found is None else found.letters,
+        letters=shown,
         chosen=chosen,
         group=group_of(visit),
         place_of=place_of,
@@ -285,23 +290,32 @@ def breakers(visit: Visit) -> Response:
 
 
 def workflows(visit: Visit) -> Response:
-    """The runs in one state, the oldest first."""
+    """The runs in one state, the newest first."""
     state = visit.asked("state") or "open"
     if state not in RUN_STATES:
         raise Refusal(422, "There is no such state", f"Runs are {', '.join(RUN_STATES)}, not {state!r}.")
     now = visit.now()
-    looked_at = visit.guard.store.apply(Browse(RUN_STATES[state], visit.tenant, limit=LOOKED_AT))
-    rows = [run_data(record, now) for record in looked_at if is_run(record)]
+    after = visit.find(visit.asked("after")) if visit.asked("after") else None
+    recent = Recent(state=RUN_STATES[state], tenant=visit.tenant, after=after, limit=LOOKED_AT)
+    page: Recently = visit.guard.store.apply(recent)
+    page = _first_runs(page)
     return visit.page(
         "workflows.html",
         section="workflows",
-        rows=rows[:PAGE],
-        more=len(rows) > PAGE or len(looked_at) == LOOKED_AT,
+        rows=[run_data(record, now) for record in page.records],
+        more=_further(visit, page),
+        first=after is None,
         state=state,
         states=RUN_STATES,
         why_of=why_of,
         now=now,
     )
+
+
+def _first_runs(page: Recently) -> Recently:
+    """The runs among these records, as many as a page has, and where the next one begins."""
+    runs = tuple(record for record in page.records if is_run(record))
+    return Recently(runs[:PAGE], runs[PAGE - 1] if len(runs) > PAGE else page.further)
 
 
 def workflow(visit: Visit) -> Response:
@@ -310,7 +324,9 @@ def workflow(visit: Visit) -> Response:
     if not is_run(record):
         link = (visit.href("effect", reference=reference(record)), "See the effect")
         raise Refusal(404, "No run", f"{reference(record)} is an effect, and no run of a workflow.", link=link)
-    run = whole(record, steps_of(visit.guard, record), now, reveal=False)
+    steps = steps_of(visit.guard, record)
+    visit.shows(step.request.key for step in steps)
+    run = whole(record, steps, now, reveal=False)
     return visit.page(
         "workflow.html",
         section="workflows",

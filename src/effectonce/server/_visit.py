@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -13,17 +13,22 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Router
 
 from effectonce import __version__
-from effectonce._core.ops import Search
+from effectonce._core.keys import HOME_LENGTH
+from effectonce._core.pages import Refer
 from effectonce._core.records import Record
 from effectonce._shown.effects import now_of, reference
 from effectonce._shown.times import iso, moment, span
 from effectonce._text import harmless
+from effectonce.effect import reference_of
 from effectonce.server._access import Access
 
 if TYPE_CHECKING:
     from effectonce import Guard
 
-_REFERENCE = re.compile(r"eff_([0-9a-f]{12})")
+BEGINNING_LENGTH = (
+    12  # digits of a key that a link has beside its last 12: enough to find it at once, and 64 bits are still unknown
+)
+_NAMED = re.compile(r"eff_([0-9a-f]{12})(?:_([0-9a-f]{8,12}))?")
 
 
 class Refusal(Exception):
@@ -40,6 +45,7 @@ class Visit:
     def __init__(self, request: Request, guard: Guard, routes: Router) -> None:
         self.request, self.guard, self._routes = request, guard, routes
         self._access: Access | None = None
+        self._links: dict[str, str] = {}  # by reference
 
     def let_in(self, access: Access | None, *, acting: bool) -> None:
         """Nothing is read or changed for anybody before this."""
@@ -73,6 +79,8 @@ class Visit:
 
     def href(self, name: str, /, **params: Any) -> str:
         """Where a page is, whatever this application is mounted under."""
+        if "reference" in params:
+            params["reference"] = self._links.get(params["reference"], params["reference"])
         return str(self.request.scope.get("root_path", "")) + str(self._routes.url_path_for(name, **params))
 
     def with_params(self, **changes: str | None) -> str:
@@ -96,10 +104,20 @@ class Visit:
     def now(self) -> float:
         return now_of(self.guard)
 
+    def shows(self, keys: Iterable[str]) -> None:
+        """These are on the page: its links say how their keys begin, so that following one is no search."""
+        for key in keys:
+            reference, link = reference_of(key), link_of(key)
+            self._links[reference] = link if self._links.get(reference, link) == link else reference  # it stands for several
+
+    def shows_run(self, reference: str, step: Record) -> None:
+        """The run of a step lies beside it."""
+        self._links[reference] = f"{reference}_{step.request.key[:HOME_LENGTH]}"
+
     def find(self, named: str) -> Record:
-        """The effect of this reference, if these eyes may see it."""
-        read = _REFERENCE.fullmatch(named)
-        found = () if read is None else self.guard.store.apply(Search(read[1], tenant=self.tenant, limit=2))
+        """The effect of this reference, or of this link, if these eyes may see it."""
+        read = _NAMED.fullmatch(named)
+        found = () if read is None else self.guard.store.apply(Refer(read[1], self.tenant, beginning=read[2] or ""))
         if not found:
             raise Refusal(
                 404, "There is no such effect", f"This store has no {named}.", "Is it in another store, or was it forgotten?"
@@ -108,7 +126,13 @@ class Visit:
             raise Refusal(
                 409, "Several effects", f"{named} stands for several effects here.", "Use effectonce effect show KEY."
             )
+        self._links[reference(found[0])] = named
         return found[0]
+
+
+def link_of(key: str) -> str:
+    """How a link names an effect."""
+    return f"{reference_of(key)}_{key[:BEGINNING_LENGTH]}"
 
 
 def _quoted(text: str) -> str:
@@ -130,7 +154,7 @@ def _templates() -> jinja2.Environment:
         finalize=_shown,
     )
     made.filters |= {"span": span, "moment": moment, "iso": iso, "words": lambda text: str(text).replace("_", " ")}
-    made.globals |= {"version": __version__, "reference": reference}
+    made.globals |= {"version": __version__}
     return made
 
 

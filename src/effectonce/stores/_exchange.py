@@ -45,6 +45,7 @@ from effectonce._core.ops import (
     Together,
     WriteCell,
 )
+from effectonce._core.pages import Beside, Count, Paging, Recent, Refer
 from effectonce._core.records import TABLE, Record, Scene, State, Table, latch_of
 from effectonce._core.transitions import born_and_ended, transition
 from effectonce.effect import reference_of
@@ -156,6 +157,12 @@ class Counted(Exchange["dict[State, int]"], frozen=True):
     pass
 
 
+class Paged(Exchange[Any], frozen=True):
+    """What pages ask for, as they ask for it."""
+
+    op: Paging
+
+
 class SeeCell(Exchange[Cell], frozen=True):
     name: str
 
@@ -205,6 +212,8 @@ def answer(op: Op[R], table: Table = TABLE) -> Answering[R]:
             reply = yield from Searched(op)
         case Tally():
             reply = yield from Counted()
+        case Count() | Recent() | Refer() | Beside():
+            reply = yield from Paged(op)
         case Sweep():
             reply = yield from _sweep(op, table)
         case ReadCell(name):

@@ -16,6 +16,7 @@ from psycopg.pq.abc import PGresult
 from effectonce._core.ops import Cell, Recorded
 from effectonce._core.records import Record, State
 from effectonce.effect import reference_of
+from effectonce.stores import _postgres_pages as pages
 from effectonce.stores import _postgres_sql as sql
 from effectonce.stores import _rows
 from effectonce.stores._exchange import (
@@ -29,6 +30,7 @@ from effectonce.stores._exchange import (
     Listed,
     ListedCells,
     Look,
+    Paged,
     Searched,
     See,
     SeeCell,
@@ -144,6 +146,8 @@ def queries_of(exchange: Exchange[Any], now: bytes | None) -> list[sql.Query]:
             return [sql.listed(op)]
         case Searched(op):
             return [sql.searched(op)]
+        case Paged(asked_for):
+            return [pages.query(asked_for)]
         case SeeCell(name):
             return [sql.cell(name, now)]
         case SwapCell(write):
@@ -174,6 +178,8 @@ def reply_of(exchange: Exchange[Any], results: list[PGresult]) -> Any:
             return _due(result)
         case Listed() | Searched():
             return tuple(sql.record(result, row, 0)[0] for row in range(result.ntuples))
+        case Paged(asked_for):
+            return pages.reply(asked_for, result)
         case SeeCell():
             return _cell(result)
         case SwapCell(write):

@@ -1,7 +1,8 @@
 """Is this a server that keeps what it acknowledges, with our table in the form that this release knows? Asked once per connection.
 
 Migrations are numbered files; each is applied once, all that are missing in one transaction, under a lock that other processes queue on.
-They only add, so that an older release goes on working beside a newer one until it connects anew and is told to upgrade.
+They only add, and at most take an index away, so that an older release goes on working beside a newer one until it connects anew and is
+told to upgrade.
 """
 
 from __future__ import annotations

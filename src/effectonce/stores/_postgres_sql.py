@@ -181,23 +181,34 @@ LIFT = statement(
 )
 DELETE = statement(f"DELETE FROM effectonce.effects WHERE key = $1 AND revision = $2 AND {_DURABLE}", TEXT, INT)
 
+_DUE = f"SELECT {_READ}, due_at FROM effectonce.effects WHERE due_at < 'infinity' AND due_at <= {_NOW}"
+# Those that are on their way have an index of their own, and are few.
 DUE = statement(
     f"""
 SELECT {_NOW}, e.* FROM (VALUES (1)) AS one LEFT JOIN LATERAL (
-  SELECT {_READ} FROM effectonce.effects WHERE due_at < 'infinity' AND due_at <= {_NOW} ORDER BY due_at LIMIT $2
+  SELECT {_READ} FROM (
+    ({_DUE} AND state <> 'dispatched' ORDER BY due_at LIMIT $2) UNION ALL ({_DUE} AND state = 'dispatched' ORDER BY due_at LIMIT $2)
+  ) AS both_of_them ORDER BY due_at LIMIT $2
 ) AS e ON true
 """,
     *(FLOAT, INT),
 )
-_LISTED = f"""
+# A plan for any state cannot use the index of one of them, and one for any tenant none that has tenants.
+LISTED, LISTED_OF = (
+    {
+        state: statement(
+            f"""
 SELECT {_READ} FROM effectonce.effects
- WHERE state = $1 AND ($2::text IS NULL OR tenant = $2) AND (created_at, key) > ($3, $4)
- ORDER BY created_at, key LIMIT $5
-"""
-LISTED = statement(_LISTED, TEXT, TEXT, FLOAT, TEXT, INT)
-# A plan for any state cannot use the index of one of them.
-LISTED_IN_DOUBT = statement(_LISTED.replace("WHERE", "WHERE state = 'in_doubt' AND"), TEXT, TEXT, FLOAT, TEXT, INT)
-# For people, and rare: every row is looked at. An index by age would cost every call.
+ WHERE state = '{state}' AND {of} AND created_at >= $2 AND (created_at, key) > ($2, $3)
+ ORDER BY created_at, key LIMIT $4
+""",
+            *(TEXT, FLOAT, TEXT, INT),
+        )
+        for state in State
+    }
+    for of in ("$1::text IS NULL", "tenant = $1")
+)
+# For an export, or a reference that is found nowhere else: every row is looked at.
 SEARCHED = statement(
     f"""
 SELECT {_READ} FROM effectonce.effects
@@ -404,10 +415,9 @@ def forget(limit: int, now: bytes | None) -> Query:
 
 
 def listed(op: Browse) -> Query:
-    statement = LISTED_IN_DOUBT if op.state is State.IN_DOUBT else LISTED
-    tenant = None if op.tenant is None else pack_text(op.tenant)
+    listed, tenant = (LISTED, None) if op.tenant is None else (LISTED_OF, pack_text(op.tenant))
     created_at, key = op.after
-    return Query(statement, (op.state.encode(), tenant, pack_float(created_at), pack_text(key), pack_int(op.limit)))
+    return Query(listed[op.state], (tenant, pack_float(created_at), pack_text(key), pack_int(op.limit)))
 
 
 def searched(op: Search) -> Query:

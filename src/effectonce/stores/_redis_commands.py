@@ -8,17 +8,15 @@ and is sent again as text; a slot that has moved did nothing either, and is foll
 from __future__ import annotations
 
 from binascii import crc_hqx
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import nlargest, nsmallest
 from operator import itemgetter
-from typing import Any, TypeAlias, cast
-
-from msgspec import Struct
+from typing import Any, cast
 
 from effectonce._core.keys import KEY_LENGTH
-from effectonce._core.ops import Browse, Cell, ListCells, Recorded, Request, Search, WriteCell
-from effectonce._core.records import Record, State, due_at
+from effectonce._core.ops import Cell, ListCells, Recorded, Request, WriteCell
+from effectonce._core.records import due_at
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores import _redis_records as records
 from effectonce.stores._exchange import (
@@ -33,6 +31,7 @@ from effectonce.stores._exchange import (
     Listed,
     ListedCells,
     Look,
+    Paged,
     Searched,
     See,
     SeeCell,
@@ -42,14 +41,12 @@ from effectonce.stores._exchange import (
     SwapCell,
     Volley,
 )
-from effectonce.stores._redis_scripts import BEAR, DUE, ENTER, FINISH, SEE, SEE_CELL, SWAP, SWAP_CELL, Script
+from effectonce.stores._redis_lists import Bucket, Command, Conversing, Lists
+from effectonce.stores._redis_scripts import BEAR, DUE, ENTER, FINISH, SEE, SEE_CELL, SWAP, SWAP_CELL
 from effectonce.stores._redis_url import Address, Target
 from effectonce.stores._redis_wire import Batch, ReplyError, pack, refused
 
-Conversing: TypeAlias = Generator[Batch, "list[Any] | StoreUnavailable", Any]
 REDIRECTS = 5
-TOGETHER = 32  # buckets that are searched in one round trip
-_SLOTS = 16384
 _first = itemgetter(0)
 _ELSEWHERE = "other"  # the bucket of keys that are not ours
 _ADVICE = {  # nothing was written when a server answers with one of these
@@ -63,35 +60,10 @@ _ADVICE = {  # nothing was written when a server answers with one of these
     "ASK": "The slot is on its way to another node; while it moves nothing can be decided.",
     "TRYAGAIN": "The slot is on its way to another node; while it moves nothing can be decided.",
     "NOAUTH": "Give the URL a user and a password.",
-    "NOPERM": "Its user needs evalsha, eval, get, set, del, mget, msetnx, zadd, zrem, zcard, zcount, zrange*, zrevrange*, time, info, wait.",
+    "NOPERM": "Its user needs evalsha, eval, get, set, del, mget, msetnx, zadd, zrem, zcard, zcount, zrange*, zrevrange*, "
+    "zscore, time, info, wait.",
     "BUSY": "A script of somebody else's does not end.",
 }
-
-
-class Bucket(Struct, frozen=True):
-    """One part of all records."""
-
-    prefix: bytes
-    slot: int
-
-    @classmethod
-    def of(cls, prefix: str, tag: str) -> Bucket:
-        return cls(f"{prefix}:{{{tag}}}:".encode(), crc_hqx(tag.encode(), 0) % _SLOTS)
-
-
-class Command(Struct, frozen=True):
-    """One command about one bucket."""
-
-    bucket: Bucket
-    script: Script | None
-    arguments: tuple[bytes | str, ...]
-
-    def pack(self, *, known: bool = True) -> bytes:
-        if self.script is None:
-            return pack(self.arguments)
-        call = ("EVALSHA", self.script.sha) if known else ("EVAL", self.script.source)
-        prefix = self.bucket.prefix
-        return pack((*call, "2", prefix, prefix + b"?", *self.arguments))
 
 
 class Talk:
@@ -110,6 +82,7 @@ class Talk:
         self._target, self._clock, self._replicas, self._hang_up = target, clock, replicas, hang_up
         self._wait_ms = str(int(timeout_s * 500))  # half of the time: the other half is for the way
         self._buckets = {tag: Bucket.of(prefix, tag) for tag in (*(f"{n:02x}" for n in range(256)), _ELSEWHERE)}
+        self._lists = Lists(tuple(self._buckets.values()), self._bucket, self._ask)
         self._nodes: dict[int, Address] = {}  # by slot; in a cluster, once it is known
         self._sweep_from = 0  # the bucket where the next sweep begins to look
         self.simple = not (target.cluster or replicas)  # one node and nothing to wait for: a script is all there is to send
@@ -165,15 +138,17 @@ class Talk:
             case Due(limit):
                 return self._due(limit)
             case Listed(op):
-                return self._listed(op)
+                return self._lists.listed(op)
             case Searched(op):
-                return self._searched(op)
+                return self._lists.searched(op)
             case Counted():
-                return self._counted()
+                return self._lists.counted()
+            case Paged(asked):
+                return self._lists.paged(asked)
             case Forget():
                 return self._ask_nobody()
-            case ListedCells(asked):
-                return self._listed_cells(asked)
+            case ListedCells(cells):
+                return self._listed_cells(cells)
             case _:
                 return self._one(exchange)
 
@@ -246,81 +221,10 @@ class Talk:
             if asked == len(buckets) or len(due) >= limit:
                 break
         taken = due[:limit]
-        found, unreadable = records.read_due((yield from self._written(taken)))
+        found, unreadable = records.read_due((yield from self._lists.written(taken)))
         if taken:  # there may be more in that bucket; but members without a record must not hold up all others
             self._sweep_from = (buckets.index(taken[-1][1]) + (len(found) < len(taken))) % len(buckets)
         return DueNow(min(times), tuple(found), tuple(unreadable))
-
-    def _listed(self, op: Browse) -> Conversing:
-        """Pages of members, oldest first, until enough of their records are what was asked for: a state may change in between."""
-        after, found, page = records.member(*op.after), list[Record](), max(op.limit, 100)
-        while True:
-            members = yield from (
-                self._page(after, page) if op.state is State.IN_DOUBT else self._sorted_page(op.state, after, page)
-            )
-            for record, _ in (yield from self._records(members)):
-                if record.state is op.state and op.tenant in (None, record.request.tenant):
-                    found.append(record)
-            if len(members) < page or len(found) >= op.limit:
-                return tuple(found[: op.limit])
-            after = members[-1][0]
-
-    def _page(self, after: bytes, page: int) -> Conversing:
-        """What is in doubt is never due: these have one score, and so are in order already."""
-        buckets = list(self._buckets.values())
-        asked = [
-            Command(b, None, ("ZRANGEBYLEX", b.prefix + b"d", b"(" + after, b"+", "LIMIT", "0", str(page))) for b in buckets
-        ]
-        pages = yield from self._ask(asked)
-        return nsmallest(page, ((m, b) for b, members in zip(buckets, pages, strict=True) for m in members), _first)
-
-    def _sorted_page(self, state: State, after: bytes, page: int) -> Conversing:
-        """These are in the order of their sweep. To keep them in two orders would cost every caller; to look at all costs who browses."""
-        found, scores = list[tuple[bytes, Bucket]](), records.scores(state)
-        for bucket in self._buckets.values():
-            (members,) = yield from self._ask([Command(bucket, None, ("ZRANGEBYSCORE", bucket.prefix + b"s", *scores))])
-            found = nsmallest(page, (*found, *((m, bucket) for m in members if m > after)), _first)
-        return found
-
-    def _searched(self, op: Search) -> Conversing:
-        """A member says how old a record is and what its key is; for the rest, the newest are read until there are enough."""
-        fitting = sorted((yield from self._fitting(op)), key=_first, reverse=True)
-        found, page = list[Record](), max(op.limit, 100)
-        for at in range(0, len(fitting), page):
-            found += [record for record, _ in (yield from self._records(fitting[at : at + page])) if op.fits(record)]
-            if len(found) >= op.limit:
-                break
-        return tuple(found[: op.limit])
-
-    def _fitting(self, op: Search) -> Conversing:
-        """Members that fit, some buckets at a time: all at once could be more than a reply should hold."""
-        since, before = records.member(op.since, ""), records.member(*op.before)
-        doubts = ("ZRANGE", b"d", "0", "-1")
-        decided = ("ZRANGE", b"s", "0", "-1") if op.state is None else ("ZRANGEBYSCORE", b"s", *records.scores(op.state))
-        asked = [doubts] if op.state is State.IN_DOUBT else [decided] if op.state is not None else [doubts, decided]
-        commands = [Command(b, None, (name, b.prefix + at, *rest)) for b in self._buckets.values() for name, at, *rest in asked]
-        found: list[tuple[bytes, Bucket]] = []
-        for n in range(0, len(commands), TOGETHER):
-            some = commands[n : n + TOGETHER]
-            for command, members in zip(some, (yield from self._ask(some)), strict=True):
-                found += [(m, command.bucket) for m in members if since <= m < before and op.fits_key(m[8:].decode())]
-        return found
-
-    def _records(self, members: Sequence[tuple[bytes, Bucket]]) -> Conversing:
-        return [records.read(key, written) for key, written in (yield from self._written(members))]
-
-    def _written(self, members: Sequence[tuple[bytes, Bucket]]) -> Conversing:
-        found = yield from self._ask([Command(b, None, ("GET", b.prefix + b"r:" + m[8:])) for m, b in members])
-        return [(m[8:].decode(), written) for (m, _), written in zip(members, found, strict=True) if written is not None]
-
-    def _counted(self) -> Conversing:
-        places = [(state, bucket) for bucket in self._buckets.values() for state in records.CODES]
-        asked = [Command(bucket, None, _count(state, bucket)) for state, bucket in places]
-        counts: dict[State, int] = {}
-        for (state, _), count in zip(places, (yield from self._ask(asked)), strict=True):
-            if count:
-                counts[state] = counts.get(state, 0) + count
-        return counts
 
     # ------------------------------------------------------------ batches
 
@@ -455,12 +359,6 @@ class Talk:
             self._hang_up(at.address)  # whoever connects again may find the new primary there, or is told whom it found
         known = f"Nothing was written. {_ADVICE[code]}" if code in _ADVICE else "Whether anything was written is not known."
         return refused(said)(f"{at} answered {said.rstrip('.')}. {known}")
-
-
-def _count(state: State, bucket: Bucket) -> tuple[bytes | str, ...]:
-    if state is State.IN_DOUBT:
-        return ("ZCARD", bucket.prefix + b"d")
-    return ("ZCOUNT", bucket.prefix + b"s", *records.scores(state))
 
 
 def _where(node: Sequence[Any], seed: Address) -> Address:

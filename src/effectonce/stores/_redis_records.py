@@ -9,13 +9,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from math import ceil, inf
 from typing import cast
 
 import msgspec
 from msgspec import Struct
 
 from effectonce._core.ops import Cell, Recorded, Request
-from effectonce._core.records import Evidence, Record, State
+from effectonce._core.records import Evidence, Record, State, due_at
 from effectonce._core.terms import Terms
 from effectonce._rng import random_bits
 from effectonce.effect import reference_of
@@ -35,6 +36,7 @@ _VERSION, _KNOWN = bytes([VERSION]), frozenset(CODES.values())
 _DECIDED = (CODES[State.COMPLETED], CODES[State.FAILED])
 _HEAD = struct.Struct("<BBQddIIddddQIdIIII")
 _CHANGED, _TIMES = 34, 66  # where the times of a birth begin and end
+_NEVER = (1 << 50) - 1
 _DOUBLE = struct.Struct("<d")
 _REVISION = struct.Struct("<Q")
 _CELL_HEAD = _REVISION.size + _DOUBLE.size
@@ -74,8 +76,14 @@ def member(created_at: float, key: str) -> bytes:
 
 
 def scores(state: State) -> tuple[str, str]:
-    """Between which scores the records of this state lie in the index of their bucket: the state, then 1/1024 s."""
+    """Between which scores the records of this state lie in the index of their bucket: the state, then 1/1024 s. The last: never."""
     return str(CODES[state] << 50), str((CODES[state] + 1 << 50) - 1)
+
+
+def score(record: Record) -> int:
+    """Where a record that is not in doubt stands in the index of its bucket, as `lua/record.lua` writes it."""
+    due = due_at(record)
+    return (CODES[record.state] << 50) + (_NEVER if due == inf else min(ceil(due * 1024), _NEVER))
 
 
 def first_revision() -> int:

@@ -17,4 +17,5 @@ class Script:
 
 BEAR, FINISH, DUE = Script("bear", "record", "birth"), Script("finish"), Script("due")
 SEE, SWAP, ENTER = Script("record", "see"), Script("record", "swap"), Script("record", "enter")
+PAGE, BIRTHS, ALIKE = Script("order", "page"), Script("order", "births"), Script("order", "alike")
 SEE_CELL, SWAP_CELL = Script("cell", "see_cell"), Script("cell", "swap_cell")

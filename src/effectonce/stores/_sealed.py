@@ -38,6 +38,7 @@ from effectonce._core.ops import (
     Request,
     Together,
 )
+from effectonce._core.pages import Recently
 from effectonce._core.records import Record
 from effectonce.stores._keyring import Keyring, NotOpened
 from effectonce.stores.base import (
@@ -127,6 +128,9 @@ def _opened(reply: Any, op: Op[Any], ring: Keyring) -> Any:
             return Doubtful(since_s, _open_text(reason, cast(Claim, op).key, ring))
         case Record():
             return _open_record(reply, ring)
+        case Recently(records, further):
+            opened = tuple(_open_record(record, ring) for record in records)
+            return Recently(opened, None if further is None else _open_record(further, ring))
         case tuple() if not isinstance(op, ListCells):
             return tuple(_open_record(record, ring) for record in reply)
         case _:

@@ -23,7 +23,7 @@ import msgspec
 
 from effectonce._core.keys import REFERENCE_LENGTH
 from effectonce._core.ops import Cell, Complete, ListCells, ReadCell, Recorded, Request, WriteCell
-from effectonce._core.records import TERMINAL, Record, State
+from effectonce._core.records import Record, State
 from effectonce._core.transitions import Step
 from effectonce.errors import StoreUnavailable
 from effectonce.stores import _rows
@@ -35,11 +35,13 @@ Isolation: TypeAlias = Literal["IMMEDIATE"] | None
 POLL_S = 0.0002
 STEADY = "clock/steady"  # a cell that is never forgotten
 _MINE = fcntl.LOCK_EX | fcntl.LOCK_NB
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 PAGES_KIB = 64 << 10  # of the file that a connection keeps in memory, at most
 
 # SQLite uses a partial index only where a statement repeats its condition word for word.
-_OPEN = "(state = 'claimed' OR state = 'dispatched' OR state = 'in_doubt')"
+OPEN = "(state = 'claimed' OR state = 'dispatched' OR state = 'in_doubt')"
+RARE = "(state = 'claimed' OR state = 'failed' OR state = 'in_doubt' OR state = 'tombstone')"
+RARELY = frozenset({State.CLAIMED, State.FAILED, State.IN_DOUBT, State.TOMBSTONE})
 _DUE = "(state = 'completed' OR state = 'failed' OR state = 'tombstone') AND due_at < 9e999"
 
 SCHEMA = f"""
@@ -76,11 +78,15 @@ CREATE TABLE IF NOT EXISTS effects (
 DROP INDEX IF EXISTS effects_open;
 DROP INDEX IF EXISTS effects_due;
 -- Few rows are open at any moment, so this stays small: who shares a latch, who is in doubt, whose owner vanished.
-CREATE INDEX effects_open ON effects (state, latch, key) WHERE {_OPEN};
+CREATE INDEX effects_open ON effects (state, latch, key) WHERE {OPEN};
 -- What the sweeper looks for. A record without an outcome is not in it, and one that is remembered for ever neither.
 CREATE INDEX effects_due ON effects (due_at) WHERE {_DUE};
--- Since version 4: what people browse, in their order. An ordinary call is never in it and pays nothing for it.
-CREATE INDEX IF NOT EXISTS effects_in_doubt ON effects (created_at, key) WHERE state = 'in_doubt';
+-- What people browse, in their order, and by the reference that they have of it. An ordinary call is never in these, and pays nothing.
+-- Version 4 had an index of doubts alone.
+DROP INDEX IF EXISTS effects_in_doubt;
+CREATE INDEX IF NOT EXISTS effects_rare ON effects (state, created_at, key) WHERE {RARE};
+CREATE INDEX IF NOT EXISTS effects_rare_of ON effects (tenant, state, created_at, key) WHERE {RARE};
+CREATE INDEX IF NOT EXISTS effects_named ON effects (substr(key, -{REFERENCE_LENGTH})) WHERE {RARE};
 -- Since version 2: small values that processes share.
 CREATE TABLE IF NOT EXISTS cells (
   name      TEXT PRIMARY KEY,
@@ -101,13 +107,17 @@ SELECT state IN ('completed', 'failed') AND fingerprint = ? AND dedup_until > ?,
 """
 _ROW = ", ".join(_rows.BIRTH + _rows.LIFE)
 _VALUES = ", ".join("?" * len(_rows.BIRTH + _rows.LIFE))
-REPLACE = f"INSERT OR REPLACE INTO effects ({_ROW}) VALUES ({_VALUES})"
+# Not INSERT OR REPLACE: what becomes a tombstone keeps its row, and so its place among the others by age.
+REPLACE = f"""
+INSERT INTO effects ({_ROW}) VALUES ({_VALUES})
+    ON CONFLICT (key) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _rows.BIRTH[1:] + _rows.LIFE)}
+"""
 # T1 in two statements: born only if no other call of its step is in the air, and it is absent. In one, SQLite would build a table for it,
 # and another one for a list of states: so each is looked for by itself.
 LATCHED = f"""
-SELECT 1 FROM effects WHERE {_OPEN} AND state = 'dispatched' AND latch = ?1
- UNION ALL SELECT 1 FROM effects WHERE {_OPEN} AND state = 'in_doubt' AND latch = ?1
- UNION ALL SELECT 1 FROM effects WHERE {_OPEN} AND state = 'claimed' AND latch = ?1 AND sends > 0
+SELECT 1 FROM effects WHERE {OPEN} AND state = 'dispatched' AND latch = ?1
+ UNION ALL SELECT 1 FROM effects WHERE {OPEN} AND state = 'in_doubt' AND latch = ?1
+ UNION ALL SELECT 1 FROM effects WHERE {OPEN} AND state = 'claimed' AND latch = ?1 AND sends > 0
 """
 BIRTH = f"INSERT INTO effects ({_ROW}) VALUES ({_VALUES}) ON CONFLICT (key) DO NOTHING"
 UPDATE = f"UPDATE effects SET {', '.join(f'{name} = ?' for name in _rows.LIFE)} WHERE key = ?"
@@ -120,17 +130,27 @@ UPDATE effects SET state = 'completed', outcome = ?, lease_until = ?, decided_at
 DELETE = "DELETE FROM effects WHERE key = ?"
 RIVAL = f"""
 SELECT {_COLUMNS} FROM effects
- WHERE {_OPEN} AND latch = ? AND key <> ? AND (state <> 'claimed' OR sends > 0)
+ WHERE {OPEN} AND latch = ? AND key <> ? AND (state <> 'claimed' OR sends > 0)
  ORDER BY key LIMIT 1
 """
-_BROWSE = f"""
-SELECT {_COLUMNS} FROM effects
- WHERE state = ? AND (? IS NULL OR tenant = ?) AND (created_at, key) > (?, ?)
- ORDER BY created_at, key LIMIT ?
+# By state, of all tenants (NULL) or of one. SQLite would take a wrong index, if it were not told which.
+_BROWSE = """
+SELECT {columns} FROM effects {indexed}
+ WHERE {among} AND state = ?1 AND {tenant} AND (created_at, key) > (?3, ?4)
+ ORDER BY created_at, key LIMIT ?5
 """
-BROWSE = dict.fromkeys(State, _BROWSE.replace("WHERE", f"INDEXED BY effects_open WHERE {_OPEN} AND"))
-BROWSE |= dict.fromkeys(TERMINAL, _BROWSE)
-BROWSE[State.IN_DOUBT] = _BROWSE.replace("WHERE", "INDEXED BY effects_in_doubt WHERE state = 'in_doubt' AND")
+_OF_ANY = "(?2 IS NULL OR tenant = ?2)"
+_OPEN_ONES, _COMPLETED_ONES, _RARE_ONES, _OF_ONE = (
+    _BROWSE.format(columns=_COLUMNS, indexed=indexed, among=among, tenant=tenant)
+    for indexed, among, tenant in (
+        ("INDEXED BY effects_open", OPEN, _OF_ANY),
+        ("", "true", _OF_ANY),
+        ("INDEXED BY effects_rare", RARE, "?2 IS NULL"),
+        ("INDEXED BY effects_rare_of", RARE, "tenant = ?2"),
+    )
+)
+BROWSE = dict.fromkeys(State, _OPEN_ONES) | {State.COMPLETED: _COMPLETED_ONES} | dict.fromkeys(RARELY, _RARE_ONES)
+BROWSE_OF = BROWSE | dict.fromkeys(RARELY, _OF_ONE)
 # For people, and rare: every row is looked at, because an index by age would cost every call. Only what is shown is sorted as a whole row.
 SEARCH = f"""
 SELECT {_COLUMNS} FROM effects WHERE rowid IN (
@@ -146,7 +166,7 @@ SEARCH_REFERENCE = SEARCH.replace("(?1 IS NULL", f"{_REFERRED} AND (?1 IS NULL")
 TALLY = "SELECT state, count(*) FROM effects GROUP BY state"
 DUE = f"""
 SELECT * FROM (
-SELECT {_COLUMNS} FROM effects INDEXED BY effects_open WHERE {_OPEN} AND state IN ('claimed', 'dispatched') AND due_at <= ?1
+SELECT {_COLUMNS} FROM effects INDEXED BY effects_open WHERE {OPEN} AND state IN ('claimed', 'dispatched') AND due_at <= ?1
  UNION ALL
 SELECT {_COLUMNS} FROM effects INDEXED BY effects_due WHERE {_DUE} AND due_at <= ?1)
  LIMIT ?2

@@ -27,6 +27,7 @@ from effectonce._core.ops import (
     Together,
     WriteCell,
 )
+from effectonce._core.pages import Beside, Count, Recent, Refer, look
 from effectonce._core.records import TABLE, TERMINAL, Record, Scene, State, Table, in_the_air, latch_of
 from effectonce._core.transitions import transition
 from effectonce.stores._steady import Steadiness
@@ -82,6 +83,8 @@ class MemoryStore:
                 return tuple(sorted(fitting, key=lambda r: (r.created_at, r.request.key), reverse=True)[: op.limit])
             case Tally():
                 return dict(Counter(r.state for r in self._records.values()))
+            case Count() | Recent() | Refer() | Beside():
+                return look(op, list(self._records.values()))
             case Sweep():
                 return self._sweep(op)
             case ReadCell(name):

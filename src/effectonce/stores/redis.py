@@ -22,8 +22,9 @@ from typing import Any, TypeAlias, TypeVar
 from effectonce._core.ops import Op
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores._exchange import Due, Exchange, Look, See, answer, arun, run
-from effectonce.stores._redis_commands import Conversing, Talk
+from effectonce.stores._redis_commands import Talk
 from effectonce.stores._redis_lane import Lane
+from effectonce.stores._redis_lists import Conversing
 from effectonce.stores._redis_url import Address, parse
 from effectonce.stores._redis_wire import Batch, Connection, Pool, ReplyError
 from effectonce.stores.base import DUE_SHOWN, Capabilities, Finding, clock_finding, due_finding

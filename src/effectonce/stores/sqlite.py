@@ -45,13 +45,15 @@ from effectonce._core.ops import (
     Together,
     WriteCell,
 )
+from effectonce._core.pages import Beside, Count, Recent, Refer
 from effectonce._core.records import Record, Scene, State, latch_of
 from effectonce._core.transitions import Step, born_and_ended, transition
 from effectonce.errors import StoreUnavailable
 from effectonce.stores import _sqlite_faults as faults
 from effectonce.stores import _sqlite_forks as forks
+from effectonce.stores import _sqlite_pages as pages
 from effectonce.stores._jobs import MUST_WRITE, Job, finish_all
-from effectonce.stores._sqlite_file import BROWSE, READ, RIVAL, SEARCH, SEARCH_REFERENCE, TALLY, Connection
+from effectonce.stores._sqlite_file import BROWSE, BROWSE_OF, READ, RIVAL, SEARCH, SEARCH_REFERENCE, TALLY, Connection
 from effectonce.stores._sqlite_lending import AsyncLent, Handover, Lent, LentConnection
 from effectonce.stores._steady import Note, Steadiness
 from effectonce.stores.base import Capabilities, Finding, in_a_signal_handler
@@ -325,12 +327,15 @@ class SqliteStore:
             case Find(key):
                 return connection.record(READ, key)
             case Browse(state, tenant, after, limit):
-                return tuple(connection.records(BROWSE[state], state, tenant, tenant, *after, limit))
+                listed = BROWSE if tenant is None else BROWSE_OF
+                return tuple(connection.records(listed[state], state, tenant, *after, limit))
             case Search(reference, tool, wanted, whose, scope, since, before, limit):
                 sql, ending = (SEARCH, ()) if reference == "" else (SEARCH_REFERENCE, (reference,))
                 return tuple(connection.records(sql, tool, wanted, whose, scope, since, *before, limit, *ending))
             case Tally():
                 return {State(state): count for state, count in connection.rows(TALLY)}
+            case Count() | Recent() | Refer() | Beside():
+                return pages.answer(connection, op)
             case ReadCell() | ListCells():
                 return connection.shared(op, self._clock())
             case _:

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from effectonce.testing.conformance import cells, claims, doubts, neighbours, owners, promises, together
+from effectonce.testing.conformance import cells, claims, doubts, neighbours, owners, pages, promises, together
 from effectonce.testing.conformance.bench import COLOURS, Bench, Colour
 
 __all__ = ["CHECKS", "COLOURS", "Bench", "Colour"]
 
 CHECKS: tuple[Callable[[Bench], None], ...] = tuple(
     check
-    for room in (claims, owners, doubts, neighbours, cells, together, promises)
+    for room in (claims, owners, doubts, neighbours, pages, cells, together, promises)
     for check in vars(room).values()
     if callable(check) and getattr(check, "__annotations__", {}) == {"bench": "Bench", "return": "None"}
 )
