@@ -114,8 +114,9 @@ def http(store: str, made: Callable[..., Any], op: str) -> Case:
         async def receive() -> Any:
             return next(asked, None) or await waiting
 
-        async def send(_: Any) -> None:
-            pass
+        async def send(message: Any) -> None:
+            if message.get("status", 200) != 200:
+                raise SystemExit(f"the app answered {message['status']}")
 
         headers = [(b"host", b"shop"), (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         scope = {
@@ -128,7 +129,7 @@ def http(store: str, made: Callable[..., Any], op: str) -> Case:
             "raw_path": PATH.encode(),
             "query_string": b"",
             "root_path": "",
-            "headers": [*headers, (b"idempotency-key", b"key-of-a-request-%d" % key)],
+            "headers": [*headers, (b"idempotency-key", b'"key-of-a-request-%d"' % key)],
             "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 80),
         }

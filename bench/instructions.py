@@ -3,7 +3,8 @@
     python bench/instructions.py [--quick] [--json] [--only NAME]...
 
 Everything is imported once, under valgrind's callgrind. Then each case runs in two forks, one with more calls than the other; what the
-calls cost is the difference, so that neither imports, nor connecting, nor warming up are counted. Servers run outside and are not counted.
+calls cost is the difference, so that neither imports, nor connecting, nor warming up are counted. Servers run outside and are not
+counted. The tool declares no downstream.
 One caller stands beside the floor (the bare driver, by hand), 64 async callers beside the usual driver. Thousands of instructions per call;
 5.2 of them take about 1 us on a quiet machine of 3 GHz.
 """
@@ -14,6 +15,7 @@ import argparse
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import _instructed
+import psycopg
 from _paired import Goal, Row, machine, options, report
 from _postgres import Postgres
 
@@ -54,6 +57,15 @@ class Places:
     port: int  # of Redis
 
 
+def _forget(places: Places) -> None:
+    """What a fork finds in a server was left by no other one."""
+    with psycopg.connect(places.postgres) as postgres:
+        postgres.execute("DROP SCHEMA IF EXISTS effectonce CASCADE; DROP TABLE IF EXISTS bare")
+    with socket.create_connection(("127.0.0.1", places.port)) as redis:
+        redis.sendall(b"FLUSHALL\r\n")
+        redis.recv(64)
+
+
 def chosen(quick: bool, only: list[str] | None) -> list[str]:  # noqa: FBT001
     names = [name for name in _instructed.CASES if not quick or name in QUICK]
     return [name for name in names if not only or any(part in name for part in only)]
@@ -66,6 +78,7 @@ def run_all(places: Places, names: list[str], calls: tuple[int, int]) -> None:
     """Prints a line for each fork: its case, how many calls it made, and its number, under which callgrind wrote."""
     for name in names:
         for count in calls:
+            _forget(places)
             pid = os.fork()
             if pid == 0:
                 try:
