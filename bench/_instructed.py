@@ -88,6 +88,10 @@ async def crowd(ask: Callable[[], Awaitable[Any]], calls: int) -> None:
     await asyncio.gather(*(caller() for _ in range(CALLERS)))
 
 
+def noted(number: int) -> int:
+    return number
+
+
 def workflow(store: str) -> Case:
     def run(places: Any, calls: int) -> None:
         guard = Guard(URLS[store](places), cache=0)
@@ -95,7 +99,7 @@ def workflow(store: str) -> Case:
         @guard.workflow(identity=["runs"])
         def count(run: Run, runs: str, steps: int) -> None:
             for n in range(steps):
-                run.step(f"step {n}", int, n)
+                run.step(f"step {n}", noted, n)
 
         count("warm up", WARM)
         count("calls", calls)
