@@ -82,7 +82,13 @@ def by_http(guard):
 
     async def story():
         await ask(protected, b'{"amount": 1, "to": "b\\u00e4nk"}', query=b"a=1&b=2")
-        await ask(protected, b"amount=1", path="/refunds/7", key="k-2", headers={"content-type": "text/plain"})
+        await ask(
+            protected,
+            b"amount=1",
+            path="/refunds/7",
+            key="0f5cbd0e-6d36-4a8e-9c53-0c0d4e2f1a77",
+            headers={"content-type": "text/plain"},
+        )
 
     anyio.run(story)
 

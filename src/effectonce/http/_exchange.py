@@ -286,8 +286,8 @@ class Exchange:
 def _hide(scope: Scope) -> dict[str, Any]:
     """Make it as the app may see it: what it says is stored as it is, so it is not compressed for one client, and not sent past us.
 
-    It is the same object, because layers outside read what a router finds; and it ends as it was, as this returns it: whoever hands it on
-    again, to us or to another app, hands on a request that nobody has seen.
+    It is the same object, because layers outside read what a router finds; and it ends as it was, as this returns it: a layer that
+    hands it on again, to us or to another app, hands on a request that no app has seen.
     """
     shown = {name: scope[name] for name in ("headers", "extensions") if name in scope}
     scope[SEEN] = True

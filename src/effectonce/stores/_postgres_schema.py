@@ -2,7 +2,7 @@
 
 Migrations are numbered files; each is applied once, all that are missing in one transaction, under a lock that other processes queue on.
 They only add, and at most take an index away, so that an older release goes on working beside a newer one until it connects anew and is
-told to upgrade.
+asked to upgrade.
 """
 
 from __future__ import annotations

@@ -93,26 +93,11 @@ def first_send(record: Record) -> tuple[Any, ...] | None:
     """What tells a record that was just born and sent from others of that kind; None: it is of another kind."""
     if record.state is not State.DISPATCHED or record.epoch != 1 or record.sends != 1 or record.request.after:
         return None
-    r = record.request
-    return (
-        r.key,
-        r.fingerprint,
-        write_terms(r.terms),
-        r.tenant,
-        r.scope,
-        r.step,
-        bytearray(r.arguments),  # SQLite's driver asks of bytes what else they may be, and that takes longer
-        r.latch,
-        record.created_at,
-        r.terms.tool,
-        r.terms.window_s,
-        record.token,
-        record.lease_until,
-        record.dtoken,
-        record.first_dispatch_at,
-        record.sent_until,
-        due_at(record),
-    )
+    *who, arguments, latch, _, created_at, tool, window_s = birth(record)
+    # Not as bytes: of those, SQLite's driver asks what else they may be, and that takes longer.
+    born = (*who, bytearray(arguments), latch, created_at, tool, window_s)
+    sent = (record.token, record.lease_until, record.dtoken, record.first_dispatch_at, record.sent_until, due_at(record))
+    return born + sent
 
 
 def read(row: tuple[Any, ...]) -> Record:

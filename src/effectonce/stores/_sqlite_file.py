@@ -138,7 +138,7 @@ SELECT {_COLUMNS} FROM effects
  WHERE {OPEN} AND latch = ? AND key <> ? AND (state <> 'claimed' OR sends > 0)
  ORDER BY key LIMIT 1
 """
-# By state, of all tenants (NULL) or of one. SQLite would take a wrong index, if it were not told which.
+# By state, of all tenants (NULL) or of one. SQLite would take a wrong index, so each is named.
 _BROWSE = """
 SELECT {columns} FROM effects {indexed}
  WHERE {among} AND state = ?1 AND {tenant} AND (created_at, key) > (?3, ?4)
