@@ -184,7 +184,7 @@ class GuardedCall:
     def _own(self, *, dispatched: bool) -> Flow[Ending | Again]:
         """Run the tool until its outcome is known, or known to be unknown."""
         patience, admission, refusal = self.patience, self.admission, ""
-        closed = None if admission.circuit is None else admission.refusal()
+        closed = admission.refusal()
         if closed is None and patience.turn is not None:
             refusal = yield from patience.begin(again=patience.attempt > 0 or self.epoch > 1)
         if refusal:
@@ -196,7 +196,7 @@ class GuardedCall:
                 if denial is not None:
                     return denial
                 dispatched = True
-            if closed is None and admission.circuit is not None:
+            if closed is None:
                 closed = admission.ask()
             if closed is not None:
                 yield from self._let_go(dispatched=dispatched)
@@ -207,8 +207,7 @@ class GuardedCall:
             answer = yield Transact(*call) if self.in_transaction else Invoke(*call, self.sends > 1)
             ending: Ending | Again | None = None
             if isinstance(answer, Ok):
-                if admission is not UNLIMITED:
-                    admission.ended(None)
+                admission.ended(None)
                 self.stored = answer.stored
                 return (yield from self._complete(answer.value))
             if not isinstance(answer, Raised):
