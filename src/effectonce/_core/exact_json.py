@@ -19,7 +19,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _number(text: str) -> float | Decimal:
+def exact_number(text: str) -> float | Decimal:
     """A float, unless digits would be lost: whoever reads decimals tells those apart."""
     value = float(text)
     return value if Decimal(repr(value)) == Decimal(text) else Decimal(text)
@@ -29,4 +29,4 @@ def _constant(text: str) -> float:
     raise ValueError(f"{text} is not JSON")
 
 
-_decode = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_constant).decode
+_decode = json.JSONDecoder(object_pairs_hook=_object, parse_float=exact_number, parse_constant=_constant).decode

@@ -12,7 +12,7 @@ import msgspec
 import orjson
 from msgspec import Struct, structs
 
-from effectonce._core.codec import NotReadable, decode
+from effectonce._core.codec import OK, NotReadable, decode
 from effectonce._core.ops import Recorded
 from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation
@@ -73,6 +73,9 @@ class Stored(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
     gone: str = ""
 
 
+_STORED = msgspec.json.Decoder(Stored)
+
+
 def kept_headers(extra: Iterable[str]) -> frozenset[bytes]:
     """The headers that are stored: the usual ones and *extra*, never a secret of one client's session."""
     kept = KEPT | {name.lower() for name in extra}
@@ -103,17 +106,24 @@ def stored(status: int, headers: Headers, body: bytes | None, kept: frozenset[by
 def replay(recorded: Recorded) -> Answer | Trouble:
     """The recorded response again, byte for byte, or why it cannot be shown."""
     try:
-        read = decode(recorded.outcome)
-        if read.status == "error":
+        response = _read(recorded.outcome)
+        if response is None:
             return Trouble.FAILED
-        response = msgspec.convert(read.content, Stored)
         body = base64.b64decode(response.base64, validate=True) if response.base64 else response.body.encode()
-    except (NotReadable, msgspec.ValidationError, ValueError):
+    except (NotReadable, msgspec.DecodeError, ValueError):
         return Trouble.RESULT_GONE
     if response.gone or not 200 <= response.status <= 599:
         return Trouble.RESULT_GONE
     headers = [(name.encode("latin-1", "replace"), value.encode("latin-1", "replace")) for name, value in response.headers]
     return Answer(response.status, (*headers, REPLAYED), body)
+
+
+def _read(outcome: bytes) -> Stored | None:
+    """What `stored` made. None: it failed, and there is no response."""
+    if outcome.startswith(OK):
+        return _STORED.decode(outcome[len(OK) :])
+    read = decode(outcome)
+    return None if read.status == "error" else msgspec.convert(read.content, Stored)
 
 
 # ---------------------------------------------------------------- what we say ourselves

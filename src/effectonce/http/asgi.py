@@ -38,7 +38,7 @@ from effectonce._core.endings import (
     Rejection,
     Replay,
 )
-from effectonce._core.keys import ByName, effect_key
+from effectonce._core.keys import named_key
 from effectonce._core.ops import Busy, Doubtful, Early, Expired, Find, Latched, Mismatch, Request, Unavailable
 from effectonce._core.terms import Capability
 from effectonce._declared import of_type, seconds, several, whole
@@ -63,6 +63,7 @@ __all__ = ["IdempotencyMiddleware", "Quota", "Route"]
 HEADER = b"idempotency-key"
 TOLD = frozenset({HEADER, b"content-length", b"content-type", b"content-encoding"})
 TENANTS_MAX = 1024  # whose names have been looked at, and are remembered
+PATHS_MAX = 64  # that were asked for, and are remembered: most effects are asked for under few
 MEBIBYTE = 1 << 20
 AT_ONCE_MAX = 1 << 15  # a body up to this size is fingerprinted on the loop; a longer one would hold up the others
 UNHEARD = Answer(400, (), b"")  # to a client that is gone: a layer outside would take no response at all for a mistake of ours
@@ -333,6 +334,11 @@ class IdempotencyMiddleware:
         """How the call ended, as a response. None: the app's own is on its way."""
         trouble: Trouble
         match ending:
+            case Replay(recorded) if not exchange.left:
+                answer = replay(recorded)
+                if isinstance(answer, Answer):
+                    return answer
+                trouble = answer
             case Fresh():
                 await exchange.deliver()
                 return None
@@ -341,11 +347,6 @@ class IdempotencyMiddleware:
                 raise LeaseLost(
                     f"{effect}: its response was cut off, because another caller owns the record now.", effect=effect
                 )
-            case Replay(recorded):
-                answer = replay(recorded)
-                if isinstance(answer, Answer):
-                    return answer
-                trouble = answer
             case NothingSent(Unstored()) | GaveUp(Unstored()) | Lost(Unstored()):
                 if not isinstance(ending, NothingSent):
                     exchange.doubt()
@@ -384,15 +385,21 @@ def _identity(served: _Served, scope: Scope, tenant: str, key: str) -> str:
     """The key of the effect."""
     tool = served.tool
     where = _exactly(scope["path"]) if served.anywhere else served.route.path
-    return effect_key(tenant, "", tool.contract.name, b"", ByName((scope["method"].upper(), where, key)), tool.house.secret)
+    return named_key(tenant, tool.contract.name, (scope["method"].upper(), where, key), tool.house.secret)
 
 
 def _prepared(served: _Served, scope: Scope, tenant: str, identity: str, fingerprint: str, exchange: Exchange) -> Prepared:
-    tool, method = served.tool, scope["method"].upper()
-    path = scope["path"].encode("utf-8", "replace").decode()
-    where = f"{method} {path}"
-    request = Request(identity, fingerprint, tool.terms, tenant, where, "", encode({"method": method, "path": path}))
+    tool = served.tool
+    where, arguments = _where(scope["method"].upper(), scope["path"])
+    request = Request(identity, fingerprint, tool.terms, tenant, where, "", arguments)
     return Prepared(request, EffectRef(tool.contract.name, identity, tenant, where), (exchange,), {})
+
+
+@lru_cache(PATHS_MAX)
+def _where(method: str, path: str) -> tuple[str, bytes]:
+    """What is asked for, for people to read, and as the arguments that are stored."""
+    path = path.encode("utf-8", "replace").decode()
+    return f"{method} {path}", encode({"method": method, "path": path})
 
 
 def _exactly(path: str) -> str:
