@@ -33,7 +33,7 @@ SCHEMA = "CREATE TABLE effects (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE
 CLAIM = "INSERT INTO effects (key, state) VALUES (?, 0)"
 COMPLETE = "UPDATE effects SET state = 1, result = ? WHERE key = ?"
 REPLAY = "SELECT result FROM effects WHERE key = ?"
-PRAGMAS = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "PRAGMA wal_autocheckpoint = 4000")
+PRAGMAS = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "PRAGMA wal_autocheckpoint = 1000")
 
 
 def key_of(number: int) -> bytes:

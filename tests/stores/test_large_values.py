@@ -138,3 +138,14 @@ def test_a_large_value_that_takes_too_long_is_named_as_the_cause(database, mode)
         apply(store, mode, complete(64 * MB))
     assert LARGE_B < 64 * MB
     store.close()
+
+
+def test_the_log_of_a_sqlite_file_is_copied_into_the_file_before_it_grows_long(tmp_path):
+    store = SqliteStore(tmp_path / "effects.db")
+
+    for number in range(400):
+        claimed(store, f"k{number}")
+        store.apply(complete(1000, f"k{number}"))
+
+    assert (tmp_path / "effects.db-wal").stat().st_size < 3 * MB
+    store.close()

@@ -84,7 +84,7 @@ WINDOW_S: dict[Kind, float] = {
 TOMBSTONE_S = 365 * DAY_S  # how long an expired key is refused: a later retry is rarer than the room is dear
 
 
-class Terms(Struct, frozen=True, kw_only=True):
+class Terms(Struct, frozen=True, kw_only=True, cache_hash=True):  # each record asks for its written form
     """The part of a contract that is pinned into the record at the first claim: later deploys cannot loosen it."""
 
     tool: str

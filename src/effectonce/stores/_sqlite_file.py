@@ -277,7 +277,8 @@ class Connection:
         self.db.execute("PRAGMA synchronous = FULL")
         self.db.execute("PRAGMA fullfsync = ON")  # on macOS a plain sync leaves it in the memory of the disk
         self.db.execute(f"PRAGMA cache_size = -{PAGES_KIB}")
-        self.db.execute("PRAGMA wal_autocheckpoint = 4000")
+        # A log has an index of its pages, in which those that every call writes stand in each other's way: the longer it is, the slower.
+        self.db.execute("PRAGMA wal_autocheckpoint = 1000")
         if version < SCHEMA_VERSION:
             sqlite3.Connection.executescript(
                 self.db, f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"

@@ -377,7 +377,7 @@ class SqliteStore:
 
     def _write_ordinary(self, connection: Connection, op: Any) -> Any:
         """The two writes of a call that meets no other; None: it does, and nothing was written."""
-        if isinstance(op, Complete):
+        if type(op) is Complete:
             return Applied(op.epoch) if connection.finish(op, self._clock()) else None
         if op.request.after:
             return None
