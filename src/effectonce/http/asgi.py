@@ -334,11 +334,6 @@ class IdempotencyMiddleware:
         """How the call ended, as a response. None: the app's own is on its way."""
         trouble: Trouble
         match ending:
-            case Replay(recorded) if not exchange.left:
-                answer = replay(recorded)
-                if isinstance(answer, Answer):
-                    return answer
-                trouble = answer
             case Fresh():
                 await exchange.deliver()
                 return None
@@ -347,6 +342,11 @@ class IdempotencyMiddleware:
                 raise LeaseLost(
                     f"{effect}: its response was cut off, because another caller owns the record now.", effect=effect
                 )
+            case Replay(recorded):
+                answer = replay(recorded)
+                if isinstance(answer, Answer):
+                    return answer
+                trouble = answer
             case NothingSent(Unstored()) | GaveUp(Unstored()) | Lost(Unstored()):
                 if not isinstance(ending, NothingSent):
                     exchange.doubt()
