@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any, cast
 
 from effectonce._core.keys import KEY_LENGTH
-from effectonce._core.ops import Cell, ListCells, Recorded, Request, WriteCell
+from effectonce._core.ops import Cell, Claim, Complete, ListCells, Recorded, Request, WriteCell
 from effectonce._core.records import due_at
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores import _redis_records as records
@@ -30,7 +30,6 @@ from effectonce.stores._exchange import (
     Forget,
     Listed,
     ListedCells,
-    Look,
     Paged,
     Searched,
     See,
@@ -47,6 +46,7 @@ from effectonce.stores._redis_url import Address, Target
 from effectonce.stores._redis_wire import Batch, ReplyError, pack, refused
 
 REDIRECTS = 5
+_TIME = pack(("TIME",))
 _first = itemgetter(0)
 _ELSEWHERE = "other"  # the bucket of keys that are not ours
 _ADVICE = {  # nothing was written when a server answers with one of these
@@ -115,18 +115,42 @@ class Talk:
             case _:
                 return None
 
-    def look(self, exchange: Look) -> bytes:
-        """A known outcome takes no script: the time, and the record."""
-        key = exchange.request.key
-        return pack(("TIME",)) + pack(("GET", self._bucket(key).prefix + b"r:" + key.encode()))
+    def first(self, op: Claim, packed: records.Packed) -> bytes:
+        """`Bear` for the first claim of an ordinary call, as it goes over the wire."""
+        key, latch = op.request.key, op.request.latch
+        prefix = self._bucket(key, latch).prefix
+        return pack((b"EVALSHA", BEAR.sha, b"2", prefix, prefix + b"?", self._now(), key, latch, *records.born_of(op, packed)))
 
-    def known(self, exchange: Look, replies: Sequence[Any]) -> Recorded | None:
+    def finish(self, op: Complete) -> bytes:
+        """`Finish`, as it goes over the wire."""
+        prefix = self._bucket(op.key).prefix
+        return pack(
+            (
+                b"EVALSHA",
+                FINISH.sha,
+                b"2",
+                prefix,
+                prefix + b"?",
+                self._now(),
+                op.key,
+                op.token,
+                str(op.epoch),
+                op.outcome,
+                op.by,
+            )
+        )
+
+    def look(self, request: Request) -> bytes:
+        """A known outcome takes no script: the time, and the record."""
+        return _TIME + pack((b"GET", self._bucket(request.key).prefix + b"r:" + request.key.encode()))
+
+    def known(self, request: Request, replies: Sequence[Any]) -> Recorded | None:
         """What these say about the request. Whatever went wrong is told by the exchange that follows."""
         time, written = replies
         if not isinstance(written, bytes) or not isinstance(time, list):
             return None
         now = int(time[0]) + int(time[1]) / 1e6 if self._clock is None else self._clock()
-        return records.recorded(written, exchange.request.fingerprint, now)
+        return records.recorded(written, request.fingerprint, now)
 
     def converse(self, exchange: Exchange[Any]) -> Conversing:
         """Perform any exchange."""
