@@ -60,7 +60,7 @@ soak: $(VENV)/.servers  ## On each durable store: kill 5,000 twisted workers at 
 	for store in sqlite postgres redis; do $(BIN)/python -m tests.crash.soak --kills 5000 --stops 200 --store $$store || exit 1; done
 	for store in postgres redis; do $(BIN)/python -m tests.crash.soak --kills 500 --stops 20 --store $$store --store-kills 50 || exit 1; done
 	$(BIN)/python -m tests.attacks.fuzz --requests 1000000
-	EFFECTONCE_SOAK=20000 $(BIN)/pytest -q tests/properties/test_after_entry.py tests/properties/test_lent_connections.py
+	EFFECTONCE_SOAK=20000 $(BIN)/pytest -q tests/properties/test_after_entry.py tests/properties/test_lent_connections.py tests/core/test_one_pass.py
 	for store in sqlite postgres redis; do \
 	  $(BIN)/python -m tests.crash.soak_letters --letters 1000 --store $$store && \
 	  $(BIN)/python -m tests.crash.workflows --runs 1000 --store $$store || exit 1; done

@@ -158,7 +158,7 @@ class Guarded:
         self.guard = Guard(store, cache=cache)
         self._numbers, self._reads = itertools.count(), itertools.count()
 
-        @self.guard.tool(kind="write", downstream="key", identity=["order_id", "amount"])
+        @self.guard.tool(kind="write", identity=["order_id", "amount"])
         def refund(order_id: str, amount: int, currency: str = "eur", note: str = "") -> dict[str, Any]:
             return RESULT
 
@@ -185,7 +185,7 @@ class AsyncGuarded:
         self.guard = Guard(store, cache=cache)
         self._numbers, self._reads = itertools.count(), itertools.count()
 
-        @self.guard.tool(kind="write", downstream="key", identity=["order_id", "amount"])
+        @self.guard.tool(kind="write", identity=["order_id", "amount"])
         async def refund(order_id: str, amount: int, currency: str = "eur", note: str = "") -> dict[str, Any]:
             return RESULT
 

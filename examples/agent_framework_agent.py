@@ -47,7 +47,7 @@ async def talk(agent: Agent[Any]) -> None:
     """Let the agent work in the customer's session."""
     response = await agent.run("refund pay_7, please", session=agent.create_session(session_id="chat-42"))
     contents = [content for message in response.messages for content in message.contents]
-    print("the model was told:", *(content.result for content in contents if content.type == "function_result"))
+    print("the model got:", *(content.result for content in contents if content.type == "function_result"))
 
 
 with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as bank:

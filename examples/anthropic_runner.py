@@ -57,6 +57,6 @@ with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as ba
         for _ in runner:
             response = runner.generate_tool_call_response()
             if response is not None:
-                print("the model was told:", *(block["content"] for block in response["content"]))
+                print("the model got:", *(block["content"] for block in response["content"]))
     print("refunds in the bank's ledger:", len(bank.ledger()))
     guard.close()

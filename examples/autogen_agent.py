@@ -47,6 +47,6 @@ with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as ba
         told = [
             each.content for event in result.messages if isinstance(event, ToolCallExecutionEvent) for each in event.content
         ]
-        print("the model was told:", *told)
+        print("the model got:", *told)
     print("refunds in the bank's ledger:", len(bank.ledger()))
     guard.close()

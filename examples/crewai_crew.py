@@ -29,7 +29,7 @@ class Script(BaseLLM):
 
     def call(self, messages: Any, *_: Any, **__: Any) -> Any:
         if messages[-1]["role"] == "tool":
-            print("the model was told:", messages[-1]["content"])
+            print("the model got:", messages[-1]["content"])
         return self.lines.pop(0)
 
     def supports_function_calling(self) -> bool:

@@ -49,7 +49,7 @@ async def talk(app: App) -> None:
     runner = Runner(app=app, session_service=sessions)
     async for event in runner.run_async(user_id="ann", session_id="chat-42", new_message=given):
         for answer in event.get_function_responses():
-            print("the model was told:", (answer.response or {})["result"])
+            print("the model got:", (answer.response or {})["result"])
 
 
 with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as bank:

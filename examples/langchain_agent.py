@@ -57,6 +57,6 @@ with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as ba
         # A saver of its own each time: the first run is lost with all that it had saved.
         agent = create_agent(Script(lines=[line, AIMessage("done")]), [refund], middleware=[once], checkpointer=InMemorySaver())
         result = agent.invoke({"messages": [HumanMessage("refund pay_7, please")]}, thread)
-        print("the model was told:", result["messages"][-2].content)
+        print("the model got:", result["messages"][-2].content)
     print("refunds in the bank's ledger:", len(bank.ledger()))
     guard.close()

@@ -59,6 +59,6 @@ with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as ba
         config = RunConfig(group_id="chat-42", tracing_disabled=True)
         result = asyncio.run(Runner.run(agent, "refund pay_7, please", run_config=config))
         told = [item["output"] for item in result.to_input_list() if item.get("type") == "function_call_output"]
-        print("the model was told:", *told)
+        print("the model got:", *told)
     print("refunds in the bank's ledger:", len(bank.ledger()))
     guard.close()

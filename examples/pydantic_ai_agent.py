@@ -38,6 +38,6 @@ with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as ba
         agent: Agent[Any, str] = Agent(model, tools=[refund], capabilities=[once])
         result = asyncio.run(agent.run("refund pay_7, please", conversation_id="chat-42"))
         parts = [part for message in result.all_messages() for part in message.parts]
-        print("the model was told:", *(part.content for part in parts if isinstance(part, ToolReturnPart)))
+        print("the model got:", *(part.content for part in parts if isinstance(part, ToolReturnPart)))
     print("refunds in the bank's ledger:", len(bank.ledger()))
     guard.close()

@@ -64,6 +64,6 @@ with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as ba
         agent("refund pay_7, please")
         blocks = [block for message in agent.messages for block in message["content"]]
         told = [content["text"] for block in blocks if "toolResult" in block for content in block["toolResult"]["content"]]
-        print("the model was told:", *told)
+        print("the model got:", *told)
     print("refunds in the bank's ledger:", len(bank.ledger()))
     guard.close()

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from effectonce._core.keys import Part, Stable, UnstableKey, check_stable
-from effectonce._core.stability import LASTING, unstable_text
+from effectonce._core.stability import LASTING, changes_in, unstable_text
 from effectonce._declared import several
 from effectonce._log import LOG
 from effectonce._unawaited import WRAPPERS, look
@@ -71,22 +71,21 @@ class Boundary(Struct, frozen=True, kw_only=True, eq=False):
 @lru_cache(maxsize=1024)
 def place(tenant: str, scope: str, step: str | int | None, latch: bool, permissions: frozenset[str]) -> Boundary:  # noqa: FBT001
     """A place in a conversation, remembered: every retry enters it again. The *tenant* was looked at before."""
-    return Boundary(
-        tenant=tenant,
-        scope=named(scope, "scope"),
-        step=None if step is None else stable_part(step, "the step id"),
-        latch=latch,
-        permissions=permissions,
-        lasting=True,
-    )
+    if step is not None and not (type(step) is str and step.isascii() and step != "" and changes_in(step) == ""):
+        step = stable_part(step, "the step id")  # says what is wrong with it, if anything is
+    return Boundary(tenant=tenant, scope=_scope(scope), step=step, latch=latch, permissions=permissions, lasting=True)
+
+
+@lru_cache(maxsize=1024)  # a conversation has many steps
+def _scope(scope: str) -> str:
+    return named(scope, "scope")
 
 
 here: ContextVar[Boundary | None] = ContextVar("effectonce_boundary", default=None)
 
 
-def inside(effect: EffectRef) -> Boundary:
+def inside(effect: EffectRef, outer: Boundary | None) -> Boundary:
     """Where a running tool's own guarded calls happen: a step of its effect, which is the same whenever the tool is run again."""
-    outer = here.get()
     return Boundary(
         tenant=effect.tenant,
         scope=effect.tool if outer is None else outer.scope,

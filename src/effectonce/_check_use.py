@@ -58,21 +58,23 @@ class DeclarationCheck:
         if self._through or self.announces:
             install()
         self._seen, self._warned = bool(self._needs) and _keeps_its_word(function, self._needs), False
+        self._unaided: tuple[Terms, Terms] | None = None  # the declared terms, and the same without the help
 
     def __call__(self, effect: Effect, answer: Answer) -> Answer:
         """The answer of an attempt; an error of one that did not use what its tool declares says so."""
-        if self._missing_probe:
+        if self._missing_probe and not self._warned:
             self._warn()
         if effect.used:
             self._seen = self._seen or self._needs in effect.used
             if "sending" in effect.used and not self.announces:
                 self.announces = True
                 install()
-        if isinstance(answer, Raised):
+        if type(answer) is Ok:
+            if self._needs and not self._seen and not self._warned:
+                self._warn()
+        elif isinstance(answer, Raised):
             unaided = bool(self._needs) and not self._seen
             return Raised(answer.error, unaided, self._witnessed(effect)) if self._inferred or unaided else answer
-        if self._needs and not self._seen and isinstance(answer, Ok):
-            self._warn()
         return answer
 
     def _witnessed(self, effect: Effect) -> Seen | None:
@@ -92,16 +94,17 @@ class DeclarationCheck:
         self._seen = True
 
     def _warn(self) -> None:
-        if not self._warned:
-            self._warned = True
-            advice = _ADVICE[self._capability].replace("{tool}", self._tool)
-            LOG.warning("%s declares downstream=%r and %s.", self._tool, str(self._capability), advice)
+        self._warned = True
+        advice = _ADVICE[self._capability].replace("{tool}", self._tool)
+        LOG.warning("%s declares downstream=%r and %s.", self._tool, str(self._capability), advice)
 
     def terms(self, declared: Terms) -> Terms:
         """What new calls may rely on: not on a key that calls before them did without."""
-        if self._checks_key and self._warned and not self._seen:
-            return structs.replace(declared, downstream=Capability.NONE, resend_s=0.0)
-        return declared
+        if not (self._checks_key and self._warned and not self._seen):
+            return declared
+        if self._unaided is None or self._unaided[0] is not declared:
+            self._unaided = declared, structs.replace(declared, downstream=Capability.NONE, resend_s=0.0)
+        return self._unaided[1]
 
 
 def announces(function: Callable[..., Any]) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 from msgspec import Struct
 
 from effectonce._boundary import Boundary, here, inside
+from effectonce._core.codec import plain
 from effectonce._core.foreign import attempt, get
 from effectonce._core.ops import (
     Answer,
@@ -67,15 +68,13 @@ class Setup(Struct, frozen=True):
         return self.probe if isinstance(op, Ask) and self.probe is not None else self.function
 
     def effect(self, op: Invoke | Transact | Ask, call: Prepared, connection: Any = None) -> Effect:
-        if isinstance(op, Ask):
+        if type(op) is Ask:
             return Effect(call.ref, 0, op.epoch, inf, self.secret)
-        terms = call.request.terms
-        before = isinstance(op, Invoke) and op.sent_before
-        mode = (terms, self.one_request, before, call.sent)
-        return Effect(call.ref, op.attempt, op.epoch, op.give_up_at, self.secret, connection, *mode)
+        terms, once, before = call.request.terms, self.one_request, type(op) is Invoke and op.sent_before
+        return Effect(call.ref, op.attempt, op.epoch, op.give_up_at, self.secret, connection, terms, once, before, call.sent)
 
-    def completion(self, op: Transact, value: Any) -> Complete:
-        return Complete(op.key, op.token, op.epoch, self.encode(value))
+    def completion(self, op: Transact, answer: Ok) -> Complete:
+        return Complete(op.key, op.token, op.epoch, answer.stored or self.encode(answer.value))
 
 
 class Prepared(Struct, frozen=True):
@@ -94,7 +93,7 @@ class Prepared(Struct, frozen=True):
     def arguments(self) -> Arguments:
         """What one attempt is given. What it changes there is seen by no other attempt, and by no caller."""
         args, kwargs = (self.args, self.kwargs) if self.copied is None else self.copied(self.args, self.kwargs)
-        return (*self.leading, *args), kwargs
+        return (*self.leading, *args) if self.leading else args, kwargs
 
 
 # ---------------------------------------------------------------- sync
@@ -113,13 +112,11 @@ def drive(flow: Flow[T], perform: Callable[[Op[Any]], Any]) -> T:
         flow.close()  # stopped in the middle, it may not ask for anything more: the lease tells the truth
 
 
-class Performer:
+class Performer(Struct, eq=False):
     """Performs ops for one sync call."""
 
-    __slots__ = ("call", "setup")
-
-    def __init__(self, setup: Setup, call: Prepared) -> None:
-        self.setup, self.call = setup, call
+    setup: Setup
+    call: Prepared
 
     def __call__(self, op: Op[Any]) -> Any:
         if type(op) not in _OURS:
@@ -154,8 +151,9 @@ class Performer:
                 heart.wake(beat)
             except RuntimeError as error:  # no room for a thread, or the interpreter ends
                 return Raised(NotSent(f"nothing could keep the lease of this call alive: {error}"))
-            answer = _capture(setup.called(op), call, effect)
-            return answer if isinstance(op, Ask) else setup.check(effect, answer)
+            if type(op) is Ask:
+                return _capture(setup.called(op), call, effect)
+            return setup.check(effect, _capture(setup.function, call, effect))
         finally:
             heart.beats.discard(beat)
 
@@ -167,7 +165,7 @@ class Performer:
                 if not isinstance(answer, Ok):
                     return _gone(answer) if transaction.broken and _is_failure(answer) else _rolled_back(answer)
                 try:
-                    reply = transaction.complete(self.setup.completion(op, answer.value))
+                    reply = transaction.complete(self.setup.completion(op, answer))
                 except ContractViolation as error:
                     return Raised(error)  # what the tool did with its transaction cannot be recorded: it is rolled back
                 if not isinstance(reply, Applied):
@@ -208,33 +206,40 @@ def _gone(answer: Answer) -> Unavailable:
     return Unavailable(lost)
 
 
-def _place_inside(call: Prepared) -> Boundary | None:
+def _place_inside(call: Prepared, outer: Boundary | None) -> Boundary | None:
     """Where the tool's own guarded calls happen. A tool that may repeat after its window is no place: its next run is another one."""
-    return inside(call.ref) if call.ref.key and not call.request.terms.rerun else here.get()
+    return inside(call.ref, outer) if call.ref.key and not call.request.terms.rerun else outer
 
 
-def _noticed_around(outer: Effect | None, effect: Effect) -> None:
+def _noticed_around(outer: Effect, effect: Effect) -> None:
     """What a tool does through another tool is seen by that one's effect: nothing is inferred from the outer one's silence."""
-    if outer is not None and effect.ref.key:
+    if effect.ref.key:
         outer.elsewhere.append("ran another tool")
 
 
 def _capture(function: Callable[..., Any], call: Prepared, effect: Effect) -> Answer:
     # Not by tokens: a signal may strike between setting a variable and noting its token, and the thread would stay inside this effect.
     before, outside, started = running.get(), here.get(), time.monotonic()
-    _noticed_around(before, effect)
+    if before is not None:
+        _noticed_around(before, effect)
     try:
         try:
             running.set(effect)
-            here.set(_place_inside(call))
+            here.set(_place_inside(call, outside))
             args, kwargs = call.arguments
-            return Ok(done(function(*args, **kwargs)))
+            return _ok(function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, KeyboardInterrupt included
             return _raised(error, started)
         finally:
             here.set(outside)
     finally:
         running.set(before)
+
+
+def _ok(value: Any) -> Ok:
+    """Plain data has happened; of anything else it is looked at."""
+    stored = plain(value)
+    return Ok(value, stored) if stored else Ok(done(value))
 
 
 def _raised(error: BaseException, started: float) -> Raised:
@@ -306,14 +311,12 @@ async def adrive(flow: Flow[T], perform: AsyncPerforming) -> T:
         flow.close()
 
 
-class AsyncPerformer:
+class AsyncPerformer(Struct, eq=False):
     """Performs ops for one async call."""
 
-    __slots__ = ("call", "cancelled", "setup")
-
-    def __init__(self, setup: Setup, call: Prepared) -> None:
-        self.setup, self.call = setup, call
-        self.cancelled: asyncio.CancelledError | None = None
+    setup: Setup
+    call: Prepared
+    cancelled: asyncio.CancelledError | None = None
 
     def __call__(self, op: Op[Any]) -> Coroutine[Any, Any, Any]:
         return self._perform(op) if type(op) in _OURS else self._undisturbed(op)
@@ -375,17 +378,20 @@ class AsyncPerformer:
         pulse = setup.heart.pulse()
         beat = pulse.start(op, setup.lease_s)
         try:
-            answer = await self._capture(setup.called(op), effect)
-            return answer if isinstance(op, Ask) else setup.check(effect, answer)
+            if type(op) is Ask:
+                return await self._capture(setup.called(op), effect)
+            return setup.check(effect, await self._capture(setup.function, effect))
         finally:
             pulse.stop(beat)
 
     async def _capture(self, function: Callable[..., Any], effect: Effect) -> Answer:
-        _noticed_around(running.get(), effect)
-        token, outside, started = running.set(effect), here.set(_place_inside(self.call)), time.monotonic()
+        call, before = self.call, running.get()
+        if before is not None:
+            _noticed_around(before, effect)
+        token, outside, started = running.set(effect), here.set(_place_inside(call, here.get())), time.monotonic()
         try:
-            args, kwargs = self.call.arguments
-            return Ok(done(await function(*args, **kwargs)))
+            args, kwargs = call.arguments
+            return _ok(await function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, cancellation included
             if isinstance(error, asyncio.CancelledError):
                 self.cancelled = error
@@ -403,7 +409,7 @@ class AsyncPerformer:
                 if not isinstance(answer, Ok):
                     return _gone(answer) if transaction.broken and _is_failure(answer) else _rolled_back(answer)
                 try:
-                    reply = await transaction.complete(self.setup.completion(op, answer.value))
+                    reply = await transaction.complete(self.setup.completion(op, answer))
                 except ContractViolation as error:
                     return Raised(error)
                 if not isinstance(reply, Applied):

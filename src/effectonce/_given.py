@@ -113,11 +113,8 @@ def done(value: Any) -> Any:
 def _lazy(value: Any, levels: int) -> Any:
     """What in here has yet to happen; None: nothing."""
     if isinstance(value, _HOLDS):
-        items = value.values() if isinstance(value, dict) else value
-        if levels == 0 or UNCHANGING.issuperset(map(type, items)):
-            return None
-        for item in items:
-            if type(item) not in UNCHANGING and (found := _lazy(item, levels - 1)) is not None:
+        for item in value.values() if isinstance(value, dict) else value:
+            if type(item) not in UNCHANGING and levels > 0 and (found := _lazy(item, levels - 1)) is not None:
                 return found
         return None
     kind: Any = type(value)

@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable
 from math import inf
 
+from msgspec import Struct
+
 from effectonce._core.ops import Ask, Invoke, Refused, Renew, Transact
 from effectonce._forks import anew_in_a_fork
 from effectonce.stores.base import Store
@@ -25,13 +27,13 @@ BEATS_PER_LEASE, BEATS_PER_LEASE_AFTER_A_MISS = 3, 10
 IDLE_S = 30.0  # how long the heartbeat thread outlives the last lease
 
 
-class Beat:
+class Beat(Struct, eq=False):
     """One lease that is being kept alive."""
 
-    __slots__ = ("due", "lease_s", "lost", "op")
-
-    def __init__(self, op: Invoke | Ask | Transact, lease_s: float, due: float) -> None:
-        self.op, self.lease_s, self.due, self.lost = op, lease_s, due, False
+    op: Invoke | Ask | Transact
+    lease_s: float
+    due: float
+    lost: bool = False
 
 
 def _renewal(beat: Beat) -> Renew:

@@ -17,6 +17,7 @@ import msgspec
 
 from effectonce._core.canonical import NotCanonical, canonical, composed
 from effectonce._core.codec import NOT_STORED, NotReadable, decode, encode_arguments
+from effectonce._core.forms import Forms, plain_forms
 from effectonce._core.hints import classes, default_factories, field_hints, hints_of
 from effectonce._core.keys import Stable, unstable_default, unstable_name
 from effectonce._given import UNCHANGING, own
@@ -26,6 +27,7 @@ _VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _EXACT = (Parameter.POSITIONAL_ONLY, *_VARIABLE)
 _IN_ORDER = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+SHAPES_MAX = 64  # ways to call a tool (how many arguments in order, and which by name) that are remembered
 
 
 def _near(field: str, names: tuple[str, ...]) -> str:
@@ -84,6 +86,8 @@ class ToolSignature:
         self.identity = self._identity(identity)
         self._meant = self._before(self._added)
         self.whole = self.identity == self.matched  # the key says everything that the fingerprint says
+        self._as_they_are = not (nfc or redact or self._meant)  # each argument counts, and is stored, as it is given
+        self._shapes: dict[tuple[Any, ...], dict[str, Any]] = {}  # of calls that fit: what is bound beside their arguments
         self.recall: Callable[[Mapping[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]] | None = None
         self.stays = ""  # why nobody here can run it with stored arguments
 
@@ -101,7 +105,8 @@ class ToolSignature:
                 f"Decorate a function, or the bound method: guard.tool(...)(bank.{self.tool})."
             )
         sure = self._vouched = {str(field.value) for field in declared or () if isinstance(field, Stable)}
-        fields = tuple(str(f.value) if isinstance(f, Stable) else f for f in declared) if declared is not None else self.matched
+        named = self.matched if declared is None else (str(f.value) if isinstance(f, Stable) else f for f in declared)
+        fields = tuple(dict.fromkeys(named))
         for field in (*fields, *self.volatile, *self.redact, *self._added):
             if field not in self.names:
                 has = ", ".join(self.names) or "none"
@@ -143,18 +148,25 @@ class ToolSignature:
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call as named arguments, defaults included."""
-        if not self._simple or len(args) > len(self._positional):
-            return self._bind_exactly(args, kwargs)
-        bound = dict(zip(self._positional, args, strict=False))
-        if kwargs:
-            if not (kwargs.keys() <= self._hints.keys() and bound.keys().isdisjoint(kwargs)):
+        shape = (len(args), *kwargs)
+        beside = self._shapes.get(shape)
+        if beside is None:
+            beside = self._beside(args, kwargs)
+            if beside is None:
                 return self._bind_exactly(args, kwargs)
-            bound.update(kwargs)
-        if len(bound) < len(self.names):
-            bound = {**self._defaults, **bound}
-            if len(bound) < len(self.names):
-                return self._bind_exactly(args, kwargs)
-        return bound
+            if len(self._shapes) < SHAPES_MAX:
+                self._shapes[shape] = beside
+        if not args:
+            return {**beside, **kwargs}
+        return {**beside, **dict(zip(self._positional, args, strict=False)), **kwargs}
+
+    def _beside(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What is bound beside the arguments of a call like this. None: they do not simply fit."""
+        given = self._positional[: len(args)]
+        if not self._simple or len(args) > len(given) or not kwargs.keys() <= self._hints.keys() - {*given}:
+            return None
+        missing = {*self.names}.difference(kwargs, given)
+        return None if not missing <= self._defaults.keys() else self._defaults if missing else {}
 
     def _bind_exactly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Python's own binding: for unusual signatures, and for its words when the call does not fit."""
@@ -220,6 +232,18 @@ class ToolSignature:
                 raise ContractViolation(
                     f"{self.tool}: the argument {name!r} does not fit: {error}. Nothing was sent."
                 ) from None
+
+    def forms(self, arguments: dict[str, Any]) -> Forms:
+        """The call as what identifies it, as what has to match, and as it is stored."""
+        if self._as_they_are:
+            plain = plain_forms(arguments, self.identity, self.matched)
+            if plain is not None:
+                return plain
+        try:
+            intent = self.canonical(self.identity, arguments)
+            return intent, intent if self.whole else self.canonical(self.matched, arguments), self.encode(arguments)
+        except NotCanonical as error:
+            raise ContractViolation(f"{self.tool}: {error}. Nothing was sent.") from None
 
     def encode(self, arguments: Mapping[str, Any]) -> bytes:
         """The arguments as stored: for the probe, and for the person who has to settle a doubt."""

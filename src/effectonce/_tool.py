@@ -20,7 +20,7 @@ from effectonce._boundary import Boundary, here, stable
 from effectonce._cache import ReplayCache
 from effectonce._check_use import DeclarationCheck
 from effectonce._core.call import GuardedCall
-from effectonce._core.canonical import NotCanonical, canonical, fingerprint
+from effectonce._core.canonical import canonical, fingerprint
 from effectonce._core.classify import classifier
 from effectonce._core.codec import REDACTED, encode_partial
 from effectonce._core.endings import Ending, Fresh, Replay
@@ -50,7 +50,7 @@ from effectonce._signature import ToolSignature, is_async
 from effectonce._turns import step_of, turn_here
 from effectonce._watch import Watch
 from effectonce.circuit import Circuit
-from effectonce.effect import EffectRef, running
+from effectonce.effect import Effect, EffectRef, running
 from effectonce.errors import (
     CircuitOpen,
     ContractViolation,
@@ -238,23 +238,28 @@ class GuardedTool:
 
     def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: tuple[Part, ...] | None = None) -> Prepared:
         """Check everything that can be checked, then say which effect this is. Nothing is claimed yet."""
-        boundary, asked, outer = here.get(), None, running.get()
+        boundary, asked, outer, signature = here.get(), None, running.get(), self.signature
         if outer is not None:
             outer.used.add("key")  # the key of this call is made of it
-        if boundary is not None and boundary.lasting and key is None and not self.signature.changing:
+        if boundary is not None and boundary.lasting and key is None and not signature.changing:
             asked = _asked(boundary, args, kwargs)
-        known = None if asked is None else self._asked.get(asked)
-        if known is not None:
-            self._refuse_inside_a_transaction()
-            return Prepared(known[0], known[1], args, kwargs, True)
-        arguments = self.signature.bind(args, kwargs)
-        self.signature.validate(arguments)
-        boundary = self._boundary(key)
+            known = None if asked is None else self._asked.get(asked)
+            if known is not None:
+                if outer is not None:
+                    self._refuse_inside_a_transaction(outer)
+                return Prepared(known[0], known[1], args, kwargs, True)
+        arguments = signature.bind(args, kwargs)
+        signature.validate(arguments)
+        if boundary is None or outer is not None or self.contract.permission is not None:
+            boundary = self._boundary(boundary, outer, key)
         request = self._request(arguments, boundary, key)
         ref = EffectRef(self.contract.name, request.key, request.tenant, request.scope, request.step)
-        if asked is not None:
-            self._remember(asked, (request, ref))
-        return self._prepared(request, ref, args, kwargs)
+        if asked is None:
+            return self._prepared(request, ref, args, kwargs)
+        if len(self._asked) >= ASKED_MAX:
+            self._asked.clear()
+        self._asked[asked] = (request, ref)
+        return Prepared(request, ref, args, kwargs)  # of plain data, which cannot be changed
 
     def _prepared(self, request: Request, ref: EffectRef, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Prepared:
         """With arguments as they are now: what the caller does with its own afterwards changes nothing of this call."""
@@ -267,19 +272,14 @@ class GuardedTool:
         """The same for a step whose place is known: its key does not depend on the arguments, its fingerprint does."""
         arguments = self.signature.bind(args, kwargs)
         self.signature.validate(arguments)
-        self._refuse_inside_a_transaction()
-        matched = self._canonical(self.signature.matched, arguments)
-        asked, stored = fingerprint(self._prefix + matched, self.house.secret), self.signature.encode(arguments)
+        self._refuse_inside_a_transaction(running.get())
+        _, matched, stored = self.signature.forms(arguments)
+        asked = fingerprint(self._prefix + matched, self.house.secret)
         request = Request(place.key, asked, terms, place.tenant, place.scope, place.step, stored)
         return self._prepared(request, place, args, kwargs)
 
-    def _remember(self, asked: tuple[Boundary, bytes], known: tuple[Request, EffectRef]) -> None:
-        if len(self._asked) >= ASKED_MAX:
-            self._asked.clear()
-        self._asked[asked] = known
-
-    def _boundary(self, key: tuple[Part, ...] | None) -> Boundary:
-        boundary = here.get()
+    def _boundary(self, boundary: Boundary | None, outer: Effect | None, key: tuple[Part, ...] | None) -> Boundary:
+        """Where this call happens, if it may: *outer* is the effect that it is made in."""
         if boundary is None:
             if key is None and self.contract.dedup is None and not self.terms.steps:
                 raise ContractViolation(
@@ -293,24 +293,20 @@ class GuardedTool:
             raise ContractViolation(
                 f"{self.contract.name} needs the permission {permission!r}, which this step does not have. Nothing was sent."
             )
-        self._refuse_inside_a_transaction()
+        self._refuse_inside_a_transaction(outer)
         return boundary
 
-    def _refuse_inside_a_transaction(self) -> None:
-        effect = running.get()
-        if effect is None:
-            return
-        if effect.lent is not None:
+    def _refuse_inside_a_transaction(self, outer: Effect | None) -> None:
+        if outer is not None and outer.lent is not None:
             raise ContractViolation(
-                f"{self.contract.name} was called inside the transaction of {effect.ref.tool}, where it could not be recorded on its own. "
+                f"{self.contract.name} was called inside the transaction of {outer.ref.tool}, where it could not be recorded on its own. "
                 f"Nothing was sent. Call it before or after."
             )
 
     def _request(self, arguments: dict[str, Any], boundary: Boundary, key: tuple[Part, ...] | None) -> Request:
-        signature, secret, tool = self.signature, self.house.secret, self.contract.name
-        intent = self._canonical(signature.identity, arguments)
+        secret, tool = self.house.secret, self.contract.name
+        intent, matched, stored = self.signature.forms(arguments)
         place = self._place(boundary, intent, key)
-        matched = intent if signature.whole else self._canonical(signature.matched, arguments)
         tenant, scope, step, latch, after = boundary.tenant, "", "", "", ""
         match place:
             case AtStep() | AtOrdinal():
@@ -330,16 +326,10 @@ class GuardedTool:
             tenant,
             scope,
             step,
-            signature.encode(arguments),
+            stored,
             latch,
             after,
         )
-
-    def _canonical(self, names: tuple[str, ...], arguments: dict[str, Any]) -> bytes:
-        try:
-            return self.signature.canonical(names, arguments)
-        except NotCanonical as error:
-            raise ContractViolation(f"{self.contract.name}: {error}. Nothing was sent.") from None
 
     def _place(self, boundary: Boundary, intent: bytes, key: tuple[Part, ...] | None) -> Place:
         if key is not None:
@@ -355,9 +345,9 @@ class GuardedTool:
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """Why this call has the key it has."""
         arguments = self.signature.bind(args, kwargs)
-        boundary = self._boundary(None)
+        boundary = self._boundary(here.get(), running.get(), None)
         request = self._request(arguments, boundary, None)
-        intent = self._canonical(self.signature.identity, arguments)
+        intent, _, _ = self.signature.forms(arguments)
         hashed, matched = self.signature.identity, self.signature.matched
         arguments |= {name: self._redacted(name, arguments[name]) for name in self.signature.redact}
         return Explanation(
@@ -399,7 +389,7 @@ class GuardedTool:
 
     def run(self, prepared: Prepared) -> Ending:
         request, cache = prepared.request, self.house.cache
-        known = self.known(prepared)
+        known = self.known(prepared) if cache.size or (prepared.again and self._look is not None) else None
         if known is not None:
             return Replay(known, coalesced=False)
         ending = drive(self.flow(prepared), self.performing(self.setup, prepared))
@@ -409,7 +399,7 @@ class GuardedTool:
 
     async def arun(self, prepared: Prepared) -> Ending:
         request, cache = prepared.request, self.house.cache
-        known = self.known(prepared)
+        known = self.known(prepared) if cache.size or (prepared.again and self._look is not None) else None
         if known is not None:
             return Replay(known, coalesced=False)
         ending = await adrive(self.flow(prepared), self.aperforming(self.setup, prepared))
@@ -480,7 +470,7 @@ def _asked(boundary: Boundary, args: tuple[Any, ...], kwargs: Mapping[str, Any])
 
     Of plain data only: MessagePack tells 1, 1.0 and True apart, so equal bytes are equal arguments.
     """
-    if not (_PLAIN.issuperset(map(type, args)) and _PLAIN.issuperset(map(type, kwargs.values()))):
+    if (args and not _PLAIN.issuperset(map(type, args))) or (kwargs and not _PLAIN.issuperset(map(type, kwargs.values()))):
         return None
     try:
         data = _pack((args, kwargs))

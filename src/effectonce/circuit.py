@@ -200,7 +200,7 @@ class Circuit:
 
     @property
     def phase(self) -> Phase:
-        """How it treats calls. Open stays open until somebody calls after its time."""
+        """How it treats calls. Open stays open until a call comes after its time."""
         return self._machine.phase
 
     def open(self, for_s: float | None = None) -> None:

@@ -370,7 +370,7 @@ CLIENTS: tuple[Client, ...] = (
         _redis_once,
         copied=False,
         tries="11 times, with a pool of its own making; a lost reply to `SET k v NX` is sent again",
-        off="`set_retry()` with none; whoever shares its pool has none either",
+        off="`set_retry()` with none; clients that share its pool have none either",
     ),
     Client(
         "urllib3.PoolManager",
@@ -415,7 +415,7 @@ CLIENTS: tuple[Client, ...] = (
         _genai_once,
         copied=False,
         tries="once, or as `retry_options` says; its async client sends again once if aiohttp is installed and the connection breaks",
-        off="`retry_options` is one attempt, for both colours",
+        off="`retry_options` is one attempt, sync and async",
     ),
 )
 _BY_CLASS = {name: row for row in CLIENTS for name in row.classes}

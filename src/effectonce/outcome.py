@@ -12,12 +12,14 @@ from msgspec import Struct
 
 from effectonce._core.classify import Bucket, Certainty, classify
 from effectonce._core.codec import (
+    NOT_PLAIN,
     PARTIAL,
     NotReadable,
     NotStorable,
     Stored,
     as_declared,
     decode,
+    decode_plain,
     encode,
     excuse,
     printable,
@@ -164,9 +166,12 @@ def sentence(why: str) -> str:
 
 def value_of(ending: Ending, effect: EffectRef, returns: Any) -> Any:
     """What a bare call returns: `conclude(...).unwrap()`, without an `Outcome` where there is nothing to say but the value."""
-    if isinstance(ending, Fresh):
+    if type(ending) is Fresh:
         return ending.value
-    if isinstance(ending, Replay):
+    if type(ending) is Replay:
+        recorded = ending.recorded
+        if recorded.settled_by in _NOBODY and (value := decode_plain(recorded.outcome)) is not NOT_PLAIN:
+            return value
         stored = _stored(ending, returns)
         return stored.content if stored.status == "ok" else _replayed(ending, effect, stored).unwrap()
     return conclude(ending, effect, returns).unwrap()

@@ -35,7 +35,7 @@ class Ask(NamedTuple):
 
 @dataclass
 class Ran:
-    """What the model was told in this run, in the order of its calls: the id of the call, and a text or data."""
+    """What the model got in this run, in the order of its calls: the id of the call, and a text or data."""
 
     told: list[tuple[str, Any]]
 

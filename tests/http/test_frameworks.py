@@ -109,17 +109,17 @@ def test_a_client_that_leaves_while_it_uploads_is_no_error_of_a_layer_outside():
 
 
 def test_whom_starlette_has_authenticated_is_known_and_everybody_else_is_refused():
-    """By the resolver of the README."""
+    """By the resolver of the how-to."""
 
     class Tokens(AuthenticationBackend):
         async def authenticate(self, connection):
             token = connection.headers.get("authorization")
             return None if token is None else (AuthCredentials(), SimpleUser(token))
 
-    readme = (File(__file__).parents[2] / "README.md").read_text()
-    exec(re.search(r"^def customer\(scope\):\n(?:    .+\n)+", readme, re.MULTILINE)[0], made := {})
+    page = (File(__file__).parents[2] / "docs" / "howto" / "safe-http-api.md").read_text()
+    exec(re.search(r"^def signed_in\(scope\):\n(?:    .+\n)+", page, re.MULTILINE)[0], made := {})
     outside = [Middleware(AuthenticationMiddleware, backend=Tokens())]
-    counted = Counted(RESPONSES["json"], outside=outside, tenant=made["customer"])
+    counted = Counted(RESPONSES["json"], outside=outside, tenant=made["signed_in"])
 
     known = [asked(counted.app, 1, headers={"authorization": who})[0] for who in ("alice", "alice", "bob")]
     (unknown,) = asked(counted.app, 1)

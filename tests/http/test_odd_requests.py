@@ -1,5 +1,7 @@
 """Requests as nobody expects them, and clients that cannot see everything."""
 
+import asyncio
+
 import pytest
 
 from effectonce import Guard
@@ -158,6 +160,44 @@ def test_an_app_that_is_asked_after_another_one_is_guarded_as_well():
 
     assert [(s.status, s.replayed) for s in (first, again)] == [(201, False), (201, True)]
     assert second.effects == 1
+
+
+def test_a_request_that_is_cancelled_twice_leaves_its_scope_as_it_was():
+    """Its app sees no `accept-encoding`, and that the request is guarded already; layers outside see it as before."""
+
+    async def main():
+        seen, kept = [], []
+
+        async def slow_to_end(scope, _receive, _send):
+            seen.append(sorted(scope))
+            try:
+                await asyncio.Event().wait()
+            finally:
+                for _ in range(5):
+                    await asyncio.sleep(0)
+
+        shop = Shop(slow_to_end)
+        app = guarded(shop)
+
+        async def outside(scope, receive, send):
+            before = dict(scope)
+            try:
+                await app(scope, receive, send)
+            finally:
+                kept.append((scope == before, scope["headers"] is before["headers"]))
+
+        asking = asyncio.create_task(ask(outside, headers=[("accept-encoding", "gzip")]))
+        await shop.started.wait()
+        for _ in range(2):
+            asking.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait([asking])
+        return seen, kept
+
+    seen, kept = run(main)
+
+    assert "effectonce.seen" in seen[0]
+    assert kept == [(True, True)]
 
 
 async def body_again():

@@ -30,7 +30,7 @@ FACTS = {
     "its length": lambda p: f"{p.length_min} to {p.length_max}",
     "its letters say at least": lambda p: f"{p.bits_min:g} bits",
     "it is honoured for": lambda p: span(p.window_s),
-    "the same request in flight": lambda p: "is told at once" if p.wait_s == 0 else f"is waited for, {span(p.wait_s)}",
+    "the same request in flight": lambda p: "is answered at once" if p.wait_s == 0 else f"is waited for, {span(p.wait_s)}",
     "not stored": lambda p: ", ".join(map(str, sorted(p.not_stored))),
     "after a 5xx": after_5xx,
     "our own answers": lambda p: f"`{p.style.value}`",

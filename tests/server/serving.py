@@ -1,6 +1,5 @@
 """`effectonce serve` as a process of its own, on a store with a doubt and a letter in it."""
 
-import signal
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -50,5 +49,5 @@ def serving(desk, *arguments, first="stdout"):
     try:
         yield process, getattr(process, first).readline().strip()
     finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.kill()  # a signal that it handles may come before it can
+        process.communicate()

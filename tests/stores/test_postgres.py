@@ -5,6 +5,7 @@ import itertools
 import os
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -15,6 +16,7 @@ from effectonce.stores import _postgres_schema as schema
 from effectonce.stores import open_store
 from effectonce.stores.postgres import PostgresStore
 from effectonce.testing.conformance.bench import KEYED, LEASE_S, request
+from tests.servers._process import until
 from tests.servers.postgres import Postgres, round_trips, through
 from tests.servers.proxy import Proxy
 from tests.stores.helpers import aguarded, guarded
@@ -317,6 +319,25 @@ def test_many_processes_migrate_once_under_load(postgres, database, monkeypatch)
     ]
     for store in (running, *stores):
         store.close()
+
+
+def test_a_migration_and_a_writer_that_has_read_do_not_lock_each_other_out(postgres, database, monkeypatch):
+    with monkeypatch.context() as older:
+        older.setattr(schema, "SCHEMA_VERSION", 1)
+        running = PostgresStore(database)
+        running.apply(claim("old"))
+        running.close()
+    store = PostgresStore(database)
+    waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    with ThreadPoolExecutor(1) as threads, psycopg.connect(database) as writer:
+        writer.execute("SELECT state FROM effectonce.effects")
+        migrated = threads.submit(store.apply, ops.Tally())
+        until(lambda: postgres.execute(waits, database), "a migration that waits")
+        writer.execute("UPDATE effectonce.effects SET reason = 'seen'")
+        writer.commit()
+        assert migrated.result() == {"dispatched": 1}
+    assert store.apply(ops.Find("old")).reason == "seen"
+    store.close()
 
 
 def test_whoever_waits_for_somebody_elses_migration_is_told_in_time(database):

@@ -25,6 +25,8 @@ SAYS_NO_RESULT = frozenset({TRIED, GAVE_UP, REDRIVEN})
 MESSAGE_MAX = 1000
 UNREADABLE = "what it said cannot be read"
 _ATTEMPT, _ASKED = b"v1 attempt ", b"v1 asked "
+KEY_UNREAD = "; the tool declares downstream='key' and did not read its key, so a repeat would not be recognised"
+OUTSIDE = "; the tool declares downstream='transaction' and did not use its connection, so the rollback undid nothing"
 
 
 class FailedAttempt(Struct, frozen=True, omit_defaults=True):

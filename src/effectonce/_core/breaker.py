@@ -39,7 +39,7 @@ class Event(StrEnum):
 
     TRIPPED = "too many calls failed, or were slow"
     QUORUM = "most other processes have opened theirs"
-    TIME_UP = "the open time is over and somebody calls"
+    TIME_UP = "the open time is over and a call comes"
     PROBE_FAILED = "a probe failed, or was slow"
     RECOVERED = "enough probes went well"
     OPEN_FOR = "`open(for_s=...)`"

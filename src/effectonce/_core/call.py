@@ -18,12 +18,11 @@ left on the record as evidence, after the state and before the next attempt.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import structs
 
-from effectonce._core.attempts import failed_attempt, in_the_outcome, left
+from effectonce._core.attempts import KEY_UNREAD, OUTSIDE, failed_attempt, in_the_outcome, left
 from effectonce._core.budget import Turn
 from effectonce._core.codec import encode_error, excuse, printable, told
 from effectonce._core.endings import (
@@ -82,37 +81,32 @@ from effectonce._core.ops import (
     Unsend,
     WriteReply,
 )
-from effectonce._core.patience import Admission, Env, Next, Patience, Plan, insist, persist, repeated
+from effectonce._core.patience import UNLIMITED, Admission, Env, Next, Patience, Plan, W, insist, persist, repeated
 from effectonce._core.probes import what_the_probe_said
 from effectonce._core.records import TERMINAL, Record, State, in_the_air
 from effectonce._core.terms import Capability
-from effectonce._core.verdicts import SURE, UNKNOWN, Basis, Bucket, Certainty, Verdict
+from effectonce._core.verdicts import ANSWER_LOST, SURE, UNKNOWN, Basis, Certainty, Verdict
 from effectonce._core.witness import Seen, of_another, of_attempt
 
-W = TypeVar("W")
 NEVER = Next(Action.FAIL, "an error of another effect says nothing about this one")
 GONE = Refused(None)
-ANSWER_LOST = frozenset({Bucket.NO_ANSWER, Bucket.SERVER_ERROR})
-KEY_UNREAD = "; the tool declares downstream='key' and did not read its key, so a repeat would not be recognised"
-OUTSIDE = "; the tool declares downstream='transaction' and did not use its connection, so the rollback undid nothing"
 POLL_FIRST_S, POLL_MAX_S, POLL_GROWTH = 0.004, 0.25, 1.6
 
 
 class GuardedCall:
     """One call of one effect. `flow()` is the generator to drive."""
 
+    token, epoch, sends, stored, unaided = "", 0, 0, b"", False
+    unanswered: BaseException | None = None  # the last send of this call that nobody answered for
+
     def __init__(
         self, request: Request, plan: Plan, env: Env, *, again: bool = False, turn: Turn | None = None, step: str = ""
     ) -> None:
         self.request, self.plan, self.env, self.again = request, plan, env, again
-        self.key = request.key
+        self.key, how = request.key, plan.retrying
         self.in_transaction = request.terms.downstream is Capability.TRANSACTION
-        self.admission = Admission(plan.retrying)
-        self.patience = Patience(plan.retrying, env, turn, step)
-        self.token = ""
-        self.epoch = self.sends = 0
-        self.unanswered: BaseException | None = None  # the last send of this call that nobody answered for
-        self.unaided = False  # the last attempt did not use the help that its tool declares
+        self.admission = UNLIMITED if how.circuit is None and how.tokens is None else Admission(how.circuit, how.tokens)
+        self.patience = Patience(how, env, turn, step)
 
     def flow(self) -> Flow[Ending]:
         return self._flow() if self.admission.circuit is None else self._flow_behind()
@@ -132,19 +126,19 @@ class GuardedCall:
         again = False
         while True:
             reply, waited = yield from self._claim()
+            if type(reply) is Recorded:
+                return Replay(reply, waited)
             match reply:
                 case Held(dispatched=dispatched) if again and (why := self.patience.used_up()):
                     yield from self._let_go(dispatched=dispatched)
                     ending: Ending | Again = robbed(self.patience.attempt, why, sent_before=self.sends > 0)
                 case Held(dispatched=dispatched):
                     ending = yield from self._own(dispatched=dispatched)
-                case Recorded():
-                    return Replay(reply, waited)
                 case Doubtful() if self.plan.has_probe and self.admission.refusal() is None:
                     ending = yield from self._reconcile(reply)
                 case _:
                     ending = reply
-            if not isinstance(ending, Again):
+            if type(ending) is not Again:
                 return ending if self.unanswered is None else (yield from self._told(ending, self.unanswered))
             again = True
 
@@ -165,11 +159,11 @@ class GuardedCall:
         wait_until, pause_s, waited = min(self.patience.give_up_at, self.env.now() + self.plan.wait_s), POLL_FIRST_S, False
         while True:
             reply = yield claim
-            if isinstance(reply, Unavailable):
+            if type(reply) is Unavailable:
                 reply = yield from repeated(claim, reply, self.env)
+            if type(reply) is Recorded:  # first, because nothing is asked for as often
+                return reply, waited
             match reply:
-                case Recorded():  # first, because nothing is asked for as often
-                    return reply, waited
                 case Held(epoch, sends):
                     self.epoch, self.sends = epoch, sends
                     return reply, waited
@@ -189,8 +183,8 @@ class GuardedCall:
 
     def _own(self, *, dispatched: bool) -> Flow[Ending | Again]:
         """Run the tool until its outcome is known, or known to be unknown."""
-        patience, closed = self.patience, self.admission.refusal()
-        refusal = ""
+        patience, admission, refusal = self.patience, self.admission, ""
+        closed = admission.refusal()
         if closed is None and patience.turn is not None:
             refusal = yield from patience.begin(again=patience.attempt > 0 or self.epoch > 1)
         if refusal:
@@ -203,21 +197,22 @@ class GuardedCall:
                     return denial
                 dispatched = True
             if closed is None:
-                closed = self.admission.ask()
+                closed = admission.ask()
             if closed is not None:
                 yield from self._let_go(dispatched=dispatched)
                 return (yield from self._kept_back(closed))
             patience.attempt += 1
             call = (self.key, self.token, self.epoch, patience.attempt, patience.give_up_at)
-            op = Transact(*call) if self.in_transaction else Invoke(*call, self.sends > 1)
-            answer: Answer | Refused | Unavailable | Unconfirmed = yield op
+            answer: Answer | Refused | Unavailable | Unconfirmed
+            answer = yield Transact(*call) if self.in_transaction else Invoke(*call, self.sends > 1)
             ending: Ending | Again | None = None
-            if not isinstance(answer, Ok | Raised):
-                self.admission.release()
+            if isinstance(answer, Ok):
+                admission.ended(None)
+                self.stored = answer.stored
+                return (yield from self._complete(answer.value))
+            if not isinstance(answer, Raised):
+                admission.release()
             match answer:
-                case Ok(value):
-                    self.admission.ended(None)
-                    return (yield from self._complete(value))
                 case Refused():
                     yield from Renew(self.key, self.token, self.epoch, 0)  # latched, or somebody else's: the claim will tell
                     return Again()
@@ -234,7 +229,7 @@ class GuardedCall:
                     ending = yield from self._failed(error, seen)
             if ending is not None:
                 return ending
-            dispatched, closed = False, self.admission.refusal()
+            dispatched, closed = False, admission.refusal()
 
     def _let_go(self, *, dispatched: bool) -> Flow[None]:
         """Nothing leaves after all: whoever calls next need not wait for our lease."""
@@ -277,10 +272,12 @@ class GuardedCall:
         return isinstance(reply, Held)
 
     def _complete(self, value: Any, by: str = "") -> Flow[Ending]:
-        outcome = self.plan.encode(value)
+        outcome, self.stored = self.stored or self.plan.encode(value), b""
         if self.in_transaction and not by:
             return Fresh(value, outcome=outcome)  # written by the same COMMIT
-        reply = yield from self._write_down(Complete(self.key, self.token, self.epoch, outcome, by))
+        reply: WriteReply = yield (op := Complete(self.key, self.token, self.epoch, outcome, by))
+        if not isinstance(reply, Applied):
+            reply = yield from self._written(op, reply)
         match reply:
             case Applied():
                 return Fresh(value, settled_by=by, outcome=outcome)
@@ -307,17 +304,21 @@ class GuardedCall:
                 pass
         return GaveUp(error, self.patience.attempt) if isinstance(reply, Unavailable) else Again()
 
-    def _persist(self, op: Op[W]) -> Flow[W]:
-        return (yield from persist(op, self.patience.give_up_at, self.env))
+    def _persist(self, op: Op[W], reply: Any) -> Flow[W]:
+        return (yield from persist(op, reply, self.patience.give_up_at, self.env))
 
     def _write_down(self, op: Complete | Fail | Doubt) -> Flow[WriteReply]:
+        return (yield from self._written(op, (yield op)))
+
+    def _written(self, op: Complete | Fail | Doubt, reply: WriteReply) -> Flow[WriteReply]:
         """What came of it. A record that is gone was not taken over: it is written anew, or the next call would take it for the first."""
-        reply: WriteReply = yield from self._persist(op)
+        if isinstance(reply, Unavailable):
+            reply = yield from self._persist(op, reply)
         if reply != GONE or (isinstance(op, Fail) and (self.sends > 1 or self.unanswered is not None)):
             return reply  # a refusal does not speak for a send before it, which the record that is gone knew of
-        token = self.env.new_token()
-        claim = Claim(self.request, token, self.plan.lease_s, dispatch=True)
-        replies = yield from self._persist(Together((claim, structs.replace(op, token=token, epoch=1))))
+        claim = Claim(self.request, token := self.env.new_token(), self.plan.lease_s, dispatch=True)
+        anew = Together((claim, structs.replace(op, token=token, epoch=1)))
+        replies = yield from self._persist(anew, (yield anew))
         if isinstance(replies, Unavailable):
             if not isinstance(op, Doubt):
                 yield from Keep(op)
@@ -471,7 +472,7 @@ class GuardedCall:
         ending = yield from self._reconcile(Doubtful(0.0, ""), may_rerun=False)
         return Doubtful(0.0, "its record changed meanwhile") if isinstance(ending, Again | Fenced) else ending
 
-    def _reconcile(self, doubtful: Doubtful, *, may_rerun: bool = True) -> Generator[Op[Any], Any, Ending | Again]:
+    def _reconcile(self, doubtful: Doubtful, *, may_rerun: bool = True) -> Flow[Ending | Again]:
         self.token = self.env.new_token()
         reply = yield from insist(Inquire(self.key, self.token, self.plan.lease_s), self.env)
         match reply:

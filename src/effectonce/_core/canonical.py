@@ -35,7 +35,7 @@ _BARE: dict[type, None] = dict.fromkeys(
 )
 _HOLDERS = (dict, list, tuple, set, frozenset)
 _BEYOND_SURROGATES = bytes(byte >= 0xEE for byte in range(256))
-_OPTIONS = (
+OPTIONS = (
     orjson.OPT_SORT_KEYS
     | orjson.OPT_STRICT_INTEGER
     | orjson.OPT_PASSTHROUGH_DATACLASS
@@ -51,8 +51,8 @@ class NotCanonical(ValueError):
 def canonical(value: Any) -> bytes:
     """Write *value* so that equal requests are equal bytes, in every process and every release."""
     try:
-        encoded = orjson.dumps(value, option=_OPTIONS)
-        if _plain(value) and (encoded.isascii() or _sorts_alike(encoded)):
+        encoded = orjson.dumps(value, option=OPTIONS)
+        if is_plain(value) and (encoded.isascii() or sorts_alike(encoded)):
             return encoded
     except (TypeError, ValueError):
         pass  # not JSON, or not as RFC 8785 spells it: written, or refused with a reason, below
@@ -75,7 +75,7 @@ def _composed(value: Any) -> Any:
     return [_composed(part) for part in value] if type(value) is list else value
 
 
-def _plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
     """Does orjson write this as RFC 8785 does? It accepts more types than JSON has, and spells whole and extreme floats its own way."""
     kind = type(value)
     if kind is dict:
@@ -92,14 +92,14 @@ def _plain(value: Any) -> bool:
             if not (FLOAT_MIN < abs(item) < FLOAT_MAX and item % 1):
                 return False
         elif kind is dict or kind is list or kind is tuple:
-            if not _plain(item):
+            if not is_plain(item):
                 return False
         elif kind is not bool and item is not None:
             return False
     return True
 
 
-def _sorts_alike(encoded: bytes) -> bool:
+def sorts_alike(encoded: bytes) -> bool:
     """RFC 8785 sorts by UTF-16 unit, orjson by code point: they agree below the surrogates, so in UTF-8 below the byte 0xEE."""
     try:
         encoded.decode().encode("latin-1")  # far below, and the quickest to tell

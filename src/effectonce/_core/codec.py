@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from types import NoneType
 from typing import Any, is_typeddict
 from uuid import UUID
 
@@ -30,13 +31,15 @@ from msgspec import Struct
 from effectonce._core.canonical import NotCanonical, fields_of
 from effectonce._core.hints import arms, chosen, classes, field_hints, hints_of, inner
 
-_OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
-_OK, PARTIAL, SEALED, _REDACTED = b"v1 ok ", b"v1 partial ", b"v1 sealed ", b"v1 redacted "
+OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+OK, PARTIAL, SEALED, _REDACTED = b"v1 ok ", b"v1 partial ", b"v1 sealed ", b"v1 redacted "
 _CLOSED = b'v1 unavailable {"closed":true,'
 REDACTED, NOT_STORED = "[redacted]", "[not stored: a "
+NOT_PLAIN = object()
 # In place of a declared type: models as their fields, Enums as their values, for who has no class of the tool's.
 AS_DATA = object()
 _TAG = "$"
+SCALARS = frozenset({str, int, bool, NoneType})
 # Far below what a store can take (Redis 512 MB, SQLite and PostgreSQL 1 GB) and still written within the time that a store is given.
 STORED_BYTES_MAX = 16 << 20
 
@@ -61,7 +64,7 @@ def _encoded(value: Any, hint: Any) -> bytes:
     try:
         plain = None if isinstance(value, Enum) and _is_declared_enum(hint) else _plain(value)
         if plain is not None:
-            return _OK + plain
+            return OK + plain
         tagged = orjson.dumps(_tag(value))
         if _same(_rebuild(orjson.loads(tagged), hint), value):
             return b"v1 tagged " + tagged
@@ -99,10 +102,34 @@ def _is_declared_enum(hint: Any) -> bool:
 def _plain(value: Any) -> bytes | None:
     """The value as JSON, if JSON carries it exactly."""
     try:
-        plain = orjson.dumps(value, option=_OPTIONS)
+        plain = orjson.dumps(value, option=OPTIONS)
     except (TypeError, ValueError):
         return None
-    return plain if orjson.loads(plain) == value else None
+    return plain if made_of_json(value) or orjson.loads(plain) == value else None
+
+
+def plain(value: Any) -> bytes:
+    """The value as it is stored, if it is plain data; b"": it is not, or it is too large."""
+    try:
+        stored = OK + orjson.dumps(value, option=OPTIONS)  # first: what holds itself is refused here
+        return stored if len(stored) <= STORED_BYTES_MAX and made_of_json(value) else b""
+    except Exception:  # noqa: BLE001  # the tool has run: whatever this is, it is not the tool's
+        return b""
+
+
+def made_of_json(value: Any) -> bool:
+    """Is it made of the types that JSON has, and of no other that is written as one of them? Then it reads back equal."""
+    kind = type(value)
+    for item in value.values() if kind is dict else value if kind is list else (value,):  # every result passes here
+        kind = type(item)
+        if kind is str or kind is int:
+            continue
+        if kind is dict or kind is list:
+            if not made_of_json(item):
+                return False
+        elif not (kind is bool or item is None or (kind is float and item - item == 0)):  # infinite, or no number
+            return False
+    return True
 
 
 def encode_or_excuse(value: Any, hint: Any = Any) -> bytes:
@@ -178,11 +205,19 @@ class Stored(Struct, frozen=True):
     content: Any
 
 
+def decode_plain(data: bytes) -> Any:
+    """A stored result of plain data; `NOT_PLAIN` if it is anything else, which `decode` reads."""
+    try:
+        return orjson.loads(data[len(OK) :]) if data.startswith(OK) else NOT_PLAIN
+    except orjson.JSONDecodeError:
+        return NOT_PLAIN
+
+
 def decode(data: bytes, hint: Any = Any) -> Stored:
     """Read stored bytes back."""
-    if data.startswith(_OK):
+    if data.startswith(OK):
         try:
-            return Stored("ok", orjson.loads(data[len(_OK) :]))
+            return Stored("ok", orjson.loads(data[len(OK) :]))
         except orjson.JSONDecodeError as error:
             raise NotReadable(f"the stored outcome cannot be read: {error}") from error
     version, _, rest = data.partition(b" ")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, final
 
 from msgspec import Struct
 
@@ -75,6 +75,7 @@ class Fenced(Struct, frozen=True):
     value: Any
 
 
+@final
 class Again(Struct, frozen=True):
     """No ending: the record changed meanwhile. Start from the claim."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from math import inf
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, final, get_args
 
 from msgspec import Struct
 
@@ -57,6 +57,7 @@ class Held(Struct, frozen=True):
     taken_over: bool = False  # from an owner that vanished after it was sent
 
 
+@final  # so are all whose type is compared: `isinstance` costs more where it says no
 class Recorded(Struct, frozen=True):
     """The outcome is known: replay it."""
 
@@ -382,6 +383,7 @@ class Together(Op["tuple[Any, ...]"], frozen=True):
 RecordOp: TypeAlias = (
     Claim | Dispatch | Unsend | Complete | Fail | Doubt | Renew | Inquire | Rerun | Confirm | Refute | Rearm | Attest
 )
+RECORD_OPS: frozenset[type] = frozenset(get_args(RecordOp))
 
 
 # ---------------------------------------------------------------- what the driver itself performs
@@ -389,6 +391,7 @@ RecordOp: TypeAlias = (
 
 class Ok(Struct, frozen=True):
     value: Any
+    stored: bytes = b""  # the same as it is stored, if that is known: then it is plain data
 
 
 class Raised(Struct, frozen=True):
@@ -434,6 +437,7 @@ class Transact(Op["Answer | Refused | Unavailable | Unconfirmed"], frozen=True):
     give_up_at: float
 
 
+@final
 class Ask(Op[Answer], frozen=True):
     """Run the tool's probe."""
 

@@ -99,8 +99,8 @@ class Admission:
 
     __slots__ = ("_failed", "_permit", "_tokens", "circuit")
 
-    def __init__(self, how: Retrying) -> None:
-        self.circuit, self._tokens = how.circuit, how.tokens
+    def __init__(self, circuit: Circuit | None, tokens: Tokens | None) -> None:
+        self.circuit, self._tokens = circuit, tokens
         self._permit: Permit | None = None
         self._failed: Verdict | None = None  # how the attempt before ended: the next one was charged for that
 
@@ -120,6 +120,8 @@ class Admission:
 
     def ended(self, verdict: Verdict | None) -> None:
         """How the attempt ended; None: well."""
+        if self is UNLIMITED:
+            return
         permit, self._permit = self._permit, None
         if permit is not None:
             permit.succeeded() if verdict is None else permit.failed(verdict)
@@ -132,6 +134,9 @@ class Admission:
         permit, self._permit = self._permit, None
         if permit is not None:
             permit.released()
+
+
+UNLIMITED = Admission(None, None)  # of a dependency that has neither: nothing is ever noted in it
 
 
 def earn(tokens: Tokens, retried: Verdict | None) -> None:
@@ -171,7 +176,9 @@ class Next(Struct, frozen=True):
 class Patience:
     """What is left of one call's attempts and time."""
 
-    __slots__ = ("attempt", "charged", "env", "give_up_at", "how", "previous_s", "refusals", "step", "turn", "unanswered")
+    previous_s = 0.0
+    charged: Verdict | None = None  # what the attempt under way is a retry after
+    unanswered: BaseException | None = None  # how the last attempt ended that may have had an effect
 
     def __init__(
         self,
@@ -186,9 +193,6 @@ class Patience:
         self.how, self.env, self.turn, self.step = how, env, turn, step
         self.give_up_at = (env.now() if started_at is None else started_at) + how.deadline_s
         self.attempt, self.refusals = attempt, refusals  # of all attempts, those that were put off and did nothing
-        self.previous_s = 0.0
-        self.charged: Verdict | None = None  # what the attempt under way is a retry after
-        self.unanswered: BaseException | None = None  # how the last attempt ended that may have had an effect
 
     def begin(self, *, again: bool) -> Flow[str]:
         """Take an attempt from the turn; *again*, if this effect was tried before. Why not; "" if there is nothing against it."""
@@ -270,19 +274,22 @@ def repeated(op: Op[Any], reply: Any, env: Env) -> Flow[Any]:
     return reply
 
 
-def persist(op: Op[W], give_up_at: float, env: Env) -> Flow[W]:
-    """The effect has happened: keep trying to write it down for as long as the caller's deadline allows, then keep it here."""
+def persist(op: Op[W], reply: Any, give_up_at: float, env: Env) -> Flow[W]:
+    """The effect has happened, and the write of it was answered with *reply*.
+
+    Keep trying to write it down for as long as the caller's deadline allows, then keep it here.
+    """
     failures = 0
-    while True:
-        reply = yield op
-        if not isinstance(reply, Unavailable):
-            return reply  # type: ignore[no-any-return]
+    while isinstance(reply, Unavailable):
         left_s = give_up_at - env.now()  # looked at once: a moment later it may be below zero
         failures += 1
         if left_s <= 0 or get(reply.error, "retriable") is False:
             break
         if isinstance((yield from Sleep(min(left_s, full_jitter(failures, 0.05, 2.0, env.rng)))), Interrupted):
             break
+        reply = yield op
+    else:
+        return reply  # type: ignore[no-any-return]
     if isinstance(op, Complete) and len(op.outcome) > LARGE:  # perhaps that is why: that it is done fits in few bytes
         why = excuse(f"the store could not take its {len(op.outcome):,} bytes")
         if not isinstance(small := (yield structs.replace(op, outcome=why)), Unavailable):

@@ -125,6 +125,12 @@ def in_the_air(r: Record) -> bool:
     return r.state in (State.DISPATCHED, State.IN_DOUBT) or (r.state is State.CLAIMED and r.sends > 0)
 
 
+def delayed(r: Record | None, op: Any) -> bool:
+    """Does a declared delay count for this record? Only `quiet` asks whether the clock is steady: since it was sent, and when it is asked."""
+    terms = op.request.terms if type(op) is Claim else None if r is None else r.request.terms
+    return terms is not None and (terms.delay_s is not None or (r is not None and r.request.terms.delay_s is not None))
+
+
 _LOOKS_AROUND = frozenset({Claim, Dispatch, Complete})
 
 

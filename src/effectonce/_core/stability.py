@@ -87,11 +87,13 @@ class _Compiled:
 _compiled = lru_cache(maxsize=1)(_Compiled)
 
 
-@lru_cache(maxsize=1024)  # a step is entered again by every retry
-def unstable_text(text: str) -> str:
+def changes_in(text: str) -> str:
     """What in *text* changes on every attempt; "" if nothing looks like it. What is refused everywhere is looked for first."""
     text, known = text[:READ_MAX], _compiled()
     return "" if known.words(text) else _judged(text, known)
+
+
+unstable_text = lru_cache(maxsize=1024)(changes_in)  # the same for what is asked about again
 
 
 def _judged(text: str, known: _Compiled) -> str:

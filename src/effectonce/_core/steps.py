@@ -7,7 +7,7 @@ new. Resuming is replaying; there is no second engine.
 
   claim the run ──> call the function ──> complete       it came to its end
                         ├─ a step failed for good ──────> compensate ──> fail
-                        └─ anything else ───────────────> let go: it is resumed when somebody calls again
+                        └─ anything else ───────────────> let go: it is resumed when a call comes again
 
 A step is keyed by its position in the run and nothing else. Other arguments, or another tool, at the same position are a conflict and not
 a new effect: that is how changed code is noticed.
@@ -25,7 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from effectonce._core.attempts import failed_attempt, in_the_outcome
-from effectonce._core.call import GuardedCall, W
+from effectonce._core.call import GuardedCall
 from effectonce._core.codec import encode_error
 from effectonce._core.endings import Again, Ending, Fenced, Fresh, NothingSent, Rejection
 from effectonce._core.ops import (
@@ -46,7 +46,7 @@ from effectonce._core.ops import (
     Unavailable,
     WriteReply,
 )
-from effectonce._core.patience import insist
+from effectonce._core.patience import W, insist, repeated
 from effectonce._core.records import Record
 from effectonce._core.verdicts import Verdict
 from effectonce._core.witness import Seen
@@ -65,6 +65,7 @@ class WorkflowCall(GuardedCall):
         self.patience.attempt += 1
         answer = yield from Invoke(self.key, self.token, self.epoch, self.patience.attempt, self.patience.give_up_at)
         if isinstance(answer, Ok):
+            self.stored = answer.stored
             return (yield from self._complete(answer.value))
         error = answer.error
         verdict = self.plan.retrying.classify(error)
@@ -74,14 +75,15 @@ class WorkflowCall(GuardedCall):
         yield from self._leave(reply, self.patience.attempt, error, verdict, "the run waits until it is resumed")
         return NothingSent(error, self.patience.attempt, exhausted=False)
 
-    def _persist(self, op: Op[W]) -> Flow[W]:
+    def _persist(self, op: Op[W], reply: Any) -> Flow[W]:
         """Whoever resumes the run comes to the same end, so nobody waits for the store for ever."""
-        return (yield from insist(op, self.env))  # type: ignore[no-any-return]
+        return (yield from repeated(op, reply, self.env)) if isinstance(reply, Unavailable) else reply  # type: ignore[no-any-return]
 
     def _over(self, error: BaseException, verdict: Verdict) -> Flow[Ending]:
         """It failed for good. If that cannot be written down, the next one to call comes to the same end."""
         facts = in_the_outcome(failed_attempt(self.patience.attempt, error, verdict))
-        reply: WriteReply = yield from self._persist(Fail(self.key, self.token, self.epoch, encode_error(error, facts)))
+        write = Fail(self.key, self.token, self.epoch, encode_error(error, facts))
+        reply: WriteReply = yield from self._persist(write, (yield write))
         match reply:
             case Applied():
                 return Rejection(error)
@@ -111,8 +113,9 @@ class LateCall(GuardedCall):
     def _complete(self, value: Any, by: str = "") -> Flow[Ending]:
         if not self.late:
             return (yield from super()._complete(value, by))
-        outcome, claim = self.plan.encode(value), self._claiming()
-        replies = yield from self._persist(Together((claim, Complete(self.key, self.token, self.epoch, outcome))))
+        outcome, claim = self.stored or self.plan.encode(value), self._claiming()
+        both = Together((claim, Complete(self.key, self.token, self.epoch, outcome)))
+        replies = yield from self._persist(both, (yield both))
         if isinstance(replies, Unavailable):
             # And not kept: an end without its claim is nothing that a store could ever be told.
             return Fresh(value, recorded=False)
@@ -122,7 +125,8 @@ class LateCall(GuardedCall):
     def _failed(self, error: BaseException, seen: Seen | None) -> Flow[Ending | None]:
         """What comes of an error is written on a record: so it gets one first."""
         if self.late:
-            reply = yield from self._persist(self._claiming())
+            claim = self._claiming()
+            reply = yield from self._persist(claim, (yield claim))
             if not isinstance(reply, Held):
                 self.admission.release()
                 self.unanswered = error

@@ -152,6 +152,7 @@ class Verdict(Struct, frozen=True):
 
 
 SURE = frozenset({Certainty.NOT_SENT, Certainty.REJECTED})  # it had no effect
+ANSWER_LOST = frozenset({Bucket.NO_ANSWER, Bucket.SERVER_ERROR})
 
 
 class Tried(Struct, frozen=True):

@@ -73,28 +73,30 @@ class Stored(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
     gone: str = ""
 
 
-def kept_headers(extra: Iterable[str]) -> frozenset[str]:
+def kept_headers(extra: Iterable[str]) -> frozenset[bytes]:
     """The headers that are stored: the usual ones and *extra*, never a secret of one client's session."""
     kept = KEPT | {name.lower() for name in extra}
     refused = sorted(kept & NEVER_KEPT)
     if refused:
         raise ContractViolation(f"{', '.join(refused)} cannot be stored: it would be given to whoever repeats the request")
-    return kept
+    return frozenset(name.encode() for name in kept)
 
 
-def stored(status: int, headers: Headers, body: bytes | None, kept: frozenset[str]) -> dict[str, Any]:
-    """What goes into the record. None: the body is more than we keep."""
-    named = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers]
-    some = [pair for pair in named if pair[0] in kept]
+def stored(status: int, headers: Headers, body: bytes | None, kept: frozenset[bytes]) -> dict[str, Any]:
+    """What goes into the record, for `Stored` to read, made as JSON has it: it reads back equal. None: the body is more than we keep."""
+    some = []
+    for name, value in headers:
+        lower = name.lower()
+        if lower in kept:
+            some.append([lower.decode("latin-1"), value.decode("latin-1")])
+    made: dict[str, Any] = {"status": status, "headers": some}
     if body is None:
-        response = Stored(status, some, gone="the response was larger than what is kept")
-    else:
+        made["gone"] = "the response was larger than what is kept"
+    elif body:
         try:
-            response = Stored(status, some, body=body.decode())
+            made["body"] = body.decode()
         except UnicodeDecodeError:
-            response = Stored(status, some, base64=base64.b64encode(body).decode())
-    made: dict[str, Any] = msgspec.to_builtins(response)
-    made["headers"] = [list(pair) for pair in some]  # as JSON has it: what is read back is equal
+            made["base64"] = base64.b64encode(body).decode()
     return made
 
 

@@ -15,7 +15,6 @@ and the engine writes it down; only then does the end of the response leave, and
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Any
 
 from msgspec import Struct, structs
@@ -28,6 +27,7 @@ from effectonce.http._problems import BrokenOff
 from effectonce.http._spooled import Spooled
 from effectonce.http.profiles import Profile
 
+SEEN = "effectonce.seen"  # in a scope that is an effect already: a middleware inside another one would wait for itself
 CERTAINTY = "effectonce.certainty"  # in the start of a response that is no outcome, from an app of ours: it knows more than a status says
 UNSURE_HERE = (TRIED_HEADER.encode(), UNSURE.encode())
 INTERNAL = Answer(500, ((b"content-type", b"text/plain; charset=utf-8"),), b"Internal Server Error")
@@ -49,7 +49,7 @@ class Undone(Exception):  # raised into the app, where it awaits the end of its 
 class Keeping(Struct, frozen=True):
     """What is kept of responses, and in how much memory."""
 
-    headers: frozenset[str]
+    headers: frozenset[bytes]
     response_max: int
     memory_max: int
 
@@ -57,47 +57,26 @@ class Keeping(Struct, frozen=True):
 class Exchange:
     """One request, from the moment that the app may see it."""
 
-    __slots__ = (
-        "_app",
-        "_body",
-        "_certainty",
-        "_client",
-        "_complete",
-        "_delivered",
-        "_end_shows",
-        "_ended",
-        "_gone",
-        "_held",
-        "_in_transaction",
-        "_keeping",
-        "_length_left",
-        "_profile",
-        "_read",
-        "_read_all",
-        "_scope",
-        "_start",
-        "_tape",
-        "_task",
-        "left",
-    )
+    # As long as the app has not seen it: a request that is answered from its record pays for none of this.
+    began = False
+    left = False  # some of the response has left
+    _task: asyncio.Task[None] | None = None  # None: there is nothing to end
+    _ended: asyncio.Future[None]  # the response is complete, or the app has ended without
+    _delivered: asyncio.Future[None]
+    _shown: dict[str, Any] | None = None  # what the scope had that the app may not see
+    _read, _read_all = 0, False
+    _start: Message | None = None
+    _tape: Spooled | None  # None: it was more than we keep
+    _held: Spooled
+    _length_left: int | None = None  # None: the app did not say how long its response is
+    _complete = _gone = False
+    _certainty: Certainty | None = None  # None: the status tells
 
     def __init__(
         self, app: App, scope: Scope, body: Spooled, send: Send, profile: Profile, keeping: Keeping, *, in_transaction: bool
     ) -> None:
-        self._app, self._scope, self._client, self._profile, self._keeping = app, scope, send, profile, keeping
-        self._body, self._read, self._read_all = body, 0, False
-        self._in_transaction = in_transaction
-        self._end_shows = scope.get("http_version") != "1.0"  # of a response that does not say how long it is
-        self._ended: asyncio.Future[None]  # the response is complete, or the app has ended without
-        self._delivered: asyncio.Future[None]
-        self._task: asyncio.Task[None] | None = None  # None: the app has not seen it, and there is nothing to end
-        self._start: Message | None = None
-        self._tape: bytearray | None = bytearray()  # None: it was more than we keep
-        self._held = Spooled(keeping.memory_max)
-        self._length_left: int | None = None  # None: the app did not say how long its response is
-        self._complete = self._gone = False
-        self._certainty: Certainty | None = None  # None: the status tells
-        self.left = False  # some of the response has left
+        self._app, self._scope, self._body, self._client = app, scope, body, send
+        self._profile, self._keeping, self._in_transaction = profile, keeping, in_transaction
 
     # ------------------------------------------------------------ the tool
 
@@ -105,29 +84,27 @@ class Exchange:
         """Run the app until its response is complete. What is returned is stored; what is raised is judged by the engine."""
         if self._task is not None:
             await self._begin_again(self._task)
-        loop = asyncio.get_running_loop()
-        self._ended, self._delivered = loop.create_future(), loop.create_future()
-        self._task = loop.create_task(self._call())
-        self._task.add_done_callback(self._over)
+        task = self._begin(asyncio.get_running_loop())
         try:
             await self._ended
         except asyncio.CancelledError:
-            await self._stop(self._task)
+            await self._stop(task)
             raise
         if not self._complete:
-            return await self._not_answered(self._task)
+            return await self._not_answered(task)
+        task.remove_done_callback(self._over)
         assert self._start is not None
         status = self._start["status"]
         certainty = self._certainty or self._no_outcome(status)
         if certainty is not None:
             raise Unstored(status, certainty)
-        body = None if self._tape is None else bytes(self._tape)
+        body = None if self._tape is None else self._tape.whole()
         return stored(status, self._start["headers"], body, self._keeping.headers)
 
     @property
     def kept(self) -> int:
         """How many bytes of the body are in the record."""
-        return 0 if self._tape is None else len(self._tape)
+        return 0 if self._tape is None else self._tape.size
 
     def _no_outcome(self, status: int) -> Certainty | None:
         """What is known after a status that is no outcome. None: it is one."""
@@ -137,16 +114,24 @@ class Exchange:
             return Certainty.AMBIGUOUS
         return None
 
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
+        self._ended, self._delivered = loop.create_future(), loop.create_future()
+        self._tape, self._held = Spooled(self._keeping.response_max), Spooled(self._keeping.memory_max)
+        self._task, self.began = loop.create_task(self._call()), True
+        self._task.add_done_callback(self._over)
+        return self._task
+
     async def _begin_again(self, before: asyncio.Task[None]) -> None:
         """What the app did before was rolled back, and nothing of it has left: nothing of it counts."""
         self.withhold()
         await asyncio.wait([before])
         self._held.close()
         self._read, self._read_all, self._complete = 0, False, False
-        self._start, self._tape, self._length_left = None, bytearray(), None
-        self._held = Spooled(self._keeping.memory_max)
+        self._start, self._length_left = None, None
 
     async def _call(self) -> None:
+        if self._shown is None:
+            self._shown = _hide(self._scope)
         await self._app(self._scope, self._receive, self._send)
 
     def _over(self, _: asyncio.Task[None]) -> None:
@@ -171,7 +156,8 @@ class Exchange:
     async def _receive(self) -> Message:
         """The body that was read before; after it, nothing until the response is out."""
         if not self._read_all:
-            piece, self._read_all = await self._body.piece(self._read)
+            body = self._body
+            piece, self._read_all = (body.whole(), True) if body.in_memory else await body.piece(self._read)
             self._read += len(piece)
             return {"type": "http.request", "body": piece, "more_body": not self._read_all}
         await asyncio.wait([self._delivered])
@@ -185,19 +171,21 @@ class Exchange:
                 await self._take(message.get("body", b""), more=message.get("more_body", False))
         elif message["type"] == "http.response.start":
             # A copy of its own: a middleware outside may write into the list that it gets, and that is not what the app said.
-            headers = [(name, value) for name, value in message.get("headers", ())]
+            headers, length = [], None
+            for name, value in message.get("headers", ()):
+                headers.append((name, value))
+                if length is None and name.lower() == b"content-length":
+                    length = value
             self._start = dict(message, headers=headers)
             self._certainty = self._start.pop(CERTAINTY, None)
-            lengths = [value for name, value in headers if name.lower() == b"content-length"]
-            self._length_left = int(lengths[0]) if lengths else None
+            self._length_left = None if length is None else int(length)
         # trailers, pushes, hints: we did not offer them
 
     async def _take(self, piece: bytes, *, more: bool) -> None:
-        if self._tape is not None:
-            self._tape += piece
-            if len(self._tape) > self._keeping.response_max:
-                self._tape = None
-        await self._held.add(piece)
+        if self._tape is not None and not self._tape.takes(piece):
+            self._tape = None
+        if not self._held.takes(piece):
+            await self._held.add(piece)
         if self._length_left is not None:
             self._length_left -= len(piece)
         if not more:
@@ -212,7 +200,9 @@ class Exchange:
 
     def _may_begin(self) -> bool:
         """May it begin to leave? Only if the client will see that it has not ended, or if it may have no end."""
-        return self._length_left > 0 if self._length_left is not None else self._end_shows or self._tape is None
+        if self._length_left is not None:
+            return self._length_left > 0
+        return self._scope.get("http_version") != "1.0" or self._tape is None
 
     # ------------------------------------------------------------ what the client gets
 
@@ -224,7 +214,7 @@ class Exchange:
             await self._tell(dict(self._start, headers=list(self._start["headers"])))
         sent, last = 0, False
         while not last:
-            piece, last = await held.piece(sent)
+            piece, last = (held.whole(), True) if held.in_memory else await held.piece(sent)
             sent += len(piece)
             await self._tell({"type": "http.response.body", "body": piece, "more_body": more or not last})
         held.close()
@@ -261,8 +251,10 @@ class Exchange:
     async def rest(self) -> None:
         """Whatever the app does after its response: background tasks, and its errors."""
         if self._task is not None:
-            with contextlib.suppress(Undone):
+            try:
                 await self._task
+            except Undone:
+                return  # raised where the app awaited the end of its response, and nothing more comes of it
 
     async def _stop(self, task: asyncio.Task[None]) -> None:
         """Cancel the app and wait for its end, however often we are cancelled: in a thread it goes on, perhaps in our transaction."""
@@ -277,11 +269,34 @@ class Exchange:
             raise cancelled
 
     async def close(self) -> None:
-        """Nothing of it stays: neither the task nor a file."""
-        if self._task is not None:
+        """Nothing of it stays: neither the task nor a file, and the scope is as it was."""
+        if self._task is None:
+            return
+        try:
             self._delivered.cancel()  # if it is not known yet
             self._held.close()
-            await self._stop(self._task)
+            if not self._task.done():
+                await self._stop(self._task)
+        finally:
+            if self._shown is not None:
+                self._scope.pop(SEEN, None)
+                self._scope.update(self._shown)
+
+
+def _hide(scope: Scope) -> dict[str, Any]:
+    """Make it as the app may see it: what it says is stored as it is, so it is not compressed for one client, and not sent past us.
+
+    It is the same object, because layers outside read what a router finds; and it ends as it was, as this returns it: a layer that
+    hands it on again, to us or to another app, hands on a request that no app has seen.
+    """
+    shown = {name: scope[name] for name in ("headers", "extensions") if name in scope}
+    scope[SEEN] = True
+    scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]
+    if scope.get("extensions"):
+        scope["extensions"] = {
+            name: value for name, value in scope["extensions"].items() if not name.startswith("http.response.")
+        }
+    return shown
 
 
 def _leave_transaction() -> None:

@@ -71,11 +71,11 @@ def _utf8(parameters: str) -> bool:
 
 def guessable(key: str, bits_min: float) -> bool:
     """Does a key say less than that, judged by its own letters? An upper bound, which catches `1`, `test` and `aaaaaaaa`."""
-    letters = set(key)
-    most = len(key) - len(letters) + 1  # as often as one letter can be there: nothing with these letters says less
-    if _information(len(key)) - _information(most) >= bits_min:
+    letters, length = set(key), len(key)
+    most = length - len(letters) + 1  # as often as one letter can be there: nothing with these letters says less
+    if length * log2(length) - most * log2(most) >= bits_min:
         return False
-    return _information(len(key)) - sum([_information(key.count(letter)) for letter in letters]) < bits_min
+    return _information(length) - sum([_information(key.count(letter)) for letter in letters]) < bits_min
 
 
 def _information(count: int) -> float:

@@ -16,8 +16,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import lru_cache, partial
 from typing import Any, NoReturn, assert_never
 
 from msgspec import Struct
@@ -47,7 +48,7 @@ from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation, LeaseLost, StoreUnavailable
 from effectonce.guard import Guard
 from effectonce.http._answers import Answer, App, Receive, Scope, Send, kept_headers, last, refusal, replay
-from effectonce.http._exchange import Exchange, Keeping, Unstored
+from effectonce.http._exchange import SEEN, Exchange, Keeping, Unstored
 from effectonce.http._fields import Malformed, guessable, key_of
 from effectonce.http._fingerprint import Asked, Fields, fingerprint_of
 from effectonce.http._problems import Gone, TooLarge, TooSlow
@@ -60,7 +61,8 @@ from effectonce.policy import Contract, Downstream, Retry, kind_of
 __all__ = ["IdempotencyMiddleware", "Quota", "Route"]
 
 HEADER = b"idempotency-key"
-SEEN = "effectonce.seen"  # in a scope that is an effect already: a middleware inside another one would wait for itself
+TOLD = frozenset({HEADER, b"content-length", b"content-type", b"content-encoding"})
+TENANTS_MAX = 1024  # whose names have been looked at, and are remembered
 MEBIBYTE = 1 << 20
 AT_ONCE_MAX = 1 << 15  # a body up to this size is fingerprinted on the loop; a longer one would hold up the others
 UNHEARD = Answer(400, (), b"")  # to a client that is gone: a layer outside would take no response at all for a mistake of ours
@@ -81,6 +83,8 @@ class _Served(Struct, frozen=True):
     required: bool
     fields: Fields
     tool: GuardedTool
+    anywhere: bool  # the path of a request is part of its key
+    in_transaction: bool
 
 
 class _Told(Struct):
@@ -95,20 +99,22 @@ class _Told(Struct):
 def _told(headers: Iterable[tuple[bytes, bytes]]) -> _Told:
     told = _Told([])
     for name, value in headers:
+        if name not in TOLD:
+            continue
         if name == HEADER:
             told.lines.append(value)
         elif name == b"content-length":
             told.length = value
         elif name == b"content-type":
-            told.content_type = _added(told.content_type, value)
-        elif name == b"content-encoding":
-            told.content_encoding = _added(told.content_encoding, value)
+            told.content_type = _added(told.content_type, value) if told.content_type else value
+        else:
+            told.content_encoding = _added(told.content_encoding, value) if told.content_encoding else value
     return told
 
 
 def _added(lines: bytes, value: bytes) -> bytes:
     """Which of two lines the app looks at is not known, so both count."""
-    return b"%b, %b" % (lines, value) if lines else value
+    return b"%b, %b" % (lines, value)
 
 
 async def _run(exchange: Exchange) -> dict[str, Any]:
@@ -166,6 +172,7 @@ class IdempotencyMiddleware:
         self._keeping = Keeping(kept_headers(several("headers", headers)), response_max, memory_max)
         self._lease_s, self._deadline_s = lease_s, deadline_s
         self._meter = None if quota is None else Meter(quota)
+        self._flagged = lru_cache(TENANTS_MAX)(partial(flagged, what="tenant"))
         self._served = [self._serve(route) for route in (routes if routes is not None else (Route("*", methods),))]
 
     def _serve(self, route: Route) -> _Served:
@@ -191,6 +198,8 @@ class IdempotencyMiddleware:
             profile.required if route.required is None else route.required,
             Fields(tuple(route.include), tuple(route.exclude)),
             hosted,
+            route.path.endswith("*"),
+            hosted.terms.downstream is Capability.TRANSACTION,
         )
 
     # ------------------------------------------------------------ a request
@@ -213,7 +222,9 @@ class IdempotencyMiddleware:
             if spending is not None:
                 _within_quota(spending.count_body(body.size))
             fingerprint = await self._fingerprint(served, scope, told, body)
-            await self._once(served, scope, (tenant, identity, fingerprint), body, send, spending)
+            exchange = Exchange(self.app, scope, body, send, self.profile, self._keeping, in_transaction=served.in_transaction)
+            prepared = _prepared(served, scope, tenant, identity, fingerprint, exchange)
+            await self._once(served.tool, prepared, exchange, send, spending)
         except _Refused as refused:
             await self._refuse(refused, scope, send)
         except Gone:
@@ -231,7 +242,8 @@ class IdempotencyMiddleware:
         await (last(answer, scope) if trouble is Trouble.BODY_TOO_SLOW else answer).deliver(send)
 
     def _match(self, scope: Scope) -> _Served | None:
-        method, path, root = _method(scope), scope["path"], scope.get("root_path", "")
+        """By its method in capitals, as ASGI has it: some servers hand on what they got, and some apps and upstreams see no difference."""
+        method, path, root = scope["method"].upper(), scope["path"], scope.get("root_path", "")
         below = path[len(root) :] if root and path.startswith(root + "/") else path
         for served in self._served:
             if method in served.methods and (served.pattern.fullmatch(below) or served.pattern.fullmatch(path)):
@@ -241,13 +253,13 @@ class IdempotencyMiddleware:
     async def _tenant(self, scope: Scope) -> str:
         try:
             tenant = self.tenant(scope)
-            if inspect.isawaitable(tenant):
+            if type(tenant) is not str and inspect.isawaitable(tenant):
                 tenant = await tenant
         except PermissionError:
             raise _Refused(Trouble.NOT_ALLOWED) from None
         if tenant is None:
             raise _Refused(Trouble.NOT_AUTHENTICATED)
-        return flagged(tenant, "tenant")
+        return self._flagged(tenant) if type(tenant) is str else flagged(tenant, "tenant")
 
     def _key(self, lines: Sequence[bytes]) -> str:
         if not lines:
@@ -293,22 +305,20 @@ class IdempotencyMiddleware:
     # ------------------------------------------------------------ an effect
 
     async def _once(
-        self, served: _Served, scope: Scope, which: tuple[str, str, str], body: Spooled, send: Send, spending: Spending | None
+        self, tool: GuardedTool, prepared: Prepared, exchange: Exchange, send: Send, spending: Spending | None
     ) -> None:
-        in_transaction = served.tool.terms.downstream is Capability.TRANSACTION
-        with _plain(scope):
-            exchange = Exchange(self.app, scope, body, send, self.profile, self._keeping, in_transaction=in_transaction)
-            prepared = _prepared(served, scope, *which, exchange)
-            try:
-                ending = await served.tool.arun(prepared)
-                if spending is not None and isinstance(ending, Fresh):
-                    spending.count_kept(exchange.kept)
-                answer = await self._conclude(ending, exchange, prepared.ref)
-                if answer is not None:
-                    exchange.withhold()
-                    await answer.deliver(send)
+        try:
+            ending = await tool.arun(prepared)
+            if spending is not None and isinstance(ending, Fresh):
+                spending.count_kept(exchange.kept)
+            answer = await self._conclude(ending, exchange, prepared.ref)
+            if answer is not None:
+                exchange.withhold()
+                await answer.deliver(send)
+            if exchange.began:
                 await exchange.rest()
-            finally:
+        finally:
+            if exchange.began:
                 await exchange.close()
 
     async def _fingerprint(self, served: _Served, scope: Scope, told: _Told, body: Spooled) -> str:
@@ -326,6 +336,16 @@ class IdempotencyMiddleware:
             case Fresh():
                 await exchange.deliver()
                 return None
+            case Replay() | Fenced() if exchange.left:
+                exchange.withhold()
+                raise LeaseLost(
+                    f"{effect}: its response was cut off, because another caller owns the record now.", effect=effect
+                )
+            case Replay(recorded):
+                answer = replay(recorded)
+                if isinstance(answer, Answer):
+                    return answer
+                trouble = answer
             case NothingSent(Unstored()) | GaveUp(Unstored()) | Lost(Unstored()):
                 if not isinstance(ending, NothingSent):
                     exchange.doubt()
@@ -339,16 +359,6 @@ class IdempotencyMiddleware:
                 if not isinstance(error, StoreUnavailable):
                     raise error
                 trouble = Trouble.STORE_UNAVAILABLE
-            case Replay() | Fenced() if exchange.left:
-                exchange.withhold()
-                raise LeaseLost(
-                    f"{effect}: its response was cut off, because another caller owns the record now.", effect=effect
-                )
-            case Replay(recorded):
-                answer = replay(recorded)
-                if isinstance(answer, Answer):
-                    return answer
-                trouble = answer
             case Busy() | Latched() | Fenced():
                 trouble = Trouble.IN_FLIGHT
             case Mismatch():
@@ -372,28 +382,22 @@ def _within_quota(wait_s: float) -> None:
 
 def _identity(served: _Served, scope: Scope, tenant: str, key: str) -> str:
     """The key of the effect."""
-    tool, route = served.tool, served.route.path
-    where = _exactly(scope["path"]) if route.endswith("*") else route
-    return effect_key(tenant, "", tool.contract.name, b"", ByName((_method(scope), where, key)), tool.house.secret)
+    tool = served.tool
+    where = _exactly(scope["path"]) if served.anywhere else served.route.path
+    return effect_key(tenant, "", tool.contract.name, b"", ByName((scope["method"].upper(), where, key)), tool.house.secret)
 
 
 def _prepared(served: _Served, scope: Scope, tenant: str, identity: str, fingerprint: str, exchange: Exchange) -> Prepared:
-    tool, method = served.tool, _method(scope)
+    tool, method = served.tool, scope["method"].upper()
     path = scope["path"].encode("utf-8", "replace").decode()
     where = f"{method} {path}"
     request = Request(identity, fingerprint, tool.terms, tenant, where, "", encode({"method": method, "path": path}))
     return Prepared(request, EffectRef(tool.contract.name, identity, tenant, where), (exchange,), {})
 
 
-def _method(scope: Scope) -> str:
-    """In capitals, as ASGI has it. Some servers hand on what they got, and some apps and upstreams see no difference."""
-    method: str = scope["method"]
-    return method.upper()
-
-
 def _exactly(path: str) -> str:
     """A path as text that everything can carry. Two paths are never one, not even those that no UTF-8 is behind."""
-    return path.encode("utf-8", "surrogatepass").decode("latin-1")
+    return path if path.isascii() else path.encode("utf-8", "surrogatepass").decode("latin-1")
 
 
 def _asked_path(scope: Scope) -> str:
@@ -402,28 +406,8 @@ def _asked_path(scope: Scope) -> str:
     `%2F` is no slash to some apps and upstreams, and servers write U+FFFD for whatever is no UTF-8.
     """
     path, sent = scope["path"], (scope.get("raw_path") or b"").lower()
-    return f"{_exactly(path)} {sent.decode('latin-1')}" if b"%2f" in sent or "\ufffd" in path else _exactly(path)
-
-
-@contextmanager
-def _plain(scope: Scope) -> Iterator[None]:
-    """As the app may see it: what it says is stored as it is, so it is not compressed for one client, and not sent past us.
-
-    It is the same object, because layers outside read what a router finds; and it ends as it was: whoever hands it on again, to us or to
-    another app, hands on a request that nobody has seen.
-    """
-    before = {name: scope[name] for name in ("headers", "extensions") if name in scope}
-    scope[SEEN] = True
-    scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]
-    if scope.get("extensions"):
-        scope["extensions"] = {
-            name: value for name, value in scope["extensions"].items() if not name.startswith("http.response.")
-        }
-    try:
-        yield
-    finally:
-        scope.update(before)
-        scope.pop(SEEN, None)
+    exactly = _exactly(path)
+    return f"{exactly} {sent.decode('latin-1')}" if b"%2f" in sent or "\ufffd" in path else exactly
 
 
 def _sentence(text: str) -> str:

@@ -398,7 +398,7 @@ def text_of(result: Any) -> str:
 
 
 def is_told(text: Any) -> bool:
-    """Is this an error that the model was told, by us? Whoever handed it on may have put words around it."""
+    """Is this an error that the model got, by us? The layer that handed it on may have put words around it."""
     began = text.find('{"code": "') if isinstance(text, str) else -1
     if began < 0:
         return False

@@ -270,7 +270,7 @@ def delivered(items: Iterable[Any]) -> Iterator[Delivered]:
             tool, arguments = asked[item["call_id"]]
             try:
                 known = json.loads(arguments or "{}")
-            except ValueError:  # what came of it was no result, in whatever words the model was told
+            except ValueError:  # what came of it was no result, in whatever words the model got
                 continue
             if isinstance(known, dict):
                 yield Delivered(tool, known)

@@ -98,7 +98,7 @@ class Reply(Struct, frozen=True):
             await self.aclose()
 
     async def aclose(self) -> None:
-        """The rest of it is not read. Whoever asked sees to that, because what is never read from would be open for ever."""
+        """The rest of it is not read. The caller sees to that, because what is never read from would stay open."""
         await self.response.aclose()
 
 

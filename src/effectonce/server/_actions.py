@@ -65,7 +65,7 @@ def _decide(visit: Visit, act: str, form: dict[str, str]) -> Response:
                     404, "There is no such decision", f"{act!r} is nothing that can be decided.", "Nothing was changed."
                 )
     except ContractViolation as error:
-        _refuse_stale(visit, visit.find(link_of(key)), form)  # somebody was quicker
+        _refuse_stale(visit, visit.find(link_of(key)), form)  # another person was quicker
         return effect_page(visit, record, 409, f"That was refused: {error}. Nothing was changed.", {**form, "act": act})
     return visit.go("workflow" if act == "cancel" else "effect", {"done": act}, reference=reference(record))
 

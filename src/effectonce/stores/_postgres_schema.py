@@ -2,7 +2,7 @@
 
 Migrations are numbered files; each is applied once, all that are missing in one transaction, under a lock that other processes queue on.
 They only add, and at most take an index away, so that an older release goes on working beside a newer one until it connects anew and is
-told to upgrade.
+asked to upgrade.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ SELECT pg_advisory_xact_lock({LOCK});
 CREATE SCHEMA IF NOT EXISTS effectonce;
 CREATE TABLE IF NOT EXISTS effectonce.migrations (version int PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now());
 """
+# At once: to take it bit by bit, from a writer that has read and is about to write, would be a deadlock.
+ALONE = "LOCK TABLE effectonce.effects IN ACCESS EXCLUSIVE MODE"
 
 
 class Unfit(Exception):
@@ -109,7 +111,10 @@ def migrate(wire: Wire, give_up_at: float) -> None:
     try:
         wire.ask_simple(BEGIN, give_up_at)
         give_up_at = time.monotonic() + MIGRATION_S
-        for number in range(_version(wire, give_up_at) + 1, SCHEMA_VERSION + 1):
+        known = _version(wire, give_up_at)
+        if 0 < known < SCHEMA_VERSION:
+            wire.ask_simple(ALONE, give_up_at)
+        for number in range(known + 1, SCHEMA_VERSION + 1):
             applied = f"INSERT INTO effectonce.migrations (version) VALUES ({number})"
             wire.ask_simple(f"{MIGRATIONS[number - 1]}; {applied}", give_up_at)
         wire.ask_simple("COMMIT", give_up_at)

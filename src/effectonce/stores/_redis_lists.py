@@ -1,4 +1,4 @@
-"""Many records of a Redis store at once: pages, lists and counts. One generator for both colours, as in `_redis_commands.py`.
+"""Many records of a Redis store at once: pages, lists and counts. One generator for sync and async, as in `_redis_commands.py`.
 
 Theory of operation. A bucket has its records by state and by when their sweep is due; those of one such moment, and those in doubt, oldest
 first. A member of either index says when its record was born, and its key. Another order by age would cost every call, so pages go

@@ -71,7 +71,7 @@ def birth(record: Record) -> tuple[Any, ...]:
 
 def life(record: Record) -> tuple[Any, ...]:
     return (
-        record.state,
+        str(record.state),  # a driver asks what else it may be, and that takes longer
         record.epoch,
         record.token,
         record.lease_until,
@@ -87,6 +87,17 @@ def life(record: Record) -> tuple[Any, ...]:
         _write_evidence(record.evidence) if record.evidence else "",
         due_at(record),
     )
+
+
+def first_send(record: Record) -> tuple[Any, ...] | None:
+    """What tells a record that was just born and sent from others of that kind; None: it is of another kind."""
+    if record.state is not State.DISPATCHED or record.epoch != 1 or record.sends != 1 or record.request.after:
+        return None
+    *who, arguments, latch, _, created_at, tool, window_s = birth(record)
+    # Not as bytes: of those, SQLite's driver asks what else they may be, and that takes longer.
+    born = (*who, bytearray(arguments), latch, created_at, tool, window_s)
+    sent = (record.token, record.lease_until, record.dtoken, record.first_dispatch_at, record.sent_until, due_at(record))
+    return born + sent
 
 
 def read(row: tuple[Any, ...]) -> Record:

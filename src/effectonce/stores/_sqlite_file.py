@@ -112,14 +112,19 @@ REPLACE = f"""
 INSERT INTO effects ({_ROW}) VALUES ({_VALUES})
     ON CONFLICT (key) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _rows.BIRTH[1:] + _rows.LIFE)}
 """
-# T1 in two statements: born only if no other call of its step is in the air, and it is absent. In one, SQLite would build a table for it,
-# and another one for a list of states: so each is looked for by itself.
-LATCHED = f"""
-SELECT 1 FROM effects WHERE {OPEN} AND state = 'dispatched' AND latch = ?1
- UNION ALL SELECT 1 FROM effects WHERE {OPEN} AND state = 'in_doubt' AND latch = ?1
- UNION ALL SELECT 1 FROM effects WHERE {OPEN} AND state = 'claimed' AND latch = ?1 AND sends > 0
-"""
-BIRTH = f"INSERT INTO effects ({_ROW}) VALUES ({_VALUES}) ON CONFLICT (key) DO NOTHING"
+# T1 in one statement: born only if no other call of its step is in the air, and it is absent. A rival leaves it without a fingerprint, and
+# such a row is ignored. INSERT ... SELECT would do the same, and SQLite would build a table for it.
+_IN_THE_AIR = " OR ".join(
+    f"EXISTS (SELECT 1 FROM effects WHERE {OPEN} AND {which} AND latch = ?8)"
+    for which in ("state = 'dispatched'", "state = 'in_doubt'", "state = 'claimed' AND sends > 0")
+)
+_UNLATCHED = f"CASE WHEN ?8 <> '' AND ({_IN_THE_AIR}) THEN NULL ELSE ?2 END"
+_BIRTH = f"INSERT OR IGNORE INTO effects ({_ROW}) VALUES (?1, {_UNLATCHED}, {{rest}})"
+BIRTH = _BIRTH.format(rest=", ".join(f"?{n}" for n in range(3, 1 + len(_rows.BIRTH + _rows.LIFE))))
+# The same for a first send. What each of these has alike costs less as a part of the statement.
+BIRTH_SENT = _BIRTH.format(
+    rest="?3, ?4, ?5, ?6, ?7, ?8, '', ?9, ?10, ?11, 'dispatched', 1, ?12, ?13, 1, ?14, ?15, ?16, x'', 0.0, 9e999, '', '', '', ?17"
+)
 UPDATE = f"UPDATE effects SET {', '.join(f'{name} = ?' for name in _rows.LIFE)} WHERE key = ?"
 # T5 in one statement, for the second write of every call. 0 rows: look closer.
 FINISH = """
@@ -133,7 +138,7 @@ SELECT {_COLUMNS} FROM effects
  WHERE {OPEN} AND latch = ? AND key <> ? AND (state <> 'claimed' OR sends > 0)
  ORDER BY key LIMIT 1
 """
-# By state, of all tenants (NULL) or of one. SQLite would take a wrong index, if it were not told which.
+# By state, of all tenants (NULL) or of one. SQLite would take a wrong index, so each is named.
 _BROWSE = """
 SELECT {columns} FROM effects {indexed}
  WHERE {among} AND state = ?1 AND {tenant} AND (created_at, key) > (?3, ?4)
@@ -369,15 +374,17 @@ class Connection:
     # ------------------------------------------------------------ writing
 
     def bear(self, record: Record) -> bool:
-        """Insert a record that was not there, unless somebody was faster or its step is latched."""
-        latch, execute = record.request.latch, self.db.execute
-        if latch and execute(LATCHED, (latch,)).fetchone() is not None:
-            return False
-        return execute(BIRTH, (*_rows.birth(record), *_rows.life(record))).rowcount == 1
+        """Insert a record that was not there, unless another caller was faster or its step is latched."""
+        sent = _rows.first_send(record)
+        sql, row = (BIRTH, (*_rows.birth(record), *_rows.life(record))) if sent is None else (BIRTH_SENT, sent)
+        return self.db.execute(sql, row).rowcount == 1
 
     def finish(self, op: Complete, now: float) -> bool:
         """Complete the record that this owner has dispatched."""
-        return self.db.execute(FINISH, (op.outcome, now, now, now, now, op.by, op.key, op.token, op.epoch)).rowcount == 1
+        return (
+            self.db.execute(FINISH, (bytearray(op.outcome), now, now, now, now, op.by, op.key, op.token, op.epoch)).rowcount
+            == 1
+        )
 
     def put(self, key: str, step: Step) -> None:
         before, after = step.before, step.after
@@ -407,6 +414,10 @@ class Connection:
     def _refuse_closed(self) -> None:
         if self._closed is not None:
             raise StoreUnusable(str(self._closed), corrective_action=self._closed.corrective_action)
+
+    def take_turn(self) -> bool:
+        """Is it our turn to write one statement, which is a transaction by itself? False: `begin` one. Either way, `roll_back` ends it."""
+        return self._closed is None and not self._passes_by and self._entered_queue(0.0)
 
     def begin(self) -> None:
         self._refuse_closed()

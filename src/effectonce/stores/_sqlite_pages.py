@@ -1,4 +1,4 @@
-"""What pages ask of a SQLite file: each answer looks at a bounded number of rows.
+"""What lists and pages ask of a SQLite file. Each answer to a page looks at a bounded number of rows.
 
 Theory of operation. An index by age would cost every call. There is an order by age already, that of the rows themselves: they are written
 as they come, and keep their place. Rows in a state that an ordinary call never has, or leaves, stand in indexes of their own.
@@ -12,10 +12,22 @@ from math import inf
 from typing import Any
 
 from effectonce._core.keys import REFERENCE_LENGTH
+from effectonce._core.ops import Browse, Search, Tally
 from effectonce._core.pages import Beside, Count, Counts, Paging, Recent, Recently, Refer, newest_first
 from effectonce._core.records import Record, State
 from effectonce.stores import _rows
-from effectonce.stores._sqlite_file import OPEN, RARE, RARELY, READ, Connection
+from effectonce.stores._sqlite_file import (
+    BROWSE,
+    BROWSE_OF,
+    OPEN,
+    RARE,
+    RARELY,
+    READ,
+    SEARCH,
+    SEARCH_REFERENCE,
+    TALLY,
+    Connection,
+)
 
 _ALL = 2**63 - 1
 _INDEXED = {state: f"INDEXED BY effects_rare WHERE {RARE} AND state = '{state}'" for state in sorted(RARELY)}
@@ -58,8 +70,17 @@ AMONG_KEYS = "SELECT key FROM effects WHERE key >= ? AND key < ? AND instr(key, 
 BESIDE = READ.replace("key = ?", "key >= ? AND key < ? LIMIT ?")
 
 
-def answer(connection: Connection, op: Paging) -> Counts | Recently | tuple[Record, ...]:
+def answer(connection: Connection, op: Browse | Search | Tally | Paging) -> Any:
+    """What people ask. The first three may look at every row; nothing else does."""
     match op:
+        case Browse(state, tenant, after, limit):
+            listed = BROWSE if tenant is None else BROWSE_OF
+            return tuple(connection.records(listed[state], state, tenant, *after, limit))
+        case Search(reference, tool, wanted, whose, scope, since, before, limit):
+            sql, ending = (SEARCH, ()) if reference == "" else (SEARCH_REFERENCE, (reference,))
+            return tuple(connection.records(sql, tool, wanted, whose, scope, since, *before, limit, *ending))
+        case Tally():
+            return {State(state): count for state, count in connection.rows(TALLY)}
         case Count(limit):
             return _count(connection, limit)
         case Recent():

@@ -6,6 +6,7 @@ step, or a reboot, a new note says since when it can be relied on. A delay that 
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,9 +25,8 @@ class Note(Struct, frozen=True, array_like=True):
     since: float
 
 
-def since_boot() -> float:
-    """Seconds that the machine has been up, asleep or not. Where that cannot be had, a sleep looks like a step, which is safe."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+# Seconds that the machine has been up, asleep or not. Where that cannot be had, a sleep looks like a step, which is safe.
+since_boot = functools.partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def boot_id() -> str:

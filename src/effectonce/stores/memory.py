@@ -10,9 +10,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import count, islice
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from effectonce._core.ops import (
+    RECORD_OPS,
     Browse,
     Cell,
     Claim,
@@ -28,7 +29,7 @@ from effectonce._core.ops import (
     WriteCell,
 )
 from effectonce._core.pages import Beside, Count, Recent, Refer, look
-from effectonce._core.records import TABLE, TERMINAL, Record, Scene, State, Table, in_the_air, latch_of
+from effectonce._core.records import TABLE, TERMINAL, Record, Scene, State, Table, delayed, in_the_air, latch_of
 from effectonce._core.transitions import transition
 from effectonce.stores._steady import Steadiness
 from effectonce.stores.base import Capabilities, in_a_signal_handler
@@ -57,7 +58,8 @@ class MemoryStore:
         if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
             raise in_a_signal_handler("this store")
         with self._lock:
-            return cast(R, self._apply(op))
+            reply: R = self._step(op) if type(op) in RECORD_OPS else self._apply(op)
+            return reply
 
     async def aapply(self, op: Op[R], /) -> R:
         return self.apply(op)
@@ -100,22 +102,28 @@ class MemoryStore:
             case Together(ops):
                 return tuple([self._apply(each) for each in ops])
             case _:
-                return self._step(op.key, op)
+                return self._step(op)
 
-    def _step(self, key: str, op: Any) -> Any:
+    def _step(self, op: Any) -> Any:
+        key = op.request.key if type(op) is Claim else op.key
         before = self._records.get(key)
-        step = transition(before, op, self._scene(before, op), self._table)
+        step = transition(before, op, self._scene(before, op, key), self._table)
         if step.changed:
             self._put(key, step.after)
         return step.reply
 
-    def _scene(self, before: Record | None, op: Any) -> Scene:
-        others = sorted(self._open.get(latch_of(before, op), ()))
-        rivals = (self._records[key] for key in others if key != op.key)
-        rival = next((r for r in rivals if in_the_air(r)), None)
-        predecessor = self._records.get(op.request.after) if isinstance(op, Claim) else None
-        self._steady = self._steadiness.look(self._steady)
+    def _scene(self, before: Record | None, op: Any, key: str) -> Scene:
+        others = self._open.get(latch_of(before, op))
+        rival = None if others is None else self._rival(others, key)
+        predecessor = self._records.get(op.request.after) if type(op) is Claim and op.request.after else None
+        if delayed(before, op):
+            self._steady = self._steadiness.look(self._steady)
         return Scene(self._clock(), rival, predecessor, self._steady.since)
+
+    def _rival(self, others: set[str], key: str) -> Record | None:
+        """The first of those that share a latch that is in the air."""
+        rivals = (self._records[each] for each in sorted(others) if each != key)
+        return next((r for r in rivals if in_the_air(r)), None)
 
     def _sweep(self, op: Sweep) -> Swept:
         scene = Scene(self._clock())
@@ -148,12 +156,10 @@ class MemoryStore:
         if record is None:
             del self._records[key]
             return
-        self._records[key] = record
-        if record.request.latch:
-            keys = self._open.setdefault(record.request.latch, set())
-            if record.state in TERMINAL:
-                keys.discard(key)
-            else:
-                keys.add(key)
-            if not keys:
-                del self._open[record.request.latch]
+        self._records[key], latch = record, record.request.latch
+        if latch and record.state not in TERMINAL:
+            self._open.setdefault(latch, set()).add(key)
+        elif latch in self._open:
+            self._open[latch].discard(key)
+            if not self._open[latch]:
+                del self._open[latch]

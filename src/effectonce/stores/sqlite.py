@@ -53,7 +53,7 @@ from effectonce.stores import _sqlite_faults as faults
 from effectonce.stores import _sqlite_forks as forks
 from effectonce.stores import _sqlite_pages as pages
 from effectonce.stores._jobs import MUST_WRITE, Job, finish_all
-from effectonce.stores._sqlite_file import BROWSE, BROWSE_OF, READ, RIVAL, SEARCH, SEARCH_REFERENCE, TALLY, Connection
+from effectonce.stores._sqlite_file import READ, RIVAL, Connection
 from effectonce.stores._sqlite_lending import AsyncLent, Handover, Lent, LentConnection
 from effectonce.stores._steady import Note, Steadiness
 from effectonce.stores.base import Capabilities, Finding, in_a_signal_handler
@@ -62,7 +62,7 @@ R = TypeVar("R")
 C = TypeVar("C", bound=Connection)
 BATCH_MAX = 256
 FOLLOW_S = 0.1  # how long a follower waits before it looks for itself; it is woken long before
-_BEFORE_A_SEND = frozenset({Claim, Dispatch, Together})
+_BEFORE_A_SEND, _ORDINARY = frozenset({Claim, Dispatch, Together}), frozenset({Claim, Complete})
 
 
 class SqliteStore:
@@ -326,15 +326,7 @@ class SqliteStore:
                 return MUST_WRITE
             case Find(key):
                 return connection.record(READ, key)
-            case Browse(state, tenant, after, limit):
-                listed = BROWSE if tenant is None else BROWSE_OF
-                return tuple(connection.records(listed[state], state, tenant, *after, limit))
-            case Search(reference, tool, wanted, whose, scope, since, before, limit):
-                sql, ending = (SEARCH, ()) if reference == "" else (SEARCH_REFERENCE, (reference,))
-                return tuple(connection.records(sql, tool, wanted, whose, scope, since, *before, limit, *ending))
-            case Tally():
-                return {State(state): count for state, count in connection.rows(TALLY)}
-            case Count() | Recent() | Refer() | Beside():
+            case Browse() | Search() | Tally() | Count() | Recent() | Refer() | Beside():
                 return pages.answer(connection, op)
             case ReadCell() | ListCells():
                 return connection.shared(op, self._clock())
@@ -347,6 +339,8 @@ class SqliteStore:
             if type(op) in _BEFORE_A_SEND:
                 connection.check_file()
                 break
+        if len(ops) == 1 and (reply := self._write_alone(connection, ops[0])) is not None:
+            return [reply]
         try:
             connection.begin()
             steady = self._look_at_the_clock(connection)
@@ -356,6 +350,15 @@ class SqliteStore:
         finally:
             connection.roll_back()  # nothing, if it was committed
         return replies
+
+    def _write_alone(self, connection: Connection, op: Op[Any]) -> Any:
+        """An ordinary write is one statement, which SQLite commits by itself. None: it takes more than that, and nothing was written."""
+        if type(op) not in _ORDINARY or self._steady is None or self._steadiness.look(self._steady) is not self._steady:
+            return None
+        try:
+            return self._write_ordinary(connection, op) if connection.take_turn() else None
+        finally:
+            connection.roll_back()
 
     def _look_at_the_clock(self, connection: Connection) -> Note:
         """A step of the clock is noted in the same COMMIT as whatever is sent after it."""
@@ -372,13 +375,18 @@ class SqliteStore:
 
     # ------------------------------------------------------------ ops
 
+    def _write_ordinary(self, connection: Connection, op: Any) -> Any:
+        """The two writes of a call that meets no other; None: it does, and nothing was written."""
+        if isinstance(op, Complete):
+            return Applied(op.epoch) if connection.finish(op, self._clock()) else None
+        if op.request.after:
+            return None
+        born = transition(None, op, Scene(self._clock()))
+        return born.reply if connection.bear(cast(Record, born.after)) else None
+
     def _write(self, connection: Connection, op: Any) -> Any:
-        if isinstance(op, Complete) and connection.finish(op, self._clock()):
-            return Applied(op.epoch)
-        if isinstance(op, Claim) and not op.request.after:
-            born = transition(None, op, Scene(self._clock()))
-            if connection.bear(cast(Record, born.after)):
-                return born.reply
+        if type(op) in _ORDINARY and (reply := self._write_ordinary(connection, op)) is not None:
+            return reply
         if isinstance(op, Together):
             once = born_and_ended(op, Scene(self._clock()))
             if once is not None and connection.bear(cast(Record, once.after)):

@@ -43,7 +43,7 @@ class Script:
 
 @pytest.fixture(params=["sync", "async"])
 def run(request, guard):
-    """A conversation in both colours: what the model was told, and what was sent to it last."""
+    """A conversation in both colours: what the model got, and what was sent to it last."""
 
     def sync(tool, *lines, **options):
         script = Script(*lines)
