@@ -223,27 +223,27 @@ def test_one_row_that_is_locked_holds_up_its_own_caller_only(store, database):
     asyncio.run(main())
 
 
-async def stalled(store, proxy, jobs):
-    """Send these jobs together, and hold the answers back. Something to await for each of them."""
-    await store.aapply(ops.Tally())
+async def stalled(store, proxy, exchanges, short):
+    """Send these together, and hold the answers back. One has a short time. The jobs, and something to await for each of them."""
+    await store.aapply(ops.Tally())  # to connect may take longer than that
     loop = asyncio.get_running_loop()
     lanes = store._lanes[loop]
     lanes._lanes[0]._watch.cancel()  # it waits for deadlines of before
     lanes._lanes[0]._watch = None
     proxy.stall()
+    now = time.monotonic()
+    jobs = [Job(exchange, None, now + (1.0 if n == short else 60.0)) for n, exchange in enumerate(exchanges)]
     told = [loop.create_future() for _ in jobs]
     for job, future in zip(jobs, told, strict=True):
         job.notify = future.set_result
     lanes.waiting.extend(jobs)
     lanes._begin()
-    return told
+    return jobs, told
 
 
 def test_a_caller_whose_time_is_over_takes_nobody_with_it(through_proxy, proxy):
     async def main():
-        now = time.monotonic()
-        jobs = [Job(Finish(op), None, now + (0.2 if n == 7 else 60.0)) for n, op in enumerate(completions())]
-        told = await stalled(through_proxy, proxy, jobs)
+        jobs, told = await stalled(through_proxy, proxy, [Finish(op) for op in completions()], short=7)
 
         await told[7]
         assert "no answer in time" in str(jobs[7].error)
@@ -257,9 +257,7 @@ def test_a_caller_whose_time_is_over_takes_nobody_with_it(through_proxy, proxy):
 
 def test_what_is_too_late_before_it_was_asked_is_not_asked(through_proxy, proxy):
     async def main():
-        now = time.monotonic()
-        jobs = [Job(See("k"), None, now + 60.0), Job(Counted(), None, now + 0.2)]
-        told = await stalled(through_proxy, proxy, jobs)
+        _, told = await stalled(through_proxy, proxy, [See("k"), Counted()], short=1)
         before = proxy.sent[0].count(sql.COUNTED.name)
 
         await told[1]

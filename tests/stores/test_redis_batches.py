@@ -9,6 +9,7 @@ from effectonce._core import ops
 from effectonce._core.records import State
 from effectonce.stores import _redis_records as records
 from effectonce.stores import _redis_scripts as scripts
+from effectonce.stores import _redis_wire as wire
 from effectonce.stores._births import Births
 from effectonce.stores.redis import RedisStore
 from tests.servers import redis
@@ -145,3 +146,12 @@ def test_a_caller_that_is_cancelled_takes_nobody_with_it(store):
         return await store.aapply(claims()[7])
 
     assert asyncio.run(main()) == HELD, "what it asked for was written all the same"
+
+
+@pytest.mark.parametrize("size_b", [0, 9, 10, 2047, 2048, 100_000])
+def test_a_script_is_packed_as_any_command_is(size_b):
+    words = (b"", b"key", b"x" * size_b, b"1", b"outcome\r\n", b"$3\r\n")
+
+    packed = wire.pack_script(scripts.FINISH.sha, b"eo:{3f}:", words)
+
+    assert packed == wire.pack((b"EVALSHA", scripts.FINISH.sha, b"2", b"eo:{3f}:", b"eo:{3f}:?", *words))

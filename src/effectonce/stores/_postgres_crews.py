@@ -120,15 +120,15 @@ class Crew:
 
     def _lead(self, wire: Wire | None, jobs: list[Job]) -> None:
         """Work for everybody on the list; then let the next one lead."""
-        well = False
-        failure: Exception = Lost("the caller that asked for all was interrupted")
+        well, failure = False, None
         try:
             if wire is not None and wire.stale():
                 wire.close()
                 wire = None
             if wire is None:
                 wire = self._open(min(job.give_up_at for job in jobs))
-            converse(talk(wire, jobs, self._habits), wire)
+            if len(jobs) > 1 or not asked_alone(wire, jobs[0], self._habits):
+                converse(talk(wire, jobs, self._habits), wire)
             well = True
         except (Lost, ServerError, Unfit) as error:
             failure = error
@@ -138,7 +138,7 @@ class Crew:
                 wire = None
             self._hand_over(wire)
             if not well:
-                fail(jobs, failure)
+                fail(jobs, failure or Lost("the caller that asked for all was interrupted"))
 
     def _hand_over(self, wire: Wire | None) -> None:
         with self._lock:
@@ -156,6 +156,15 @@ class Crew:
         with self._lock:
             while self._idle:
                 self._idle.pop().close()
+
+
+def asked_alone(wire: Wire, job: Job, habits: Habits) -> bool:
+    """Do one job without a conversation, as most go. False: the server refused it, so nothing of it was done; talk about it."""
+    try:
+        job.settle(wire.ask(job.asks(), job.give_up_at, named=habits.named))
+    except (ServerError, UnicodeError):
+        return False
+    return True
 
 
 def converse(talking: Talk, wire: Wire) -> None:

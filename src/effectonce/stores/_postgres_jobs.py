@@ -139,14 +139,15 @@ def result(job: Job) -> Any:
 # ---------------------------------------------------------------- one exchange
 
 
-def queries_of(exchange: Exchange[Any], now: bytes | None) -> list[sql.Query]:
+def queries_of(exchange: Any, now: bytes | None) -> list[sql.Query]:
+    kind = type(exchange)  # of the two that an ordinary call needs: a pattern costs more than the query
+    if kind is First:
+        return [sql.bear_first(exchange.op, exchange.birth.packed.parameters, now)]
+    if kind is Finish:
+        return [sql.finish(exchange.op, now)]
     match exchange:
-        case First(op, birth):
-            return [sql.bear_first(op, birth.packed.parameters, now)]
         case Bear(record):
             return [sql.bear(record, now)]
-        case Finish(op):
-            return [sql.finish(op, now)]
         case Enter(record):
             return [sql.enter(record, now)]
         case Look(request):
@@ -177,17 +178,20 @@ def queries_of(exchange: Exchange[Any], now: bytes | None) -> list[sql.Query]:
             return [sql.Query(sql.COUNTED, ())]
 
 
-def reply_of(exchange: Exchange[Any], results: list[PGresult]) -> Any:
+def reply_of(exchange: Any, results: list[PGresult]) -> Any:
     result: Any = results[-1]
+    kind = type(exchange)
+    if kind is First:
+        return _born_or_recorded(result, exchange.op.request.fingerprint)
+    if kind is Finish:
+        return result.command_tuples == 1
     match exchange:
-        case First(op):
-            return _born_or_recorded(result, op.request.fingerprint)
-        case Bear(record):
-            return _born_or_recorded(result, record.request.fingerprint)
+        case Enter() | Swap():
+            return result.command_tuples == 1
         case Look(request):
             return recorded(result, 0, request.fingerprint) if result.ntuples else None
-        case Enter() | Finish() | Swap():
-            return result.command_tuples == 1
+        case Bear(record):
+            return _born_or_recorded(result, record.request.fingerprint)
         case See():
             return _seen(result)
         case Due():

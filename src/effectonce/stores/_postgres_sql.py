@@ -16,6 +16,8 @@ from hashlib import sha256
 from struct import Struct as Packer
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from effectonce._core.keys import REFERENCE_LENGTH
 from effectonce._core.ops import Browse, Claim, Complete, ListCells, Search, WriteCell
 from effectonce._core.records import Record, State, due_at
@@ -38,7 +40,7 @@ def statement(sql: str, *types: int) -> Statement:
     return Statement(b"effectonce_" + sha256(sql.encode()).hexdigest()[:20].encode(), sql.encode(), types, (1,) * len(types))
 
 
-class Query(NamedTuple):
+class Query(Struct, frozen=True):
     """One statement with its parameters."""
 
     statement: Statement
@@ -294,7 +296,7 @@ _unpack_int = Packer(">q").unpack
 
 
 def pack_text(value: str) -> bytes:
-    if not value.isprintable():
+    if "\x1b" in value or "\0" in value:
         value = value.replace("\x1b", "\x1b1").replace("\0", "\x1b0")
     return value.encode()
 
@@ -343,7 +345,8 @@ def bear_first(op: Claim, packed: tuple[bytes, ...], now: bytes | None) -> Query
     """`bear` for a claim that dispatches. Its record is not made."""
     r = op.request
     texts = (r.key, r.fingerprint, r.tenant, r.scope, r.step, r.latch, op.token)
-    pack = str.encode if "".join(texts).isprintable() else pack_text
+    joined = "".join(texts)
+    pack = pack_text if "\x1b" in joined or "\0" in joined else str.encode
     key, fingerprint, tenant, scope, step, latch, token = map(pack, texts)
     terms, after, created_at, tool, window_s, state, epoch, lease_until, sends, first_sent_at, sent_until, due = packed
     before = (now, key, fingerprint, terms, tenant, scope, step, r.arguments, latch, after, created_at, tool, window_s)

@@ -43,7 +43,7 @@ from effectonce.stores._exchange import (
 from effectonce.stores._redis_lists import Bucket, Command, Conversing, Lists
 from effectonce.stores._redis_scripts import BEAR, DUE, ENTER, FINISH, SEE, SEE_CELL, SWAP, SWAP_CELL
 from effectonce.stores._redis_url import Address, Target
-from effectonce.stores._redis_wire import Batch, ReplyError, pack, refused
+from effectonce.stores._redis_wire import Batch, ReplyError, pack, pack_script, refused
 
 REDIRECTS = 5
 _TIME = pack(("TIME",))
@@ -82,6 +82,7 @@ class Talk:
         self._target, self._clock, self._replicas, self._hang_up = target, clock, replicas, hang_up
         self._wait_ms = str(int(timeout_s * 500))  # half of the time: the other half is for the way
         self._buckets = {tag: Bucket.of(prefix, tag) for tag in (*(f"{n:02x}" for n in range(256)), _ELSEWHERE)}
+        self._elsewhere = self._buckets[_ELSEWHERE]
         self._lists = Lists(tuple(self._buckets.values()), self._bucket, self._ask)
         self._nodes: dict[int, Address] = {}  # by slot; in a cluster, once it is known
         self._sweep_from = 0  # the bucket where the next sweep begins to look
@@ -118,27 +119,13 @@ class Talk:
     def first(self, op: Claim, packed: records.Packed) -> bytes:
         """`Bear` for the first claim of an ordinary call, as it goes over the wire."""
         key, latch = op.request.key, op.request.latch
-        prefix = self._bucket(key, latch).prefix
-        return pack((b"EVALSHA", BEAR.sha, b"2", prefix, prefix + b"?", self._now(), key, latch, *records.born_of(op, packed)))
+        words = (self._now(), key.encode(), latch.encode(), *records.born_of(op, packed))
+        return pack_script(BEAR.sha, self._bucket(key, latch).prefix, words)
 
     def finish(self, op: Complete) -> bytes:
         """`Finish`, as it goes over the wire."""
-        prefix = self._bucket(op.key).prefix
-        return pack(
-            (
-                b"EVALSHA",
-                FINISH.sha,
-                b"2",
-                prefix,
-                prefix + b"?",
-                self._now(),
-                op.key,
-                op.token,
-                str(op.epoch),
-                op.outcome,
-                op.by,
-            )
-        )
+        words = (self._now(), op.key.encode(), op.token.encode(), b"%d" % op.epoch, op.outcome, op.by.encode())
+        return pack_script(FINISH.sha, self._bucket(op.key).prefix, words)
 
     def look(self, request: Request) -> bytes:
         """A known outcome takes no script: the time, and the record."""
@@ -331,20 +318,20 @@ class Talk:
 
     def _bucket(self, key: str, *beside: str) -> Bucket:
         """The bucket of a key, and of what must lie beside it."""
-        tag = self._tag(key)
+        bucket = self._bucket_of(key)
         for other in beside:
-            if other and self._tag(other) != tag:
+            if other and self._bucket_of(other) is not bucket:
                 raise ContractViolation(
                     f"{other} and {key} must lie together, but do not begin with the same home. Nothing was written."
                 )
-        return self._buckets[tag]
+        return bucket
 
     def _bucket_of_cell(self, name: str) -> Bucket:
         """Nothing has to lie beside a cell, so they are spread over all of them."""
         return self._buckets[f"{crc_hqx(name.encode(), 0) % 256:02x}"]
 
-    def _tag(self, key: str) -> str:
-        return key[:2] if len(key) == KEY_LENGTH and key[:2] in self._buckets else _ELSEWHERE
+    def _bucket_of(self, key: str) -> Bucket:
+        return self._buckets.get(key[:2], self._elsewhere) if len(key) == KEY_LENGTH else self._elsewhere
 
     def _address(self, bucket: Bucket) -> Address:
         if not self._target.cluster:

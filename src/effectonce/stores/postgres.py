@@ -141,11 +141,12 @@ class PostgresStore:
         except FAILURES as error:
             raise self._unanswered(error, op) from error
 
-    def _ordinary(self, op: Op[Any]) -> Exchange[Any] | None:
+    def _ordinary(self, op: Any) -> Exchange[Any] | None:
         """The first exchange of an ordinary call's ops, which is all that most of them need. None: it is another op."""
-        if isinstance(op, Complete):
+        kind = type(op)  # `isinstance` costs more where it says no
+        if kind is Complete:
             return Finish(op)
-        if not isinstance(op, Claim) or op.request.after:
+        if kind is not Claim or op.request.after:
             return None
         return First(op, self._births.of(op)) if is_first(op) else Look(op.request) if op.again else None
 

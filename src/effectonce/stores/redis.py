@@ -92,44 +92,44 @@ class RedisStore:
         return Capabilities(durable=durable, transactions=False)
 
     def apply(self, op: Op[R], /) -> R:
-        payload = self._ordinary(op)
-        if payload is None:
+        ordinary = self._ordinary(op)
+        if ordinary is None:
             return run(answer(op), self._perform)
+        done: R
+        payload, done = ordinary
         (reply,) = self._pool(self._target.address).exchange(payload, 1)
         if reply == 1:
-            done: R = self._done(op)
             return done
         answering, command, read = self._again(op)
         seen = read(self._drive(self._talk.again(command, reply)) if isinstance(reply, ReplyError) else reply)
         return run(go_on(answering, seen), self._perform)
 
     def aapply(self, op: Op[R], /) -> Coroutine[Any, Any, R]:
-        payload = self._ordinary(op)
-        return arun(answer(op), self._aperform) if payload is None else self._aapply(op, payload)
+        ordinary = self._ordinary(op)
+        return arun(answer(op), self._aperform) if ordinary is None else self._aapply(op, *ordinary)
 
-    async def _aapply(self, op: Op[R], payload: bytes) -> R:
+    async def _aapply(self, op: Op[R], payload: bytes, done: R) -> R:
         lane = self._near(self._target.address)
         if lane is None:
             lane = await self._lane(self._target.address)
         (reply,) = await lane.ask(payload, 1)
         if reply == 1:
-            done: R = self._done(op)
             return done
         answering, command, read = self._again(op)
         seen = read(await self._adrive(self._talk.again(command, reply)) if isinstance(reply, ReplyError) else reply)
         return await arun(go_on(answering, seen), self._aperform)
 
-    def _ordinary(self, op: Op[Any]) -> bytes | None:
-        """The two writes of an ordinary call as they go over the wire. None: it is another op, or takes more than one script."""
-        if not self._talk.simple:
+    def _ordinary(self, op: Any) -> tuple[bytes, Any] | None:
+        """The two writes of an ordinary call: what goes over the wire, and the reply if its script did it. None: it is another op."""
+        talk, kind = self._talk, type(op)  # `isinstance` costs more where it says no
+        if not talk.simple:
             return None
-        if isinstance(op, Complete):
-            return self._talk.finish(op)
-        return self._talk.first(op, self._births.of(op).packed) if isinstance(op, Claim) and is_first(op) else None
-
-    def _done(self, op: Any) -> Any:
-        """The reply to such a write, if its script did it."""
-        return Applied(op.epoch) if type(op) is Complete else self._births.of(op).reply
+        if kind is Complete:
+            return talk.finish(op), Applied(op.epoch)
+        if kind is Claim and is_first(op):
+            birth = self._births.of(op)
+            return talk.first(op, birth.packed), birth.reply
+        return None
 
     def _again(self, op: Op[R]) -> tuple[Answering[R], Command, Callable[[Any], Any]]:
         """The answer to such a write, at its first exchange; the script that performs it, and how its reply reads."""
@@ -265,7 +265,7 @@ class RedisStore:
     def _near(self, address: Address) -> Lane | None:
         """The connection of this loop, if it is open and its server has lately said what it promises."""
         lane = self._lanes.get((asyncio.get_running_loop(), address))
-        return None if lane is None or lane.closed or lane.outdated() else lane
+        return None if lane is None or lane.closed or lane.connection.outdated(time.monotonic()) else lane
 
     async def _lane(self, address: Address) -> Lane:
         """The connection of this loop, opened in a thread by whoever comes first."""
