@@ -20,7 +20,7 @@ class Proxy:
         self._open = []
         self._passing = threading.Event()
         self._passing.set()
-        self._loses = self._drops = self._holds = None
+        self._loses = self._drops = self._holds = self._breaks = None
         self.round_trips = 0  # how often a client spoke after it had been answered
         self.lost, self.held = threading.Event(), threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -50,6 +50,11 @@ class Proxy:
         """Once: hang up instead of passing on the next request that contains *word*."""
         self.lost.clear()
         self._drops = word
+
+    def break_off_the_request_with(self, word):
+        """Once: pass on half of the next request that contains *word*, and hang up when the server has read it."""
+        self.lost.clear()
+        self._breaks = word
 
     def hold_the_answer_to(self, word):
         """Once: pass on the next request that contains *word*, and never answer on that connection again."""
@@ -84,6 +89,12 @@ class Proxy:
                 if self._drops is not None and self._drops in chunk:
                     self._drops = None
                     self.lost.set()
+                    break
+                if self._breaks is not None and self._breaks in chunk:
+                    self._breaks = None
+                    losing.set()
+                    self.lost.set()
+                    server.sendall(chunk[: len(chunk) // 2])
                     break
                 if self._loses is not None and self._loses in chunk:
                     self._loses = None

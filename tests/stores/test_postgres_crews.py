@@ -264,7 +264,7 @@ def test_a_row_that_is_locked_for_a_moment_is_waited_for(store, database):
     free = Job(_exchange.Finish(ops.Complete("free", "t", 1, b"done")), None, soon())
     with psycopg.connect(database) as somebody:
         somebody.execute("SELECT FROM effectonce.effects WHERE key = 'locked' FOR UPDATE")
-        free.notify = somebody.rollback
+        free.notify = lambda _: somebody.rollback()
         store._crew.do([locked, free])
 
     assert (locked.reply, free.reply) == (True, True)

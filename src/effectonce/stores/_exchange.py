@@ -227,6 +227,11 @@ def answer(op: Op[R], table: Table = TABLE) -> Answering[R]:
     return reply  # type: ignore[no-any-return]
 
 
+def is_first(op: Claim) -> bool:
+    """Is it the first claim of an ordinary call? What becomes of it depends on nothing but whether there is a record, or a rival."""
+    return op.dispatch and not op.again and not op.request.after
+
+
 def _claim(op: Claim, table: Table) -> Answering[Any]:
     if op.request.after:
         return (yield from _decide(op, table))  # whether it is its turn has to be seen first
@@ -287,17 +292,18 @@ def _together(op: Together, table: Table) -> Answering[tuple[Any, ...]]:
     first = (yield from Volley(exchanges)) if at_once else (None,) * len(answers)
     replies = []
     for answering, exchange, reply in zip(answers, exchanges, first, strict=True):
-        replies.append((yield from _go_on(answering, reply if at_once else (yield exchange))))
+        replies.append((yield from go_on(answering, reply if at_once else (yield exchange))))
     return tuple(replies)
 
 
-def _go_on(answering: Answering[Any], reply: Any) -> Answering[Any]:
+def go_on(answering: Answering[T], reply: Any) -> Answering[T]:
     """The rest of an answer whose first exchange was replied to."""
     try:
         while True:
             reply = yield answering.send(reply)
     except StopIteration as done:
-        return done.value
+        end: T = done.value
+        return end
 
 
 def _sweep(op: Sweep, table: Table) -> Answering[Swept]:

@@ -1,7 +1,8 @@
 """Who carries jobs to the server and back: threads take turns at a few connections, an event loop keeps a few of its own.
 
 Both work the same way. A job that finds a connection idle goes out at once, alone. One that does not waits, and the connection that is free
-first takes along everybody who waits, in one transaction: the busier it is, the more calls share a round trip and a commit.
+first takes along everybody who waits, in one transaction: the busier it is, the more calls share a round trip and a commit. The tasks that
+an answer wakes ask again one after the other: they are waited for, so that the first of them does not go alone.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from effectonce.stores._postgres_jobs import BATCH_MAX, Habits, Job, Talk, talk
+from effectonce.stores._postgres_jobs import Job
 from effectonce.stores._postgres_schema import Unfit
+from effectonce.stores._postgres_talk import BATCH_MAX, Habits, Talk, talk
 from effectonce.stores._postgres_wire import Lost, ServerError, Wire
 from effectonce.stores.base import in_a_signal_handler
 
@@ -40,6 +42,9 @@ class _Turn:
         self.wire: Wire | None = None
         self.gate = threading.Lock()
         self.gate.acquire()
+
+    def release(self, _: None) -> None:
+        self.gate.release()
 
 
 class Crew:
@@ -110,20 +115,20 @@ class Crew:
             followers.append(self._waiting.popleft())
             jobs += followers[-1].jobs
         for turn in followers:
-            turn.jobs[-1].notify = turn.gate.release
+            turn.jobs[-1].notify = turn.release
         return jobs
 
     def _lead(self, wire: Wire | None, jobs: list[Job]) -> None:
         """Work for everybody on the list; then let the next one lead."""
-        well = False
-        failure: Exception = Lost("the caller that asked for all was interrupted")
+        well, failure = False, None
         try:
             if wire is not None and wire.stale():
                 wire.close()
                 wire = None
             if wire is None:
                 wire = self._open(min(job.give_up_at for job in jobs))
-            converse(talk(wire, jobs, self._habits), wire)
+            if len(jobs) > 1 or not asked_alone(wire, jobs[0], self._habits):
+                converse(talk(wire, jobs, self._habits), wire)
             well = True
         except (Lost, ServerError, Unfit) as error:
             failure = error
@@ -133,7 +138,7 @@ class Crew:
                 wire = None
             self._hand_over(wire)
             if not well:
-                fail(jobs, failure)
+                fail(jobs, failure or Lost("the caller that asked for all was interrupted"))
 
     def _hand_over(self, wire: Wire | None) -> None:
         with self._lock:
@@ -151,6 +156,15 @@ class Crew:
         with self._lock:
             while self._idle:
                 self._idle.pop().close()
+
+
+def asked_alone(wire: Wire, job: Job, habits: Habits) -> bool:
+    """Do one job without a conversation, as most go. False: the server refused it, so nothing of it was done; talk about it."""
+    try:
+        job.settle(wire.ask(job.asks(), job.give_up_at, named=habits.named))
+    except (ServerError, UnicodeError):
+        return False
+    return True
 
 
 def converse(talking: Talk, wire: Wire) -> None:
@@ -180,7 +194,6 @@ class Lane:
         self.busy = False
         self._jobs: list[Job] = []
         self._talk: Talk | None = None
-        self._give_up_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
         self._connecting: asyncio.Task[Wire] | None = None
 
@@ -206,16 +219,20 @@ class Lane:
         assert self.wire is not None
         try:
             self._talk = talk(self.wire, self._jobs, self._lanes.habits)
-            self._expect(next(self._talk))
+            next(self._talk)
+            self._expect()
         except Lost as error:
             self._break(error)
             return False
+        except StopIteration:  # there was nothing that could be asked
+            self._talk = None
+            return False
         return True
 
-    def _expect(self, give_up_at: float) -> None:
-        self._give_up_at = give_up_at
+    def _expect(self) -> None:
         if self._watch is None:
-            self._watch = self._loop.call_later(max(0.0, give_up_at - time.monotonic()), self._look_at_the_clock)
+            first = min([job.give_up_at for job in self._jobs if not job.done])
+            self._watch = self._loop.call_later(max(0.0, first - time.monotonic()), self._look_at_the_clock)
         assert self.wire is not None
         if not self.wire.flushed:
             self._loop.add_writer(self.wire.fd, self._readable)
@@ -233,9 +250,11 @@ class Lane:
                     self._loop.remove_writer(self.wire.fd)
                 if results is None:
                     return
-                self._expect(self._talk.send(results))
+                self._talk.send(results)
+                self._expect()
             except ServerError as error:
-                self._expect(self._talk.throw(error))
+                self._talk.throw(error)
+                self._expect()
         except Lost as error:
             self._break(error)
             self.work()
@@ -252,15 +271,18 @@ class Lane:
             self._break(Lost(str(error)))
 
     def _look_at_the_clock(self) -> None:
-        """One timer for all: it looks once per deadline, not once per call."""
+        """One timer for all: it looks once per deadline, not once per call. Those who have more time go on waiting."""
         self._watch = None
         if not self.busy or self._talk is None:
             return
-        left_s = self._give_up_at - time.monotonic()
-        if left_s > 0:
-            self._watch = self._loop.call_later(left_s, self._look_at_the_clock)
+        now = time.monotonic()
+        late = Lost("no answer in time")
+        fail((job for job in self._jobs if job.give_up_at <= now), late)
+        left = [job.give_up_at for job in self._jobs if not job.done]
+        if left:
+            self._watch = self._loop.call_later(min(left) - now, self._look_at_the_clock)
         else:
-            self._break(Lost("no answer in time"))
+            self._break(late)
             self.work()
 
     def _break(self, error: Exception) -> None:
@@ -307,13 +329,14 @@ class Lanes:
     def __init__(self, loop: asyncio.AbstractEventLoop, open_wire: Open, habits: Habits, limit: int) -> None:
         self.loop, self.open, self.habits = loop, open_wire, habits
         self.waiting: deque[Job] = deque()
+        self._crowded = self._waking = False
         self._lanes = [Lane(self) for _ in range(limit)]
 
     async def do(self, jobs: list[Job]) -> None:
         """Return when these jobs are done. A caller that is cancelled meanwhile leaves them to themselves."""
         done, left = self.loop.create_future(), len(jobs)
 
-        def notify() -> None:
+        def notify(_: None) -> None:
             nonlocal left
             left -= 1
             if left == 0 and not done.done():
@@ -322,16 +345,40 @@ class Lanes:
         for job in jobs:
             job.notify = notify
         self.waiting.extend(jobs)
+        self._wake()
+        await done
+
+    def do_one(self, job: Job) -> asyncio.Future[None]:
+        """The same for one job."""
+        done: asyncio.Future[None] = self.loop.create_future()
+        job.notify = done.set_result
+        self.waiting.append(job)
+        self._wake()
+        return done
+
+    def _wake(self) -> None:
+        """Let an idle connection begin: at once, or, if several shared the last round trip, when all who can ask now have asked."""
+        if not self._crowded:
+            self._begin()
+        elif not self._waking:
+            self._waking = True
+            self.loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self._waking = False
         for lane in self._lanes:
             if not lane.busy:
                 lane.work()
                 break
-        await done
 
     def take_along(self) -> list[Job]:
         """Everybody who waits, but for those whose time was over before their turn came."""
-        jobs = [self.waiting.popleft() for _ in range(min(len(self.waiting), BATCH_MAX))]
+        waiting = self.waiting
+        jobs = [waiting.popleft() for _ in range(min(len(waiting), BATCH_MAX))]
+        self._crowded = len(jobs) > 1
         now = time.monotonic()
+        if min([job.give_up_at for job in jobs]) > now:
+            return jobs
         fail((job for job in jobs if job.give_up_at <= now), Lost("all connections were busy all the time"))
         return [job for job in jobs if not job.done]
 

@@ -1,24 +1,22 @@
-"""An exchange on its way to the server: what is asked for it, what its results mean, and how several share one transaction.
-
-`talk` holds all of this conversation and no waiting: it yields when it has sent something and is resumed with the results, so that threads
-and event loops share it, like the engine's flows.
-"""
+"""An exchange on its way to the server: what is asked for it, and what its results mean."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any
 
 from psycopg.pq.abc import PGresult
 
-from effectonce._core.ops import Cell, Recorded
+from effectonce._core.ops import Cell, Claim, Recorded
 from effectonce._core.records import Record, State
 from effectonce.effect import reference_of
+from effectonce.stores import _postgres_batches as batches
 from effectonce.stores import _postgres_pages as pages
 from effectonce.stores import _postgres_sql as sql
 from effectonce.stores import _rows
+from effectonce.stores._births import Birth
 from effectonce.stores._exchange import (
     Bear,
     Due,
@@ -39,21 +37,22 @@ from effectonce.stores._exchange import (
     SwapCell,
     Volley,
 )
-from effectonce.stores._postgres_wire import ServerError, Wire
+from effectonce.stores._postgres_wire import ServerError
 
-BATCH_MAX = 256
 LOOK_AGAIN = object()  # neither written nor a known outcome: the whole picture is needed
 ONE_BY_ONE = object()  # nothing was written, and each may do better alone
 
+
+class First(Exchange[Any], frozen=True):
+    """`Bear` for the first claim of an ordinary call, without its record."""
+
+    op: Claim
+    birth: Birth[batches.Packed]
+
+
 # Somebody else was faster: a unique index, a serialisation failure or a deadlock decided so, and nothing was written.
 RACED = frozenset({"23505", "40001", "40P01"})
-# Behind a pooler the next transaction may meet a session that has never heard of our statements, or has them already.
-UNPREPARED = frozenset({"26000", "42P05", "0A000"})
-LOCKED = "55P03"
-_LOSES: dict[type, Any] = {Bear: LOOK_AGAIN, Enter: False, Finish: False, Swap: False, Volley: ONE_BY_ONE}
-_SHARES = frozenset(
-    {Bear, Enter, Swap, Finish, See, Look, SeeCell, SwapCell, Volley}
-)  # short, about one row: these go together
+_LOSES: dict[type, Any] = {First: LOOK_AGAIN, Bear: LOOK_AGAIN, Enter: False, Finish: False, Swap: False, Volley: ONE_BY_ONE}
 
 _OUTCOMES = {str(state).encode(): state for state in (State.COMPLETED, State.FAILED)}
 
@@ -65,22 +64,28 @@ class Unreadable(Exception):
 class Job:
     """One exchange of one caller."""
 
-    __slots__ = ("done", "error", "exchange", "give_up_at", "notify", "queries", "reply")
+    __slots__ = ("done", "error", "exchange", "give_up_at", "notify", "now", "queries", "reply")
 
     def __init__(self, exchange: Exchange[Any], now: bytes | None, give_up_at: float) -> None:
-        self.exchange, self.give_up_at = exchange, give_up_at
-        self.queries = queries_of(exchange, now)
+        self.exchange, self.now, self.give_up_at = exchange, now, give_up_at
+        self.queries: list[sql.Query] | None = None
         self.done = False
         self.reply: Any = None
         self.error: Exception | None = None
-        self.notify: Callable[[], None] | None = None
+        self.notify: Callable[[None], object] | None = None
+
+    def asks(self) -> list[sql.Query]:
+        """What it asks where no other job asks with it."""
+        if self.queries is None:
+            self.queries = queries_of(self.exchange, self.now)
+        return self.queries
 
     def settle(self, results: list[PGresult]) -> None:
         try:
             self.reply = reply_of(self.exchange, results)
         except _rows.UNREADABLE as error:
             self.error = Unreadable(f"it holds a record that this release cannot read ({error!r})")
-        self._tell()
+        self.end()
 
     def refuse(self, error: Exception) -> None:
         """It was not done; or nobody knows."""
@@ -88,20 +93,28 @@ class Job:
             self.reply = _LOSES[type(self.exchange)]
         else:
             self.error = error
-        self._tell()
+        self.end()
 
     def may_look_again(self, error: ServerError) -> bool:
         """Was it something to ask again that a stricter isolation level than ours did not allow just now? It changed nothing."""
         return error.sqlstate in RACED and type(self.exchange) not in _LOSES and time.monotonic() < self.give_up_at
 
-    def _tell(self) -> None:
+    def end(self) -> None:
+        """Let its caller go on, unless that was told before that its time is over."""
+        if self.done:
+            return
         self.done = True
         if self.notify is not None:
-            self.notify()
+            try:
+                self.notify(None)
+            except asyncio.InvalidStateError:  # its caller was cancelled, and waits no longer
+                return
 
     def place(self) -> tuple[int, str, str]:
         """Where it stands in a transaction: in the same order everywhere, so that two of them rarely wait for each other."""
         match self.exchange:
+            case First(claim):
+                return 0, claim.request.latch, claim.request.key
             case Bear(record) | Enter(record):
                 return 0, record.request.latch, record.request.key
             case Swap(key, _, after):
@@ -126,12 +139,15 @@ def result(job: Job) -> Any:
 # ---------------------------------------------------------------- one exchange
 
 
-def queries_of(exchange: Exchange[Any], now: bytes | None) -> list[sql.Query]:
+def queries_of(exchange: Any, now: bytes | None) -> list[sql.Query]:
+    kind = type(exchange)  # of the two that an ordinary call needs: a pattern costs more than the query
+    if kind is First:
+        return [sql.bear_first(exchange.op, exchange.birth.packed.parameters, now)]
+    if kind is Finish:
+        return [sql.finish(exchange.op, now)]
     match exchange:
         case Bear(record):
             return [sql.bear(record, now)]
-        case Finish(op):
-            return [sql.finish(op, now)]
         case Enter(record):
             return [sql.enter(record, now)]
         case Look(request):
@@ -162,16 +178,20 @@ def queries_of(exchange: Exchange[Any], now: bytes | None) -> list[sql.Query]:
             return [sql.Query(sql.COUNTED, ())]
 
 
-def reply_of(exchange: Exchange[Any], results: list[PGresult]) -> Any:
+def reply_of(exchange: Any, results: list[PGresult]) -> Any:
     result: Any = results[-1]
+    kind = type(exchange)
+    if kind is First:
+        return _born_or_recorded(result, exchange.op.request.fingerprint)
+    if kind is Finish:
+        return result.command_tuples == 1
     match exchange:
+        case Enter() | Swap():
+            return result.command_tuples == 1
+        case Look(request):
+            return recorded(result, 0, request.fingerprint) if result.ntuples else None
         case Bear(record):
             return _born_or_recorded(result, record.request.fingerprint)
-        case Look(request):
-            known = _born_or_recorded(result, request.fingerprint) if result.ntuples else None
-            return None if known is LOOK_AGAIN else known
-        case Enter() | Finish() | Swap():
-            return result.command_tuples == 1
         case See():
             return _seen(result)
         case Due():
@@ -199,16 +219,19 @@ def reply_of(exchange: Exchange[Any], results: list[PGresult]) -> Any:
 
 
 def _born_or_recorded(result: Any, fingerprint: str) -> Any:
+    return None if result.get_value(0, 0) == b"\x01" else recorded(result, 0, fingerprint) or LOOK_AGAIN
+
+
+def recorded(result: Any, row: int, fingerprint: str) -> Recorded | None:
+    """The outcome in this row, if it answers a request with this fingerprint."""
     get = result.get_value
-    if get(0, 0) == b"\x01":
-        return None
-    state = _OUTCOMES.get(get(0, 3))
-    if state is not None and get(0, 2).decode() == fingerprint:
-        now = sql.unpack_float(get(0, 1))
-        remaining_s = sql.unpack_float(get(0, 6)) - now
+    state = _OUTCOMES.get(get(row, 3))
+    if state is not None and get(row, 2).decode() == fingerprint:
+        now = sql.unpack_float(get(row, 1))
+        remaining_s = sql.unpack_float(get(row, 6)) - now
         if remaining_s > 0:
-            return Recorded(state, get(0, 4), now - sql.unpack_float(get(0, 5)), remaining_s, sql.unpack_text(get(0, 7)))
-    return LOOK_AGAIN
+            return Recorded(state, get(row, 4), now - sql.unpack_float(get(row, 5)), remaining_s, sql.unpack_text(get(row, 7)))
+    return None
 
 
 def _cell(result: Any) -> Cell:
@@ -237,67 +260,3 @@ def _seen(result: Any) -> Seen:
             revision = its if role == b"record" else revision
     now = sql.unpack_float(result.get_value(0, 0))
     return Seen(now, found.get(b"record"), revision, found.get(b"rival"), found.get(b"predecessor"))
-
-
-# ---------------------------------------------------------------- many
-
-
-class Habits:
-    """What a store has learned about its server."""
-
-    __slots__ = ("named",)
-
-    def __init__(self, *, named: bool) -> None:
-        self.named = named
-
-
-_TOGETHER = sql.Query(sql.TOGETHER, ())
-Talk: TypeAlias = Generator[float, list[PGresult], None]
-
-
-def talk(wire: Wire, jobs: list[Job], habits: Habits) -> Talk:
-    """Do these jobs, as many as possible in one transaction. Yields until when the results must be there.
-
-    Whoever waits for a row that somebody else has locked waits last, when nobody is held up by it any more.
-    """
-    groups = deque([(jobs, True)] if len(jobs) == 1 else [(group, len(group) == 1) for group in _groups(jobs)])
-    while groups:
-        group, patient = groups.popleft()
-        named = habits.named
-        queries, give_up_at = group[0].queries, group[0].give_up_at
-        if len(group) > 1:
-            queries, give_up_at = [query for job in group for query in job.queries], min(job.give_up_at for job in group)
-        wire.send(queries if patient else [_TOGETHER, *queries], named=named)
-        try:
-            results = yield give_up_at
-        except ServerError as error:
-            if named and error.sqlstate in UNPREPARED:
-                habits.named = False
-                groups.appendleft((group, patient))
-            elif len(group) > 1:  # nothing of it was written, and nobody knows whose fault it was
-                groups.extendleft(([job], False) for job in reversed(group))
-            elif not patient and error.sqlstate == LOCKED:
-                groups.append((group, True))
-            elif group[0].may_look_again(error):
-                groups.appendleft((group, patient))
-            else:
-                group[0].refuse(error)
-            continue
-        at = len(results) - len(queries)
-        for job in group:
-            job.settle(results[at : at + len(job.queries)])
-            at += len(job.queries)
-
-
-def _groups(jobs: Iterable[Job]) -> list[list[Job]]:
-    """Those that may share a transaction, in an order that avoids deadlocks; and each of the others alone."""
-    together: list[Job] = []
-    alone: list[list[Job]] = []
-    for job in jobs:
-        if type(job.exchange) in _SHARES:
-            together.append(job)
-        else:
-            alone.append([job])
-    if len(together) > 1:
-        together.sort(key=Job.place)
-    return [together, *alone] if together else alone

@@ -285,7 +285,7 @@ class LentConnection(_Lent):
 
     def _perform(self, exchange: Exchange[Any]) -> Any:
         job = self._loan.job(exchange)
-        job.settle(self._loan.wire.ask(job.queries, job.give_up_at))
+        job.settle(self._loan.wire.ask(job.asks(), job.give_up_at))
         return result(job)
 
     def commit(self) -> None:
@@ -310,7 +310,7 @@ class LentAsyncConnection(_Lent):
 
     async def _perform(self, exchange: Exchange[Any]) -> Any:
         job = self._loan.job(exchange)
-        self._loan.wire.send(job.queries, named=False)
+        self._loan.wire.send(job.asks(), named=False)
         job.settle(await areceive(self._loan.wire, job.give_up_at))
         return result(job)
 

@@ -16,8 +16,10 @@ from hashlib import sha256
 from struct import Struct as Packer
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from effectonce._core.keys import REFERENCE_LENGTH
-from effectonce._core.ops import Browse, Complete, ListCells, Search, WriteCell
+from effectonce._core.ops import Browse, Claim, Complete, ListCells, Search, WriteCell
 from effectonce._core.records import Record, State, due_at
 from effectonce._core.terms import Terms
 from effectonce.stores import _rows
@@ -38,7 +40,7 @@ def statement(sql: str, *types: int) -> Statement:
     return Statement(b"effectonce_" + sha256(sql.encode()).hexdigest()[:20].encode(), sql.encode(), types, (1,) * len(types))
 
 
-class Query(NamedTuple):
+class Query(Struct, frozen=True):
     """One statement with its parameters."""
 
     statement: Statement
@@ -264,7 +266,15 @@ DELETE FROM effectonce.cells WHERE name IN (
 # ---------------------------------------------------------------- transactions
 
 # Said once for calls that share a transaction. None of them may hold up the others for long: they are asked again one by one.
-TOGETHER = statement(f"SELECT set_config('lock_timeout', '100', true) WHERE {_DURABLE}")
+# Rows of many calls are looked up one by one, and their plan is made once (see `_postgres_batches.py`).
+TOGETHER = statement(
+    f"""
+SELECT set_config('lock_timeout', '100', true), set_config('plan_cache_mode', 'force_generic_plan', true),
+       set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
+       set_config('enable_mergejoin', 'off', true), set_config('enable_bitmapscan', 'off', true)
+ WHERE {_DURABLE}
+"""
+)
 # A setting that ends with its transaction tells whether it is still the one that was lent, and the trigger of migration 3 whether it was we
 # who asked for COMMIT.
 BEGIN = f"""
@@ -286,7 +296,7 @@ _unpack_int = Packer(">q").unpack
 
 
 def pack_text(value: str) -> bytes:
-    if not value.isprintable():
+    if "\x1b" in value or "\0" in value:
         value = value.replace("\x1b", "\x1b1").replace("\0", "\x1b0")
     return value.encode()
 
@@ -299,6 +309,11 @@ def unpack_text(value: bytes) -> str:
 def unpack_float(value: bytes) -> float:
     number: float = _unpack_float(value)[0]
     return number
+
+
+def unpack_place(value: bytes) -> int:
+    """The number of a row, which is an int4."""
+    return int.from_bytes(value, "big")
 
 
 def unpack_int(value: bytes) -> int:
@@ -315,6 +330,27 @@ _WIDTH = len(_rows.COLUMNS)
 
 def bear(record: Record, now: bytes | None) -> Query:
     return Query(BEAR if record.sends else BEAR_UNSENT, (now, *_birth(record)))
+
+
+def pack_birth(record: Record) -> tuple[bytes, ...]:
+    """What is the same in the first claims of all calls of a tool: `bear_first` says where each of these stands."""
+    whole = dict(zip(_AT_BIRTH, _birth(record), strict=True))
+    return tuple(whole[name] for name in _OF_A_TOOL)
+
+
+_OF_A_TOOL = (*_AT_BIRTH[2:3], *_AT_BIRTH[8:14], "lease_until", "sends", "first_dispatch_at", "sent_until", "due_at")
+
+
+def bear_first(op: Claim, packed: tuple[bytes, ...], now: bytes | None) -> Query:
+    """`bear` for a claim that dispatches. Its record is not made."""
+    r = op.request
+    texts = (r.key, r.fingerprint, r.tenant, r.scope, r.step, r.latch, op.token)
+    joined = "".join(texts)
+    pack = pack_text if "\x1b" in joined or "\0" in joined else str.encode
+    key, fingerprint, tenant, scope, step, latch, token = map(pack, texts)
+    terms, after, created_at, tool, window_s, state, epoch, lease_until, sends, first_sent_at, sent_until, due = packed
+    before = (now, key, fingerprint, terms, tenant, scope, step, r.arguments, latch, after, created_at, tool, window_s)
+    return Query(BEAR, (*before, state, epoch, token, lease_until, sends, token, first_sent_at, sent_until, due))
 
 
 def enter(record: Record, now: bytes | None) -> Query:

@@ -25,6 +25,7 @@ _FAILED, _SYNC = pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.PIPELINE_SYNC
 _FINE = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK})
 _GOING = "57P"  # the server shuts down, crashes or starts: the connection is as good as gone
 FRESH_S = 0.01
+ALONE = (None,)  # one result, which prepares nothing
 
 
 class Lost(Exception):
@@ -49,7 +50,7 @@ class Wire:
         self.fd = pgconn.socket
         self.flushed = True
         self._prepared: set[bytes] = set()
-        self._preparing: list[bytes | None] = []  # for each result that is still to come: the name that it prepares
+        self._preparing: Sequence[bytes | None] = ()  # for each result that is still to come: the name that it prepares
         self._results: list[PGresult] = []
         self._pipeline = False
         self._answered_at = -FRESH_S
@@ -60,18 +61,18 @@ class Wire:
         """Ask everything at once; `receive` has the results when they are all there."""
         try:
             if len(queries) == 1 and (not named or queries[0].statement.name in self._prepared):
-                self._preparing = [None]
+                self._preparing = ALONE
                 self._ask(queries[0], named=named)
             else:
                 self.pgconn.enter_pipeline_mode()
-                self._pipeline, self._preparing = True, []
+                self._pipeline, self._preparing = True, (preparing := list[bytes | None]())
                 for query in queries:
                     name = query.statement.name
-                    if named and name not in self._prepared and name not in self._preparing:
+                    if named and name not in self._prepared and name not in preparing:
                         self.pgconn.send_prepare(name, query.statement.sql, query.statement.types)
-                        self._preparing.append(name)
+                        preparing.append(name)
                     self._ask(query, named=named)
-                    self._preparing.append(None)
+                    preparing.append(None)
                 self.pgconn.pipeline_sync()
             self.flushed = not self.pgconn.flush()
         except OperationalError as error:
@@ -80,14 +81,14 @@ class Wire:
     def send_simple(self, sql: str) -> None:
         """Ask by the simple protocol: several statements, no parameters."""
         try:
-            self._preparing = [None]
+            self._preparing = ALONE
             self.pgconn.send_query(sql.encode())
             self.flushed = not self.pgconn.flush()
         except OperationalError as error:
             raise Lost(said(error)) from None
 
     def _ask(self, query: Query, *, named: bool) -> None:
-        statement, parameters = query
+        statement, parameters = query.statement, query.parameters
         if named:
             self.pgconn.send_query_prepared(statement.name, parameters, statement.formats, 1)
         else:
@@ -102,14 +103,15 @@ class Wire:
             pgconn.consume_input()
             while not pgconn.is_busy():
                 result = pgconn.get_result()
-                if result is not None and result.status == _SYNC:
+                if result is None:
+                    if not self._pipeline or pgconn.status != pq.ConnStatus.OK:
+                        return self._received()
+                elif self._pipeline and result.status == _SYNC:
                     pgconn.exit_pipeline_mode()
                     self._pipeline = False
                     return self._received()
-                if result is not None:
+                else:
                     self._results.append(result)
-                elif not self._pipeline or pgconn.status != pq.ConnStatus.OK:
-                    return self._received()
         except OperationalError as error:
             raise Lost(said(error)) from None
         return None
@@ -134,15 +136,14 @@ class Wire:
         """Block until the results are there."""
         while True:
             left_s = give_up_at - time.monotonic()
-            if left_s <= 0 or not self._readable(left_s * 1000):
+            if left_s <= 0 or not (self._poller.poll(left_s * 1000) if self.flushed else self._ready(left_s * 1000)):
                 raise Lost("no answer in time")
             results = self.receive()
             if results is not None:
                 return results
 
-    def _readable(self, left_ms: float) -> bool:
-        if self.flushed:
-            return bool(self._poller.poll(left_ms))
+    def _ready(self, left_ms: float) -> bool:
+        """To read, or to write what is left."""
         self._poller.modify(self.fd, select.POLLIN | select.POLLOUT)
         ready = self._poller.poll(left_ms)
         self._poller.modify(self.fd, select.POLLIN)

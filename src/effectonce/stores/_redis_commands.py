@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any, cast
 
 from effectonce._core.keys import KEY_LENGTH
-from effectonce._core.ops import Cell, ListCells, Recorded, Request, WriteCell
+from effectonce._core.ops import Cell, Claim, Complete, ListCells, Recorded, Request, WriteCell
 from effectonce._core.records import due_at
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores import _redis_records as records
@@ -30,7 +30,6 @@ from effectonce.stores._exchange import (
     Forget,
     Listed,
     ListedCells,
-    Look,
     Paged,
     Searched,
     See,
@@ -44,9 +43,10 @@ from effectonce.stores._exchange import (
 from effectonce.stores._redis_lists import Bucket, Command, Conversing, Lists
 from effectonce.stores._redis_scripts import BEAR, DUE, ENTER, FINISH, SEE, SEE_CELL, SWAP, SWAP_CELL
 from effectonce.stores._redis_url import Address, Target
-from effectonce.stores._redis_wire import Batch, ReplyError, pack, refused
+from effectonce.stores._redis_wire import Batch, ReplyError, pack, pack_script, refused
 
 REDIRECTS = 5
+_TIME = pack(("TIME",))
 _first = itemgetter(0)
 _ELSEWHERE = "other"  # the bucket of keys that are not ours
 _ADVICE = {  # nothing was written when a server answers with one of these
@@ -82,6 +82,7 @@ class Talk:
         self._target, self._clock, self._replicas, self._hang_up = target, clock, replicas, hang_up
         self._wait_ms = str(int(timeout_s * 500))  # half of the time: the other half is for the way
         self._buckets = {tag: Bucket.of(prefix, tag) for tag in (*(f"{n:02x}" for n in range(256)), _ELSEWHERE)}
+        self._elsewhere = self._buckets[_ELSEWHERE]
         self._lists = Lists(tuple(self._buckets.values()), self._bucket, self._ask)
         self._nodes: dict[int, Address] = {}  # by slot; in a cluster, once it is known
         self._sweep_from = 0  # the bucket where the next sweep begins to look
@@ -115,18 +116,28 @@ class Talk:
             case _:
                 return None
 
-    def look(self, exchange: Look) -> bytes:
-        """A known outcome takes no script: the time, and the record."""
-        key = exchange.request.key
-        return pack(("TIME",)) + pack(("GET", self._bucket(key).prefix + b"r:" + key.encode()))
+    def first(self, op: Claim, packed: records.Packed) -> bytes:
+        """`Bear` for the first claim of an ordinary call, as it goes over the wire."""
+        key, latch = op.request.key, op.request.latch
+        words = (self._now(), key.encode(), latch.encode(), *records.born_of(op, packed))
+        return pack_script(BEAR.sha, self._bucket(key, latch).prefix, words)
 
-    def known(self, exchange: Look, replies: Sequence[Any]) -> Recorded | None:
+    def finish(self, op: Complete) -> bytes:
+        """`Finish`, as it goes over the wire."""
+        words = (self._now(), op.key.encode(), op.token.encode(), b"%d" % op.epoch, op.outcome, op.by.encode())
+        return pack_script(FINISH.sha, self._bucket(op.key).prefix, words)
+
+    def look(self, request: Request) -> bytes:
+        """A known outcome takes no script: the time, and the record."""
+        return _TIME + pack((b"GET", self._bucket(request.key).prefix + b"r:" + request.key.encode()))
+
+    def known(self, request: Request, replies: Sequence[Any]) -> Recorded | None:
         """What these say about the request. Whatever went wrong is told by the exchange that follows."""
         time, written = replies
         if not isinstance(written, bytes) or not isinstance(time, list):
             return None
         now = int(time[0]) + int(time[1]) / 1e6 if self._clock is None else self._clock()
-        return records.recorded(written, exchange.request.fingerprint, now)
+        return records.recorded(written, request.fingerprint, now)
 
     def converse(self, exchange: Exchange[Any]) -> Conversing:
         """Perform any exchange."""
@@ -307,20 +318,20 @@ class Talk:
 
     def _bucket(self, key: str, *beside: str) -> Bucket:
         """The bucket of a key, and of what must lie beside it."""
-        tag = self._tag(key)
+        bucket = self._bucket_of(key)
         for other in beside:
-            if other and self._tag(other) != tag:
+            if other and self._bucket_of(other) is not bucket:
                 raise ContractViolation(
                     f"{other} and {key} must lie together, but do not begin with the same home. Nothing was written."
                 )
-        return self._buckets[tag]
+        return bucket
 
     def _bucket_of_cell(self, name: str) -> Bucket:
         """Nothing has to lie beside a cell, so they are spread over all of them."""
         return self._buckets[f"{crc_hqx(name.encode(), 0) % 256:02x}"]
 
-    def _tag(self, key: str) -> str:
-        return key[:2] if len(key) == KEY_LENGTH and key[:2] in self._buckets else _ELSEWHERE
+    def _bucket_of(self, key: str) -> Bucket:
+        return self._buckets.get(key[:2], self._elsewhere) if len(key) == KEY_LENGTH else self._elsewhere
 
     def _address(self, bucket: Bucket) -> Address:
         if not self._target.cluster:

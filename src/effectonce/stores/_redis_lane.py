@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import time
 from collections import deque
 from typing import Any
 
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._redis_wire import ABOUT_YOU, ABOUT_YOU_REPLIES, MORE, Connection, ProtocolError, lost
 
-_CHUNK = 1 << 18  # more than a record of TLS: nothing stays behind, decrypted, that the loop would not tell us about
+_CHUNK = (
+    1 << 15
+)  # more than a record of TLS: nothing stays behind, decrypted. Not much more: hiredis moves what is left at each reply
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -52,9 +53,6 @@ class Lane:
             self._flushing = True
             loop.call_soon(self._flush)
         return future
-
-    def outdated(self) -> bool:
-        return self.connection.outdated(time.monotonic())
 
     async def ask_again(self) -> None:
         """What does its server promise today? Raises if no record may be kept there."""

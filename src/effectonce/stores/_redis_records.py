@@ -15,7 +15,7 @@ from typing import cast
 import msgspec
 from msgspec import Struct
 
-from effectonce._core.ops import Cell, Recorded, Request
+from effectonce._core.ops import Cell, Claim, Recorded, Request
 from effectonce._core.records import Evidence, Record, State, due_at
 from effectonce._core.terms import Terms
 from effectonce._rng import random_bits
@@ -35,9 +35,10 @@ _STATES = (State.ABSENT, *CODES)
 _VERSION, _KNOWN = bytes([VERSION]), frozenset(CODES.values())
 _DECIDED = (CODES[State.COMPLETED], CODES[State.FAILED])
 _HEAD = struct.Struct("<BBQddIIddddQIdIIII")
-_CHANGED, _TIMES = 34, 66  # where the times of a birth begin and end
+_CHANGED, _TIMES, _LENGTHS = 34, 66, 86  # where the times of a birth begin and end, and where the lengths of its texts begin
 _NEVER = (1 << 50) - 1
 _DOUBLE = struct.Struct("<d")
+_FOUR = struct.Struct("<IIII").pack
 _REVISION = struct.Struct("<Q")
 _CELL_HEAD = _REVISION.size + _DOUBLE.size
 _MEMBER = struct.Struct(">d")
@@ -121,6 +122,34 @@ def write(record: Record, revision: int) -> bytes:
         len(rest),
     )
     return b"".join((head, token, fingerprint, latch, rest, by, outcome))
+
+
+class Packed(Struct, frozen=True):
+    """What every call of a tool is born with, in the parts of its string: what stands before and behind the revision, and so on."""
+
+    version: bytes
+    decided: bytes
+    times: bytes
+    counts: bytes
+    terms: msgspec.Raw
+
+
+def pack_birth(record: Record) -> Packed:
+    before, times, rest = born(record, due_at(record))
+    return Packed(before[:2], before[10:], times, rest[: _LENGTHS - _TIMES], _write_terms(record.request.terms))
+
+
+def born_of(op: Claim, packed: Packed) -> tuple[bytes, bytes, bytes]:
+    """`born` for a claim that dispatches. Its record is not made."""
+    r = op.request
+    token, fingerprint, latch = op.token.encode(), r.fingerprint.encode(), r.latch.encode()
+    rest = _encode((packed.terms, r.tenant, r.scope, r.step, r.arguments, "", None, "", ()))
+    lengths = _FOUR(len(token), len(fingerprint), len(latch), len(rest))
+    return (
+        b"".join((packed.version, _REVISION.pack(first_revision()), packed.decided)),
+        packed.times,
+        b"".join((packed.counts, lengths, token, fingerprint, latch, rest)),
+    )
 
 
 def born(record: Record, due: float) -> tuple[bytes, bytes, bytes]:

@@ -16,7 +16,8 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -42,6 +43,32 @@ def pack(words: tuple[bytes | str, ...]) -> bytes:
     """One command as it goes over the wire."""
     packed: bytes = pack_command(words)  # type: ignore[arg-type]  # its stub knows tuples of one
     return packed
+
+
+_SIZES = [b"\r\n$%d\r\n" % size_b for size_b in range(2048)]  # as they stand between two words
+
+
+Six: TypeAlias = tuple[bytes, bytes, bytes, bytes, bytes, bytes]
+
+
+def _script(sha: bytes, prefix: bytes, words: Six) -> bytes:
+    return pack((b"EVALSHA", sha, b"2", prefix, prefix + b"?", *words))
+
+
+@lru_cache(maxsize=1024)  # a store has 257 prefixes, and an ordinary call two scripts
+def _beginning(sha: bytes, prefix: bytes) -> bytes:
+    return _script(sha, prefix, (b"",) * 6).removesuffix(b"\r\n$0\r\n" * 6 + b"\r\n")
+
+
+def pack_script(sha: bytes, prefix: bytes, words: Six) -> bytes:
+    """`pack` for a script of an ordinary call, for a quarter of the instructions: nearly half of it is the same in all calls."""
+    a, b, c, d, e, f = words
+    try:
+        sizes = _SIZES[len(a)], _SIZES[len(b)], _SIZES[len(c)], _SIZES[len(d)], _SIZES[len(e)], _SIZES[len(f)]
+    except IndexError:  # a long word
+        return _script(sha, prefix, words)
+    x, y, z, u, v, w = sizes
+    return b"".join((_beginning(sha, prefix), x, a, y, b, z, c, u, d, v, e, w, f, b"\r\n"))
 
 
 class Batch(Struct, frozen=True):
@@ -162,7 +189,8 @@ class Connection:
     def exchange(self, payload: bytes, replies: int) -> list[Any]:
         """Send commands and wait for their replies."""
         self.check_size(payload)
-        got, until, reader, sock = list[Any](), 0.0, self.reader, self.socket
+        until, reader, sock = 0.0, self.reader, self.socket
+        got: list[Any] = []
         try:
             sock.sendall(payload)
             while True:
@@ -300,6 +328,8 @@ class Pool:
         except IndexError:
             return self._open()
         now = time.monotonic()
+        if now - connection.used_at <= IDLE_S and now - connection.asked_at <= FACTS_S:
+            return connection
         if connection.stale(now):
             self.discard(connection)
             return self._open()

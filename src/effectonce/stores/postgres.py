@@ -21,13 +21,15 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from effectonce._core.ops import Browse, Claim, Dispatch, Find, ListCells, Op, ReadCell, Search, Tally
+from effectonce._core.ops import Applied, Browse, Claim, Complete, Dispatch, Find, ListCells, Op, ReadCell, Search, Tally
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores._exchange import (
     Answering,
     Bear,
     Due,
     Exchange,
+    Finish,
+    Look,
     See,
     SeeCell,
     SwapAll,
@@ -35,6 +37,8 @@ from effectonce.stores._exchange import (
     Volley,
     answer,
     arun,
+    go_on,
+    is_first,
     run,
 )
 from effectonce.stores._urls import ENCODE, shown, tellable
@@ -46,11 +50,14 @@ try:
 except ImportError as missing:
     raise ImportError("the PostgreSQL store needs psycopg 3. Install it: pip install 'effectonce[postgres]'") from missing
 
+from effectonce.stores import _postgres_batches as batches
 from effectonce.stores import _postgres_sql as sql
+from effectonce.stores._births import Births
 from effectonce.stores._postgres_crews import Crew, Lanes
-from effectonce.stores._postgres_jobs import LOOK_AGAIN, ONE_BY_ONE, Habits, Job, Unreadable, result
+from effectonce.stores._postgres_jobs import LOOK_AGAIN, ONE_BY_ONE, First, Job, Unreadable, result
 from effectonce.stores._postgres_lending import Lending, LentAsyncConnection, LentConnection
 from effectonce.stores._postgres_schema import Unfit, facts, prepare
+from effectonce.stores._postgres_talk import Habits
 from effectonce.stores._postgres_wire import Lost, ServerError, Wire, connect
 
 R = TypeVar("R")
@@ -93,6 +100,7 @@ class PostgresStore:
         self._timeout_s, self._limits, self._clock = timeout_s, (connections, transactions), clock
         self._accept_fsync_off = accept_fsync_off
         self._habits = Habits(named=prepared)
+        self._births = Births(batches.pack_birth)
         self._start()
         _STORES.add(self)
 
@@ -123,9 +131,24 @@ class PostgresStore:
     def apply(self, op: Op[R], /) -> R:
         give_up_at = time.monotonic() + self._timeout_s
         try:
-            return run(answer(op), lambda exchange: self._perform(exchange, give_up_at))
+            exchange = self._ordinary(op)
+            if exchange is None:
+                return run(answer(op), lambda more: self._perform(more, give_up_at))
+            job = Job(exchange, self._now(), give_up_at)
+            self._crew.do([job])
+            reply = _reply_from(exchange, result(job))
+            return run(_rest(op, job), lambda more: self._perform(more, give_up_at)) if reply is None else reply
         except FAILURES as error:
             raise self._unanswered(error, op) from error
+
+    def _ordinary(self, op: Any) -> Exchange[Any] | None:
+        """The first exchange of an ordinary call's ops, which is all that most of them need. None: it is another op."""
+        kind = type(op)  # `isinstance` costs more where it says no
+        if kind is Complete:
+            return Finish(op)
+        if kind is not Claim or op.request.after:
+            return None
+        return First(op, self._births.of(op)) if is_first(op) else Look(op.request) if op.again else None
 
     def _perform(self, exchange: Exchange[Any], give_up_at: float) -> Any:
         if isinstance(exchange, SwapAll):
@@ -143,7 +166,13 @@ class PostgresStore:
         give_up_at = time.monotonic() + self._timeout_s
         lanes = self._lanes_of(asyncio.get_running_loop())
         try:
-            return await arun(answer(op), lambda exchange: self._aperform(exchange, give_up_at, lanes))
+            exchange = self._ordinary(op)
+            if exchange is None:
+                return await arun(answer(op), lambda more: self._aperform(more, give_up_at, lanes))
+            job = Job(exchange, self._now(), give_up_at)
+            await lanes.do_one(job)
+            reply = _reply_from(exchange, result(job))
+            return await arun(_rest(op, job), lambda more: self._aperform(more, give_up_at, lanes)) if reply is None else reply
         except FAILURES as error:
             raise self._unanswered(error, op) from error
 
@@ -239,6 +268,25 @@ class PostgresStore:
             await self._lending.aend(loan)
 
 
+def _reply_from(exchange: Any, reply: Any) -> Any:
+    """The reply to an ordinary op, if this exchange was enough for it; otherwise None."""
+    kind = type(exchange)
+    if kind is First and reply is None:
+        return exchange.birth.reply
+    if kind is Finish:
+        return Applied(exchange.op.epoch) if reply else None
+    return None if reply is LOOK_AGAIN else reply
+
+
+def _rest(op: Op[R], job: Job) -> Answering[R]:
+    """How to answer an ordinary op for which its first exchange was not enough."""
+    rest = _unfinished(job.exchange, job.reply)
+    reply = job.reply if rest is None else (yield from rest)
+    answering = answer(op)
+    next(answering)  # the exchange that this is the reply to
+    return (yield from go_on(answering, reply))
+
+
 def _unfinished(exchange: Exchange[Any], reply: Any) -> Answering[Any] | None:
     """How to go on where this was no reply, because somebody else was faster. None: it was one."""
     if reply is None or isinstance(reply, bool):  # most are told in a word
@@ -250,6 +298,8 @@ def _unfinished(exchange: Exchange[Any], reply: Any) -> Answering[Any] | None:
             return _more_closely(exchanges, reply)
         case SwapCell(op) if reply is LOOK_AGAIN:
             return iter(SeeCell(op.name))
+        case First(op) if reply is LOOK_AGAIN:
+            return iter(See(op.request.key, op.request.latch))
         case Bear(record) if reply is LOOK_AGAIN:
             return iter(See(record.request.key, record.request.latch, record.request.after))
         case _:

@@ -17,14 +17,16 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
-from effectonce._core.ops import Op
+from effectonce._core.ops import Applied, Claim, Complete, Op
 from effectonce.errors import ContractViolation, StoreUnavailable
-from effectonce.stores._exchange import Due, Exchange, Look, See, answer, arun, run
+from effectonce.stores import _redis_records as records
+from effectonce.stores._births import Births
+from effectonce.stores._exchange import Answering, Due, Exchange, Look, See, answer, arun, go_on, is_first, run
 from effectonce.stores._redis_commands import Talk
 from effectonce.stores._redis_lane import Lane
-from effectonce.stores._redis_lists import Conversing
+from effectonce.stores._redis_lists import Command, Conversing
 from effectonce.stores._redis_url import Address, parse
 from effectonce.stores._redis_wire import Batch, Connection, Pool, ReplyError
 from effectonce.stores.base import DUE_SHOWN, Capabilities, Finding, clock_finding, due_finding
@@ -70,6 +72,7 @@ class RedisStore:
             timeout_s=self._timeout_s,
             hang_up=self._hang_up,
         )
+        self._births = Births(records.pack_birth)
         self._promised = False
         self._start()
         _STORES.add(self)
@@ -89,10 +92,50 @@ class RedisStore:
         return Capabilities(durable=durable, transactions=False)
 
     def apply(self, op: Op[R], /) -> R:
-        return run(answer(op), self._perform)
+        ordinary = self._ordinary(op)
+        if ordinary is None:
+            return run(answer(op), self._perform)
+        done: R
+        payload, done = ordinary
+        (reply,) = self._pool(self._target.address).exchange(payload, 1)
+        if reply == 1:
+            return done
+        answering, command, read = self._again(op)
+        seen = read(self._drive(self._talk.again(command, reply)) if isinstance(reply, ReplyError) else reply)
+        return run(go_on(answering, seen), self._perform)
 
     def aapply(self, op: Op[R], /) -> Coroutine[Any, Any, R]:
-        return arun(answer(op), self._aperform)
+        ordinary = self._ordinary(op)
+        return arun(answer(op), self._aperform) if ordinary is None else self._aapply(op, *ordinary)
+
+    async def _aapply(self, op: Op[R], payload: bytes, done: R) -> R:
+        lane = self._near(self._target.address)
+        if lane is None:
+            lane = await self._lane(self._target.address)
+        (reply,) = await lane.ask(payload, 1)
+        if reply == 1:
+            return done
+        answering, command, read = self._again(op)
+        seen = read(await self._adrive(self._talk.again(command, reply)) if isinstance(reply, ReplyError) else reply)
+        return await arun(go_on(answering, seen), self._aperform)
+
+    def _ordinary(self, op: Any) -> tuple[bytes, Any] | None:
+        """The two writes of an ordinary call: what goes over the wire, and the reply if its script did it. None: it is another op."""
+        talk, kind = self._talk, type(op)  # `isinstance` costs more where it says no
+        if not talk.simple:
+            return None
+        if kind is Complete:
+            return talk.finish(op), Applied(op.epoch)
+        if kind is Claim and is_first(op):
+            birth = self._births.of(op)
+            return talk.first(op, birth.packed), birth.reply
+        return None
+
+    def _again(self, op: Op[R]) -> tuple[Answering[R], Command, Callable[[Any], Any]]:
+        """The answer to such a write, at its first exchange; the script that performs it, and how its reply reads."""
+        answering = answer(op)
+        command, read = cast(tuple[Command, Callable[[Any], Any]], self._talk.single(next(answering)))
+        return answering, command, read
 
     def examine(self) -> tuple[Finding, ...]:
         """What each node promises, how far its clock is from ours, and what is due."""
@@ -125,7 +168,9 @@ class RedisStore:
         if isinstance(exchange, Look):
             if not self._talk.simple:
                 return None  # a cluster and replicas have more to say than one reply
-            return self._talk.known(exchange, self._pool(self._target.address).exchange(self._talk.look(exchange), 2))
+            return self._talk.known(
+                exchange.request, self._pool(self._target.address).exchange(self._talk.look(exchange.request), 2)
+            )
         single = self._talk.single(exchange) if self._talk.simple else None
         if single is None:
             return self._drive(self._talk.converse(exchange))
@@ -192,7 +237,7 @@ class RedisStore:
         if lane is None:
             lane = await self._lane(self._target.address)
         if isinstance(exchange, Look):
-            return self._talk.known(exchange, await lane.ask(self._talk.look(exchange), 2))
+            return self._talk.known(exchange.request, await lane.ask(self._talk.look(exchange.request), 2))
         single = self._talk.single(exchange)
         if single is None:
             return await self._adrive(self._talk.converse(exchange))
@@ -220,7 +265,7 @@ class RedisStore:
     def _near(self, address: Address) -> Lane | None:
         """The connection of this loop, if it is open and its server has lately said what it promises."""
         lane = self._lanes.get((asyncio.get_running_loop(), address))
-        return None if lane is None or lane.closed or lane.outdated() else lane
+        return None if lane is None or lane.closed or lane.connection.outdated(time.monotonic()) else lane
 
     async def _lane(self, address: Address) -> Lane:
         """The connection of this loop, opened in a thread by whoever comes first."""
