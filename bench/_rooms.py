@@ -70,6 +70,8 @@ def _part_of(name: str) -> str:
 
 def bytecodes(name: str, places: Places, calls: tuple[int, int]) -> Counter[str]:
     """How many bytecodes each room executes in the larger run, less those in the smaller."""
+    forget(places)
+    CASES[name](places, calls[0])  # what is imported or made at first use is there now, for both
     smaller, larger = (_traced(name, places, count) for count in calls)
     larger.subtract(smaller)
     return larger
