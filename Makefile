@@ -48,6 +48,7 @@ bench: $(VENV)/.servers $(VENV)/.peers  ## Figures beside the bare floor and the
 	$(BIN)/python bench/canonical.py
 	$(BIN)/python bench/decorator.py
 	$(BIN)/python bench/doubts.py
+	$(BIN)/python bench/instructions.py
 	$(BIN)/python bench/keys.py
 	$(BIN)/python bench/middleware.py
 	$(BIN)/python bench/policy.py
@@ -114,7 +115,7 @@ $(VENV)/.peers: pyproject.toml | $(VENV)/.dev
 # PostgreSQL itself comes with the test group; what no wheel brings comes from Debian. Tests start private ones, in temporary folders, on
 # free ports or sockets; the system's own are not used and not left running.
 $(VENV)/.servers: | $(VENV)/.dev
-	@for package in pgbouncer redis-server curl chromium; do \
+	@for package in pgbouncer redis-server curl chromium valgrind; do \
 	  PATH="$$PATH:/usr/sbin" command -v $$package >/dev/null && continue; \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    echo "== installing $$package"; apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy $$package; \

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import json
 import logging
 import os
@@ -25,65 +24,17 @@ from typing import Any
 import redis
 import redis.asyncio
 from _paired import by_tasks, by_threads, take_turns
+from _peers_kit import AsyncPeer, SyncPeer
+from _peers_of_agents import Airlock, Call4Agents, CtrlRun
 from _stores import HOT, RESULT, AsyncGuarded, Guarded
-from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig, idempotent_function
-from aws_lambda_powertools.utilities.idempotency.persistence.redis import RedisCachePersistenceLayer
-from dbos import DBOS, SetWorkflowID
-from idemkit import MethodConfig, PostgresBackend, RedisBackend, idempotent
-from idemkit.backends.postgres import init_pg
 
 CALLERS = (1, 16, 64)
 
 
-class Keys:
-    """Which order is refunded next, and which one again. Counts how often the tool really ran."""
-
-    def __init__(self) -> None:
-        self._numbers, self._reads, self.ran = itertools.count(), itertools.count(), 0
-
-    def new(self) -> dict[str, Any]:
-        return {"order_id": f"ord_{next(self._numbers)}", "amount": 4200}
-
-    def known(self) -> dict[str, Any]:
-        return {"order_id": f"ord_{next(self._reads) % HOT}", "amount": 4200}
-
-    def result(self) -> dict[str, Any]:
-        self.ran += 1
-        return RESULT
-
-
-class AsyncPeer:
-    """A package with an async API: `call` is what it makes of an async function."""
-
-    call: Any
-
-    def __init__(self, url: str) -> None:
-        self.url, self.keys = url, Keys()
-
-    async def first(self) -> None:
-        await self.call(**self.keys.new())
-
-    async def replay(self) -> Any:
-        return await self.call(**self.keys.known())
-
-
-class SyncPeer:
-    """A package for sync code."""
-
-    call: Any
-
-    def __init__(self, url: str) -> None:
-        self.url, self.keys = url, Keys()
-
-    def first(self) -> None:
-        self.call(**self.keys.new())
-
-    def replay(self) -> Any:
-        return self.call(**self.keys.known())
-
-
 class IdemkitRedis(AsyncPeer):
     async def open(self) -> None:
+        from idemkit import MethodConfig, RedisBackend, idempotent  # noqa: PLC0415  # each process imports the peer that it runs
+
         self._client = redis.asyncio.Redis.from_url(self.url, max_connections=128)
 
         @idempotent(backend=RedisBackend(self._client), config=MethodConfig(key_fields=["order_id"]))
@@ -92,12 +43,12 @@ class IdemkitRedis(AsyncPeer):
 
         self.call = refund
 
-    async def close(self) -> None:
-        await self._client.aclose()
-
 
 class IdemkitPostgres(AsyncPeer):
     async def open(self) -> None:
+        from idemkit import MethodConfig, PostgresBackend, idempotent  # noqa: PLC0415
+        from idemkit.backends.postgres import init_pg  # noqa: PLC0415
+
         await init_pg(self.url)
         self._backend = PostgresBackend.from_url(self.url)
 
@@ -107,12 +58,12 @@ class IdemkitPostgres(AsyncPeer):
 
         self.call = refund
 
-    async def close(self) -> None:
-        await self._backend.close()
-
 
 class Powertools(SyncPeer):
     def open(self) -> None:
+        from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig, idempotent_function  # noqa: PLC0415
+        from aws_lambda_powertools.utilities.idempotency.persistence.redis import RedisCachePersistenceLayer  # noqa: PLC0415
+
         self._client = redis.Redis.from_url(self.url)
         layer = RedisCachePersistenceLayer(client=self._client)
         config = IdempotencyConfig(use_local_cache=False)
@@ -123,14 +74,13 @@ class Powertools(SyncPeer):
 
         self.call = refund
 
-    def close(self) -> None:
-        self._client.close()
-
 
 class Dbos(SyncPeer):
     """One step in one workflow: what DBOS does to make one call happen once. Asking for the same workflow again is the replay."""
 
     def open(self) -> None:
+        from dbos import DBOS, SetWorkflowID  # noqa: PLC0415
+
         logging.getLogger("dbos").setLevel(logging.ERROR)
         DBOS(config={"name": "bench", "system_database_url": self.url, "run_admin_server": False, "log_level": "ERROR"})
 
@@ -149,9 +99,6 @@ class Dbos(SyncPeer):
         DBOS.launch()
         self.call = call
 
-    def close(self) -> None:
-        DBOS.destroy()
-
 
 PEERS: dict[str, Callable[[str], Any]] = {
     "idemkit-redis": IdemkitRedis,
@@ -159,6 +106,12 @@ PEERS: dict[str, Callable[[str], Any]] = {
     "powertools-redis": Powertools,
     "dbos-sqlite": Dbos,
     "dbos-postgres": Dbos,
+    "ctrlrun-sqlite": CtrlRun,
+    "ctrlrun-postgres": CtrlRun,
+    "call4agents-sqlite": Call4Agents,
+    "call4agents-postgres": Call4Agents,
+    "airlock-sqlite": Airlock,
+    "airlock-postgres": Airlock,
 }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import asyncpg
 import psycopg
-from _stores import HOT, STORED, key_of
+from _stores import HOT, STEPPED, STORED, key_of
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.servers.postgres import Postgres
@@ -22,6 +22,7 @@ __all__ = ["AsyncpgPool", "BareLibpq", "BarePsycopg", "Postgres"]
 
 CLAIM = "INSERT INTO bare (key, state) VALUES ($1, 0)"
 COMPLETE = "UPDATE bare SET state = 1, result = $2 WHERE key = $1"
+STEP = "INSERT INTO bare (key, state, result) VALUES ($1, 1, $2)"
 REPLAY = "SELECT result FROM bare WHERE key = $1"
 SCHEMA = "CREATE TABLE IF NOT EXISTS bare (key bytea PRIMARY KEY, state int NOT NULL, result bytea) WITH (fillfactor = 70)"
 NUMBERS = itertools.count()
@@ -34,7 +35,7 @@ class BareLibpq:
         self._db = psycopg.connect(url, autocommit=True)
         self._db.execute(SCHEMA)
         self._pg, self._lock = self._db.pgconn, threading.Lock()
-        for name, statement in ((b"claim", CLAIM), (b"complete", COMPLETE), (b"replay", REPLAY)):
+        for name, statement in ((b"claim", CLAIM), (b"complete", COMPLETE), (b"replay", REPLAY), (b"step", STEP)):
             self._pg.prepare(name, statement.encode())
         self._hot = [self.first() for _ in range(HOT)]
         self._reads = itertools.count()
@@ -50,6 +51,10 @@ class BareLibpq:
     def replay(self) -> bytes | None:
         with self._lock:
             return self._pg.exec_prepared(b"replay", [self._hot[next(self._reads) % HOT]], [1], 1).get_value(0, 0)
+
+    def step(self) -> None:
+        with self._lock:
+            self._pg.exec_prepared(b"step", [key_of(next(NUMBERS)), STEPPED], [1, 1], 1)
 
     def close(self) -> None:
         self._db.close()
@@ -78,6 +83,10 @@ class BarePsycopg:
             row = self._db.execute("SELECT result FROM bare WHERE key = %s", (key,)).fetchone()
         return row[0]  # type: ignore[index]
 
+    def step(self) -> None:
+        with self._lock:
+            self._db.execute("INSERT INTO bare (key, state, result) VALUES (%s, 1, %s)", (key_of(next(NUMBERS)), STEPPED))
+
     def close(self) -> None:
         self._db.close()
 
@@ -102,6 +111,9 @@ class AsyncpgPool:
 
     async def replay(self) -> bytes:
         return await self._pool.fetchval(REPLAY, self._hot[next(self._reads) % HOT])
+
+    async def step(self) -> None:
+        await self._pool.execute(STEP, key_of(next(NUMBERS)), STEPPED)
 
     async def close(self) -> None:
         await self._pool.close()

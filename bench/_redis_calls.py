@@ -19,7 +19,7 @@ import hiredis
 import redis
 import redis.asyncio
 from _paired import Goal, Row, ratio, speedup, take_turns
-from _stores import HOT, STORED, AsyncGuarded, Guarded, key_of
+from _stores import HOT, STEPPED, STORED, AsyncGuarded, Guarded, key_of
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.servers.redis import Server, free_port
@@ -52,6 +52,9 @@ class Raw:
     def replay(self) -> Any:
         return self._ask("GET", b"raw:" + key_of(next(self._reads) % HOT))
 
+    def step(self) -> None:
+        self._ask("SET", b"raw:" + key_of(next(self._numbers)), STEPPED)
+
     def _ask(self, *words: str | bytes) -> Any:
         self._socket.sendall(hiredis.pack_command(words))  # type: ignore[arg-type]
         while (reply := self._reader.gets()) is False:
@@ -76,6 +79,9 @@ class Usual:
     def replay(self) -> Any:
         return self._redis.get(b"py:" + key_of(next(self._reads) % HOT))
 
+    def step(self) -> None:
+        self._redis.set(b"py:" + key_of(next(self._numbers)), STEPPED)
+
     def close(self) -> None:
         self._redis.close()
 
@@ -96,6 +102,9 @@ class AsyncUsual:
 
     async def replay(self) -> Any:
         return await self._redis.get(b"apy:" + key_of(next(self._reads) % HOT))
+
+    async def step(self) -> None:
+        await self._redis.set(b"apy:" + key_of(next(self._numbers)), STEPPED)
 
     async def close(self) -> None:
         await self._redis.aclose()

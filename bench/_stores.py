@@ -33,6 +33,8 @@ SCHEMA = "CREATE TABLE effects (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE
 CLAIM = "INSERT INTO effects (key, state) VALUES (?, 0)"
 COMPLETE = "UPDATE effects SET state = 1, result = ? WHERE key = ?"
 REPLAY = "SELECT result FROM effects WHERE key = ?"
+STEP = "INSERT INTO effects (key, state, result) VALUES (?, 1, ?)"
+STEPPED = b"17"  # what a step of a workflow returns
 PRAGMAS = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "PRAGMA wal_autocheckpoint = 1000")
 
 
@@ -81,6 +83,10 @@ class BareDict:
         with self._lock:
             return self._records[key_of(next(self._reads) % HOT)]
 
+    def step(self) -> None:
+        with self._lock:
+            self._records[key_of(next(self._numbers))] = STEPPED
+
     def close(self) -> None:
         pass
 
@@ -122,6 +128,10 @@ class BareSqlite:
         with self._lock:
             return self._db.execute(REPLAY, (key_of(next(self._reads) % HOT),)).fetchone()[0]
 
+    def step(self) -> None:
+        with self._lock:
+            self._db.execute(STEP, (key_of(next(self._numbers)), STEPPED))
+
     def close(self) -> None:
         self._db.close()
 
@@ -146,6 +156,9 @@ class BareAiosqlite:
     async def replay(self) -> bytes:
         ((stored,),) = await self._db.execute_fetchall(REPLAY, (key_of(next(self._reads) % HOT),))
         return stored
+
+    async def step(self) -> None:
+        await self._db.execute_insert(STEP, (key_of(next(self._numbers)), STEPPED))
 
     async def close(self) -> None:
         await self._db.close()
