@@ -15,7 +15,7 @@ from _doubts_cells import TIMEOUT_S, Cell, Payment, Said, Subjects
 
 from effectonce import Found, Guard, NotFound, Retry, current_effect
 from effectonce.errors import EffectOnceError, InDoubt, ReplayedFailure, ResultUnavailable, StepFailed
-from effectonce.http.clients import protect
+from effectonce.http.client import protect
 
 Mode = Literal["plain", "protected", "through"]
 TLS = ssl.create_default_context()  # shared: reading the certificates anew for each client is most of a cell

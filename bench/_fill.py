@@ -24,8 +24,9 @@ from effectonce import Guard, Stable
 from effectonce._core.canonical import canonical
 from effectonce._core.keys import AtStep, effect_key, latch_key
 from effectonce._core.ops import Request
-from effectonce._core.records import Record, State, due_at
-from effectonce.stores import _redis_records, _rows
+from effectonce._core.rules import Record, State, due_at
+from effectonce.stores import _rows
+from effectonce.stores.redis import records as redis_records
 
 SIZES = {"128 B": "x" * 126, "1 kB": "y" * 1022}  # with their quotation marks
 TENANT, TOOL, ORDER = "main", "refund", {"order_id": "ord_17", "amount": 4200}
@@ -178,7 +179,7 @@ def _copied(value: Any) -> str:
 def _fill_redis(_: str, path: str, record: Record, each: Iterator[Varying]) -> None:
     r, open_, pack = record.request, record.state is State.IN_DOUBT, hiredis.pack_command
     index, score = (
-        (b"d", "0") if open_ else (b"s", str((_redis_records.CODES[record.state] << 50) + ceil(due_at(record) * 1024)))
+        (b"d", "0") if open_ else (b"s", str((redis_records.CODES[record.state] << 50) + ceil(due_at(record) * 1024)))
     )
     fields = [getattr(record, name) for name in Record.__struct_fields__]
     with socket.socket(socket.AF_UNIX) as line:
@@ -189,9 +190,9 @@ def _fill_redis(_: str, path: str, record: Record, each: Iterator[Varying]) -> N
                 request = Request(key, r.fingerprint, r.terms, r.tenant, scope, step, r.arguments, latch, r.after)
                 fields[0], fields[3], fields[7] = request, token, token
                 own, bucket = Record(*fields), b"eo:{%b}:" % key[:2].encode()
-                written = _redis_records.write(own, _redis_records.first_revision())
+                written = redis_records.write(own, redis_records.first_revision())
                 asked.append(pack(("SET", bucket + b"r:" + key.encode(), written)))
-                asked.append(pack(("ZADD", bucket + index, score, _redis_records.member(record.created_at, key))))
+                asked.append(pack(("ZADD", bucket + index, score, redis_records.member(record.created_at, key))))
                 if open_:
                     asked.append(pack(("SET", bucket + b"l:" + latch.encode(), key)))
             _ask(line, b"".join(asked), len(asked))

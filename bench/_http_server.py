@@ -37,7 +37,7 @@ def bare(url: str) -> App:
 
 def ours(url: str, **cache: int) -> App:
     from effectonce import Guard  # noqa: PLC0415  # each server imports its own package only
-    from effectonce.http.asgi import IdempotencyMiddleware  # noqa: PLC0415
+    from effectonce.http.server import IdempotencyMiddleware  # noqa: PLC0415
 
     return IdempotencyMiddleware(bare(url), Guard(url, **cache), tenant=lambda _: "acme")
 

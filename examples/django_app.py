@@ -15,7 +15,7 @@ from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
 from effectonce import Guard, current_effect
-from effectonce.http.asgi import IdempotencyMiddleware
+from effectonce.http.server import IdempotencyMiddleware
 
 CUSTOMERS = {b"Bearer alice-secret": "alice", b"Bearer bob-secret": "bob"}
 

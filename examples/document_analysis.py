@@ -19,7 +19,7 @@ DOCUMENT = "Acme and Globex signed on 1 March in Pune: 400 widgets, to be delive
 
 
 def model(task: str, prompt: str) -> str:
-    """What a real client would do here; its own retries belong switched off (effectonce.clients.without_retries)."""
+    """What a real client would do here; its own retries belong switched off (effectonce.retries.clients.without_retries)."""
     if task == "classify" and "--die" in sys.argv:
         print("the model was asked to classify, and now we die", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)

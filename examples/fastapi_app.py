@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 
 from effectonce import Guard, current_effect
-from effectonce.http.asgi import IdempotencyMiddleware
+from effectonce.http.server import IdempotencyMiddleware
 
 CUSTOMERS = {b"Bearer alice-secret": "alice", b"Bearer bob-secret": "bob"}
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from effectonce._core import records
+from effectonce._core import rules
 from effectonce._core.call import GuardedCall
 from effectonce._core.endings import Rejection
-from effectonce._core.records import RULES, Guard, Rule, Scene
-from effectonce._core.terms import Capability, Kind, Terms
+from effectonce._core.guarantees import Capability, Kind, Terms
+from effectonce._core.rules import RULES, Guard, Rule, Scene
 from ledger import STALE
 from world import DUPLICATE, FALSE_FAILURE, Case
 
@@ -96,17 +96,17 @@ def _owns_by_epoch(r: Any, op: Any, _: Scene) -> bool:
 
 def _stolen_clean(r: Any, op: Any, scene: Scene) -> Any:
     """The successor does not know that its predecessor sent."""
-    return records._stolen(replace(r, sends=0), op, scene)  # noqa: SLF001
+    return rules._stolen(replace(r, sends=0), op, scene)  # noqa: SLF001
 
 
 def _unsent_in_place(r: Any, op: Any, scene: Scene) -> Any:
     """Taking back leaves the epoch as it is."""
-    return replace(records._unsent(r, op, scene), epoch=r.epoch)  # noqa: SLF001
+    return replace(rules._unsent(r, op, scene), epoch=r.epoch)  # noqa: SLF001
 
 
 def _quiet_by_now(r: Any, op: Any, scene: Scene) -> bool:
     """Judge the delay bound when the probe's answer is used, not when it is asked."""
-    return r.sent_until == 0.0 or records.quiet(r, op, scene)
+    return r.sent_until == 0.0 or rules.quiet(r, op, scene)
 
 
 class _TellsUnrecordedFailures(GuardedCall):
@@ -127,13 +127,13 @@ BAD: tuple[Case, ...] = (
         name='X2   "not found" re-runs, whatever is on its way',
         terms=PROBE_BOUNDED,
         has_probe=True,
-        rules=_swap({records.asked_when_quiet: _always}),
+        rules=_swap({rules.asked_when_quiet: _always}),
         expect=DUPLICATE,
     ),
     Case(
         name="X3   a refusal after a lost send is final",
         terms=KEY,
-        rules=_swap({records.rejection_is_final: _always}),
+        rules=_swap({rules.rejection_is_final: _always}),
         expect=FALSE_FAILURE,
     ),
     Case(name="X4   the downstream forgets our key early", terms=KEY, forgets_early=True, expect=DUPLICATE),
@@ -143,33 +143,33 @@ BAD: tuple[Case, ...] = (
         name="X7   the store forgets, owners fenced by epoch only",
         terms=KEY_STORES,
         losses=1,
-        rules=_swap({records.owns: _owns_by_epoch}),
+        rules=_swap({rules.owns: _owns_by_epoch}),
         expect=STALE,
     ),
     Case(
         name="X8   a key whose window is over runs again",
         terms=NONE,
         closings=1,
-        rules=_swap({records.may_rerun: records.window_over}),
+        rules=_swap({rules.may_rerun: rules.window_over}),
         expect=DUPLICATE,
     ),
     Case(
         name="X9   an expired owner counts as failed: run again",
         terms=NONE,
-        rules=_swap({records.resendable: _always, records.not_resendable: _never}),
+        rules=_swap({rules.resendable: _always, rules.not_resendable: _never}),
         expect=DUPLICATE,
     ),
     Case(
         name="X10  our key downstream, but nobody is fenced",
         terms=KEY,
-        rules=_swap({records.owns: _always, records.rejection_is_final: _always}),
+        rules=_swap({rules.owns: _always, rules.rejection_is_final: _always}),
         expect=STALE,
     ),
     Case(
         name="X11  the delay bound is judged after the probe looked",
         terms=PROBE_BOUNDED,
         has_probe=True,
-        rules=_swap({records.asked_when_quiet: _quiet_by_now}),
+        rules=_swap({rules.asked_when_quiet: _quiet_by_now}),
         expect=DUPLICATE,
     ),
     Case(

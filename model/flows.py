@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from effectonce._core.call import GuardedCall
 from effectonce._core.ops import Interrupted, Keep, NotStarted, Op, Raised, Request, Sleep
-from effectonce._core.patience import Env, Plan
+from effectonce._core.retry_state import Env, Plan
 
 IDLE = 0  # the pose of a worker without a call
 SOON, TOO_LATE = 0.0, 2.0

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from effectonce._core.ops import Attest, Complete, Fail, Together
-from effectonce._core.records import RULES, TERMINAL, Evidence, Record, Rule, Scene, State, index, resendable
+from effectonce._core.rules import RULES, TERMINAL, Evidence, Record, Rule, Scene, State, index, resendable
 from effectonce._core.transitions import transition
 
 NOW = 1000.0

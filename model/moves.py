@@ -7,6 +7,7 @@ from typing import Any
 
 from effectonce._core.backoff import Jitter
 from effectonce._core.endings import Fresh, NothingSent, Rejection, Replay
+from effectonce._core.guarantees import Capability
 from effectonce._core.ops import (
     Ask,
     Busy,
@@ -33,9 +34,8 @@ from effectonce._core.ops import (
     Unavailable,
     Unconfirmed,
 )
-from effectonce._core.patience import Plan, Retrying
-from effectonce._core.records import State, resendable
-from effectonce._core.terms import Capability
+from effectonce._core.retry_state import Plan, Retrying
+from effectonce._core.rules import State, resendable
 from flows import DEADLINE_S, IDLE, Answer, Flows, Move
 from ledger import ABSENT, LEASE_S, SCENE, Ledger
 from world import (

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from effectonce._core.call import GuardedCall
-from effectonce._core.classify import Bucket, Certainty, Verdict
-from effectonce._core.records import RULES, Rule
-from effectonce._core.terms import Terms
+from effectonce._core.classification.classify import Bucket, Certainty, Verdict
+from effectonce._core.guarantees import Terms
+from effectonce._core.rules import RULES, Rule
 from flows import IDLE
 
 # How a worker's request is doing. From FIRST_RESULT on: it was answered with result number `net - FIRST_RESULT + 1`.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-VENDOR = ROOT / "src/effectonce/server/static/vendor"
+VENDOR = ROOT / "src/effectonce/dashboard/static/vendor"
 
 
 def bill() -> dict[str, Any]:
@@ -54,7 +54,7 @@ def _vendored(file: dict[str, str]) -> dict[str, Any]:
         "hashes": [{"alg": "SHA-256", "content": file["sha256"]}],
         "licenses": [{"license": {"id": file["licence"]}}],
         "purl": package,
-        "properties": [{"name": "effectonce:file", "value": f"effectonce/server/static/vendor/{file['path']}"}],
+        "properties": [{"name": "effectonce:file", "value": f"effectonce/dashboard/static/vendor/{file['path']}"}],
     }
 
 

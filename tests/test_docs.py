@@ -14,8 +14,8 @@ import pytest
 from msgspec.structs import fields
 
 from effectonce import Breaker, Bucket, Certainty, Guard, Verdict
-from effectonce._core.breaker import MOVES, Phase, Sign, sign_of
-from effectonce._core.terms import GUARANTEES, Capability, Kind
+from effectonce._core.breaker.machine import MOVES, Phase, Sign, sign_of
+from effectonce._core.guarantees import GUARANTEES, Capability, Kind
 from effectonce.testing.bank import Bank
 
 ROOT = Path(__file__).parent.parent
@@ -173,7 +173,7 @@ def test_everything_that_can_be_declared_is_in_the_docs():
 
 
 def test_the_readme_counts_what_there_is():
-    from effectonce._core.tables import TABLES
+    from effectonce._core.classification.tables import TABLES
     from effectonce.testing.mutants import MUTANTS
     from tests.conformance import test_wire_mutants as wire
     from tests.crash.test_flow_mutants import MUTANTS as FLOWS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from effectonce._core.records import RULES
+from effectonce._core.rules import RULES
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "model"))
 

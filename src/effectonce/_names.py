@@ -1,21 +1,16 @@
 """Every public name, where it lives. `effectonce` hands them on when the first one is asked for."""
 
-from effectonce._boundary import Delivered
-from effectonce._circuits import Circuits
 from effectonce._core.backoff import Jitter
-from effectonce._core.breaker import Phase
-from effectonce._core.classify import Bucket, Certainty, Rule, Scope, Verdict, classify
-from effectonce._core.gate import Action
+from effectonce._core.breaker.machine import Phase
+from effectonce._core.classification.classify import Bucket, Certainty, Rule, Scope, Verdict, classify
+from effectonce._core.classification.transient import transient
+from effectonce._core.decisions import Action
+from effectonce._core.guarantees import Capability, Kind
 from effectonce._core.keys import Explanation, Stable, content_key
 from effectonce._core.ops import CannotTell, Found, NotFound, Swept
-from effectonce._core.records import Record, State
-from effectonce._core.terms import Capability, Kind
-from effectonce._core.transient import transient
-from effectonce._desk import Reconciled
-from effectonce._permit import CircuitStats, Permit
-from effectonce._tool import Tool
-from effectonce._turns import TurnBudget
-from effectonce.circuit import Circuit, breaker
+from effectonce._core.rules import Record, State
+from effectonce._runtime.step import Delivered
+from effectonce._tools.tool import Tool
 from effectonce.effect import Effect, EffectRef, current_effect
 from effectonce.errors import (
     Cancelled,
@@ -42,10 +37,15 @@ from effectonce.guard import Guard
 from effectonce.health import Health
 from effectonce.outcome import Outcome
 from effectonce.policy import Breaker, Budget, Contract, Downstream, Retry, TimeWindow
-from effectonce.retry_budget import RetryBudget
-from effectonce.retrying import Advice, Attempt, Retrier, advise, retry
-from effectonce.stores._keyring import Keyring
+from effectonce.recovery.in_doubt import Reconciled
+from effectonce.retries.budget import RetryBudget
+from effectonce.retries.circuit import Circuit, breaker
+from effectonce.retries.circuits import Circuits
+from effectonce.retries.permit import CircuitStats, Permit
+from effectonce.retries.retry import Advice, Attempt, Retrier, advise, retry
+from effectonce.retries.turn import TurnBudget
 from effectonce.stores.base import Finding
+from effectonce.stores.keyring import Keyring
 
 __all__ = [
     "Action",

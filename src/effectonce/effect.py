@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
+from effectonce._core.guarantees import Terms
 from effectonce._core.keys import REFERENCE_LENGTH, downstream_key, request_key
-from effectonce._core.terms import Terms
-from effectonce._core.verdicts import Bucket, Certainty, Verdict
-from effectonce._core.witness import Sighting
+from effectonce._core.observed_sends import Sighting
 
 THIS_CLOCK = object()  # whose monotonic clock a time is of: an error that was pickled elsewhere comes with another object
 OVER = "over"  # an attempt ended, and was taken as one that sent nothing: a thread or a task of it that goes on may not send any more

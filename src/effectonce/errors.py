@@ -26,7 +26,7 @@ from __future__ import annotations
 import copyreg
 from typing import Any, ClassVar
 
-from effectonce._core.classify import OURS, Bucket, Certainty, Verdict
+from effectonce._core.classification.classify import OURS, Bucket, Certainty, Verdict
 from effectonce.effect import EffectRef
 
 IN_MEMORY = "guard.in_doubt(), in this process: the store is its memory"

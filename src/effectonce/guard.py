@@ -13,44 +13,44 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, 
 
 import msgspec
 
-from effectonce._boundary import Boundary, Delivered, Within, deliveries, named, place, stable_part
-from effectonce._cache import ReplayCache
-from effectonce._core.classify import Rules, as_rules
+from effectonce._core.classification.classify import Rules, as_rules
+from effectonce._core.guarantees import TOMBSTONE_S, Capability, Kind
 from effectonce._core.keys import Part, Secret, Stable
 from effectonce._core.ops import Find, Sweep, Swept, Tally
-from effectonce._core.patience import Env
-from effectonce._core.records import Record, State
-from effectonce._core.terms import TOMBSTONE_S, Capability, Kind
-from effectonce._declared import errors, fields, flags, of_type, parenthesised, seconds, several, whole
-from effectonce._desk import Desk, Doubts, Reconciled
-from effectonce._elsewhere import only_through
+from effectonce._core.retry_state import Env
+from effectonce._core.rules import Record, State
 from effectonce._environment import report
-from effectonce._heart import Heart
 from effectonce._log import LOG
-from effectonce._registry import register, tool_of
-from effectonce._rng import rng
-from effectonce._sweeper import Sweeper
-from effectonce._tokens import new_token
-from effectonce._tool import GuardedTool, House, Tool, not_kept
-from effectonce._turns import TurnBudget
-from effectonce._watch import Observer, Watch, tidied
-from effectonce._wrap import wrap
-from effectonce.circuit import Circuit
+from effectonce._random import rng
+from effectonce._runtime.heartbeat import Heart
+from effectonce._runtime.owner_token import new_token
+from effectonce._runtime.replay_cache import ReplayCache
+from effectonce._runtime.step import Boundary, Delivered, Within, deliveries, named, place, stable_part
+from effectonce._runtime.unprotected_sends import only_through
+from effectonce._tools.observers import Observer, Watch, tidied
+from effectonce._tools.registry import register, tool_of
+from effectonce._tools.tool import GuardedTool, House, Tool, not_kept
+from effectonce._tools.wrapper import wrap
+from effectonce._validate import errors, fields, flags, of_type, parenthesised, seconds, several, whole
 from effectonce.errors import ContractViolation, Rejected
 from effectonce.health import Health, examine
 from effectonce.outcome import Outcome
 from effectonce.policy import Budget, Contract, Downstream, Retry, TimeWindow, kind_of, window_of
-from effectonce.retry_budget import RetryBudget
+from effectonce.recovery.in_doubt import Desk, Doubts, Reconciled
+from effectonce.recovery.sweeper import Sweeper
+from effectonce.retries.budget import RetryBudget
+from effectonce.retries.circuit import Circuit
+from effectonce.retries.turn import TurnBudget
 from effectonce.stores import Capabilities, Store, as_store
-from effectonce.stores._keyring import Keyring
-from effectonce.stores._sealed import Sealed
 from effectonce.stores._urls import where_is
 from effectonce.stores.base import Finding
+from effectonce.stores.encrypted import Sealed
+from effectonce.stores.keyring import Keyring
 
 if TYPE_CHECKING:
-    from effectonce._reconciler import Reconciler
-    from effectonce._spool import Spool
     from effectonce.dead_letters import DeadLetters
+    from effectonce.recovery.reconciler import Reconciler
+    from effectonce.recovery.spool import Spool
     from effectonce.workflows import WorkflowOptions, Workflows
     from effectonce.workflows._run import Run
 
@@ -405,7 +405,7 @@ class Guard:
         It asks at most *per_s* probes a second. An effect that cannot be told is asked again after *every_s*, then after twice as long
         each time, and never less often than *at_least_every_s*.
         """
-        from effectonce._reconciler import Reconciler
+        from effectonce.recovery.reconciler import Reconciler
 
         return Reconciler(self._desk, Doubts(tool=tool), every_s=every_s, per_s=per_s, at_least_every_s=at_least_every_s)
 
@@ -455,7 +455,7 @@ def _amplified(contract: Contract, clients: Sequence[Any]) -> Finding | None:
     """What its clients' own retries make of a tool's attempts."""
     if not clients:
         return None
-    from effectonce.clients import amplification  # few tools name their clients
+    from effectonce.retries.clients import amplification  # few tools name their clients
 
     found = amplification(contract.retry.attempts, *clients)
     if found is None:
@@ -475,7 +475,7 @@ def _spool(
     """Where a folder was named, or belongs to the URL. Only then are files worked with, and what that takes is imported."""
     if named is None and url.startswith("memory:"):
         return None
-    from effectonce._spool import Spool, default_folder
+    from effectonce.recovery.spool import Spool, default_folder
 
     folder = default_folder(url, os.environ) if named is None else named
     spool = None if folder is None else Spool(folder, store, keyring, secret)

@@ -25,27 +25,27 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from effectonce._boundary import here
 from effectonce._core.canonical import canonical
-from effectonce._core.classify import Bucket, Certainty, Verdict, classify
+from effectonce._core.classification.classify import Bucket, Certainty, Verdict, classify
 from effectonce._core.codec import encode
-from effectonce._core.foreign import attempt
 from effectonce._core.ops import Find
-from effectonce._core.records import Record, State
-from effectonce._declared import seconds, several
-from effectonce._drive import Prepared
+from effectonce._core.rules import Record, State
+from effectonce._core.safe_access import attempt
 from effectonce._log import LOG
-from effectonce._signature import is_async
-from effectonce._tool import GuardedTool
-from effectonce._turns import turn_here
-from effectonce.circuit import Circuit
-from effectonce.clients import without_retries
+from effectonce._runtime.drive import Prepared
+from effectonce._runtime.signature import is_async
+from effectonce._runtime.step import here
+from effectonce._tools.tool import GuardedTool
+from effectonce._validate import seconds, several
 from effectonce.effect import EffectRef, current_effect
 from effectonce.errors import ContractViolation, ResultUnavailable
 from effectonce.guard import Guard
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry, TimeWindow, kind_of
-from effectonce.retry_budget import RetryBudget
+from effectonce.retries.budget import RetryBudget
+from effectonce.retries.circuit import Circuit
+from effectonce.retries.clients import without_retries
+from effectonce.retries.turn import turn_here
 
 __all__ = ["CLIENT_SIDE", "LLMCall", "once_llm", "was_cached", "was_fallback"]
 R = TypeVar("R")

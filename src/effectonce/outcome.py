@@ -10,7 +10,8 @@ from typing import Any, Generic, Literal, NoReturn, TypeVar, assert_never
 
 from msgspec import Struct
 
-from effectonce._core.classify import Bucket, Certainty, classify
+from effectonce._core.classification.classify import Bucket, Certainty, classify
+from effectonce._core.classification.verdicts import Basis
 from effectonce._core.codec import (
     NOT_PLAIN,
     PARTIAL,
@@ -39,8 +40,7 @@ from effectonce._core.endings import (
 from effectonce._core.endings import GaveUp as GaveUpEnding
 from effectonce._core.ops import Busy, Doubtful, Early, Latched, Mismatch, Unavailable
 from effectonce._core.ops import Expired as ExpiredReply
-from effectonce._core.records import State
-from effectonce._core.verdicts import Basis
+from effectonce._core.rules import State
 from effectonce._log import LOG
 from effectonce.effect import THIS_CLOCK, EffectRef
 from effectonce.errors import (

@@ -11,11 +11,11 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from effectonce._core.backoff import MULTIPLIER, Jitter
-from effectonce._core.breaker import NEVER_COUNTED, UNHEALTHY, Limits
+from effectonce._core.breaker.machine import NEVER_COUNTED, UNHEALTHY, Limits
 from effectonce._core.budget import TurnLimits
-from effectonce._core.classify import Bucket, Rule
-from effectonce._core.terms import DAY_S, LEASE_MAX_S, TOMBSTONE_S, WINDOW_S, Capability, Kind, Terms, resend_window_s
-from effectonce._declared import flags, numbers, of_type, seconds, texts, whole
+from effectonce._core.classification.classify import Bucket, Rule
+from effectonce._core.guarantees import DAY_S, LEASE_MAX_S, TOMBSTONE_S, WINDOW_S, Capability, Kind, Terms, resend_window_s
+from effectonce._validate import flags, numbers, of_type, seconds, texts, whole
 from effectonce.errors import ContractViolation
 
 ATTEMPTS, THROTTLED_ATTEMPTS = 5, 10

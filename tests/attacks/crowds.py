@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from effectonce import EffectOnceError, Guard, NotSent, Rejected, Retry
 from effectonce._core.keys import derive
 from effectonce._core.ops import Claim, Search
-from effectonce._core.records import State
-from effectonce.stores import _redis_records, _rows
+from effectonce._core.rules import State
+from effectonce.stores import _rows
+from effectonce.stores.redis import records as redis_records
 
 NAMES = (*_rows.BIRTH, *_rows.LIFE)
 
@@ -73,11 +74,11 @@ def fill_redis(path, records):
         line.connect(path)
         batch = []
         for record in records:
-            key, member = record.request.key, _redis_records.member(record.created_at, record.request.key)
+            key, member = record.request.key, redis_records.member(record.created_at, record.request.key)
             bucket, doubt = f"eo:{{{key[:2]}}}:".encode(), record.state is State.IN_DOUBT
-            index, score = (b"d", "0") if doubt else (b"s", str(_redis_records.score(record)))
+            index, score = (b"d", "0") if doubt else (b"s", str(redis_records.score(record)))
             batch += [
-                ("SET", bucket + b"r:" + key.encode(), _redis_records.write(record, 7)),
+                ("SET", bucket + b"r:" + key.encode(), redis_records.write(record, 7)),
                 ("ZADD", bucket + index, score, member),
             ]
             if len(batch) >= 2000:

@@ -15,7 +15,7 @@ import uvicorn
 
 from effectonce import Guard, InDoubt
 from effectonce.cli._uvicorn import run_server
-from effectonce.stores import _sqlite_file
+from effectonce.stores.sqlite import connection
 
 TENANTS = ("alice", "bob", "carol")
 DOORS = ("middleware", "gateway", "mcp", "dashboard")
@@ -60,15 +60,15 @@ def _order(body):
 
 
 def middleware(folder):
-    from effectonce.http.asgi import IdempotencyMiddleware
-    from effectonce.http.profiles import IETF
+    from effectonce.http.server import IdempotencyMiddleware
+    from effectonce.http.server.profiles import IETF
 
     guard = Guard(f"sqlite:///{folder / 'effects.db'}", spool=folder / "spool")
     return IdempotencyMiddleware(Shop(folder), guard, tenant=tenant_of, profile=replace(IETF, strict=False), body_max=1 << 16)
 
 
 def gateway(folder):
-    from effectonce.http.gateway import Gateway, read_settings
+    from effectonce.http.gateway.app import Gateway, read_settings
     from tests.servers._process import free_port
 
     port = free_port()
@@ -112,7 +112,7 @@ def mcp(folder):
 
 
 def dashboard(folder):
-    from effectonce.server import Access, app
+    from effectonce.dashboard import Access, app
 
     guard = Guard(f"sqlite:///{folder / 'effects.db'}", spool=folder / "spool")
     for tenant in TENANTS:
@@ -135,6 +135,6 @@ def dashboard(folder):
 
 if __name__ == "__main__":
     door, port, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
-    _sqlite_file.PAGES_KIB = 1 << 10  # the rest of what a process keeps shows only beside few pages
+    connection.PAGES_KIB = 1 << 10  # the rest of what a process keeps shows only beside few pages
     made = globals()[door](folder)
     run_server(made, lifespan="off" if door == "middleware" else "on", port=port)

@@ -13,7 +13,7 @@ from effectonce import ContractViolation
 from effectonce._core.ops import ListCells
 from effectonce.cli import main
 from effectonce.observe import Audit, Event
-from effectonce.observe._chain import Marks, read_batch
+from effectonce.observe._hash_chain import Marks, read_batch
 from effectonce.observe.audit import BATCHES, HEADS
 from effectonce.stores.sqlite import SqliteStore
 

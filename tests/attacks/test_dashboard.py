@@ -9,14 +9,14 @@ import pytest
 
 from effectonce import EffectOnceError, Guard, NotSent, Retry
 from effectonce._core.ops import Search, Tally
-from effectonce._core.records import State
+from effectonce._core.rules import State
+from effectonce.dashboard import Access, _playground
+from effectonce.dashboard._request import Refusal
 from effectonce.effect import reference_of
-from effectonce.server import Access, _storm
-from effectonce.server._visit import Refusal
 from effectonce.simulate.storm import simulate
-from effectonce.stores._sqlite_file import BROWSE, BROWSE_OF
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
+from effectonce.stores.sqlite.connection import BROWSE, BROWSE_OF
 from tests.server.conftest import browser
 
 PAGES = (
@@ -170,8 +170,8 @@ class Held:
 
 def test_simulations_leave_the_threads_of_the_application_free():
     held = Held()
-    simulations = _storm.Simulations(held)
-    asked = _storm._read(dict(_storm.FIRST) | dict.fromkeys(_storm.SWITCHES, ""))
+    simulations = _playground.Simulations(held)
+    asked = _playground._read(dict(_playground.FIRST) | dict.fromkeys(_playground.SWITCHES, ""))
 
     async def crowd():
         free, refused = anyio.to_thread.current_default_thread_limiter(), []
@@ -194,15 +194,15 @@ def test_simulations_leave_the_threads_of_the_application_free():
     borrowed, refused = anyio.run(crowd)
 
     assert borrowed == 0
-    assert len(held.ran) == _storm.AT_ONCE + _storm.WAITING
-    assert sorted(refused) == [429] + [503] * (60 - _storm.AT_ONCE - _storm.WAITING)
+    assert len(held.ran) == _playground.AT_ONCE + _playground.WAITING
+    assert sorted(refused) == [429] + [503] * (60 - _playground.AT_ONCE - _playground.WAITING)
     assert {name.rpartition("_")[0] for name in held.ran} == {"effectonce-storm"}
 
 
 def test_a_viewer_has_one_simulation_at_a_time_and_another_afterwards():
     held = Held()
-    simulations = _storm.Simulations(held)
-    policy, rate, _ = _storm._read(dict(_storm.FIRST) | dict.fromkeys(_storm.SWITCHES, ""))
+    simulations = _playground.Simulations(held)
+    policy, rate, _ = _playground._read(dict(_playground.FIRST) | dict.fromkeys(_playground.SWITCHES, ""))
 
     async def twice():
         async with anyio.create_task_group() as group:
@@ -222,7 +222,7 @@ def test_a_simulation_that_fails_does_not_lock_its_viewer_out():
     def broken(policy, rate, seed):
         raise MemoryError
 
-    simulations = _storm.Simulations(broken)
+    simulations = _playground.Simulations(broken)
 
     async def thrice():
         for _ in range(3):
@@ -233,9 +233,9 @@ def test_a_simulation_that_fails_does_not_lock_its_viewer_out():
 
 
 def test_the_page_says_that_there_are_too_many(monkeypatch):
-    simulations = _storm.Simulations(Held())
-    simulations._viewers |= {f"viewer {n}" for n in range(_storm.AT_ONCE + _storm.WAITING)}
-    monkeypatch.setattr(_storm, "SIMULATIONS", simulations)
+    simulations = _playground.Simulations(Held())
+    simulations._viewers |= {f"viewer {n}" for n in range(_playground.AT_ONCE + _playground.WAITING)}
+    monkeypatch.setattr(_playground, "SIMULATIONS", simulations)
     viewer = browser(Guard(MemoryStore()), Access("vera"))
 
     assert viewer.get("/storm").status_code == 503

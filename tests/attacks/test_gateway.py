@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from effectonce import ContractViolation
 from effectonce.cli import main
-from effectonce.http.gateway import read_settings
+from effectonce.http.gateway.app import read_settings
 from tests.http.test_gateway import Street, ended, opened
 from tests.http.test_gateway_settings import GOOD
 from tests.servers._process import until

@@ -16,11 +16,11 @@ from click.testing import CliRunner
 
 from effectonce import GaveUp, Guard, NotSent, Retry
 from effectonce.cli import main
+from effectonce.dashboard import Access
 from effectonce.dead_letters import _file
 from effectonce.lint import _check, check, check_source
 from effectonce.lint._allow import allowances
-from effectonce.mcp._hosts import starting
-from effectonce.server import Access
+from effectonce.mcp._client_configs import starting
 from effectonce.stores.sqlite import SqliteStore
 from tests.cli.desk import environment
 from tests.server.conftest import browser

@@ -8,8 +8,7 @@ import pytest
 
 from effectonce import StoreUnavailable
 from effectonce._core.ops import Find, ReadCell, WriteCell
-from effectonce.stores import _sqlite_file
-from effectonce.stores.sqlite import SqliteStore
+from effectonce.stores.sqlite import SqliteStore, connection
 
 
 def mode(path):
@@ -69,7 +68,7 @@ def test_where_a_file_cannot_be_made_without_opening_it_it_is_opened(tmp_path, m
     def refused(*_):
         raise PermissionError
 
-    monkeypatch.setattr(_sqlite_file.faults.os, "mknod", refused)
+    monkeypatch.setattr(connection.faults.os, "mknod", refused)
     used(tmp_path / "effects.db").close()
 
     assert mode(tmp_path / "effects.db") == 0o600

@@ -15,11 +15,11 @@ import pytest
 
 from effectonce import Guard
 from effectonce._core.ops import Search
-from effectonce.mcp._callers import Callers
 from effectonce.mcp._contracts import LISTED_MAX, Contracts, hidden_in
+from effectonce.mcp._credentials_of_callers import Callers
 from effectonce.mcp._effects import TOOLS_MAX
-from effectonce.mcp._pipes import Cut, Lines
-from effectonce.mcp._wire import ANSWER_MAX, CALL_MAX, LINE_MAX, id_at_ends
+from effectonce.mcp._jsonrpc import ANSWER_MAX, CALL_MAX, LINE_MAX, id_at_ends
+from effectonce.mcp._stdio import Cut, Lines
 from effectonce.mcp.http import McpHttpProxy
 from tests.mcp_proxy.conftest import environment
 from tests.mcp_proxy.test_http import Odd, ignored, served, shutdown

@@ -12,7 +12,7 @@ from mcp.server.mcpserver import MCPServer
 from effectonce import Guard
 from effectonce.integrations import fastmcp as for_fastmcp
 from effectonce.integrations import mcp as for_mcp
-from effectonce.mcp._hosted import Hosted
+from effectonce.mcp._in_server import Hosted
 from effectonce.testing.bank import Bank
 from tests.mcp_proxy.test_http import served
 

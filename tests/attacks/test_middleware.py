@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from effectonce import ContractViolation, Guard, StoreUnavailable
-from effectonce.http.asgi import Quota
+from effectonce.http.server.middleware import Quota
 from effectonce.stores.memory import MemoryStore
 from tests.http.helpers import Shop, ask, guarded, run
 from tests.http.test_fingerprint import multipart

@@ -11,17 +11,17 @@ import pytest
 from effectonce import Guard
 from effectonce._core.ops import ReadCell
 from effectonce._core.pages import Count, Recent, Refer
-from effectonce._core.records import State
-from effectonce._shown import status
+from effectonce._core.rules import State
+from effectonce.dashboard import Access
+from effectonce.dashboard._request import link_of
 from effectonce.effect import reference_of
-from effectonce.server import Access
-from effectonce.server._visit import link_of
-from effectonce.stores._exchange import answer
-from effectonce.stores._postgres_jobs import queries_of
-from effectonce.stores._sqlite_pages import AMONG_KEYS
+from effectonce.stores._roundtrip import answer
 from effectonce.stores.postgres import PostgresStore
+from effectonce.stores.postgres.batch import queries_of
 from effectonce.stores.redis import RedisStore
 from effectonce.stores.sqlite import SqliteStore
+from effectonce.stores.sqlite.pages import AMONG_KEYS
+from effectonce.views import status
 from tests.attacks.crowds import crowd, fill_postgres, fill_redis, fill_sqlite
 from tests.server.conftest import browser
 from tests.servers import redis

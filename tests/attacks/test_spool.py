@@ -7,7 +7,7 @@ import pytest
 
 from effectonce import ContractViolation, Guard, Retry
 from effectonce._core import ops
-from effectonce._spool import Settled, Spool, default_folder
+from effectonce.recovery.spool import Settled, Spool, default_folder
 from effectonce.testing.clock import FakeClock
 from tests.attacks.strangers import given_to_a_stranger
 from tests.core.helpers import named, tool

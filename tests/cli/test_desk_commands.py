@@ -14,9 +14,9 @@ from tests.cli import shop
 from tests.cli.desk import environment
 
 from effectonce import Guard
+from effectonce._core.breaker.votes import exchange
 from effectonce._core.ops import Search
-from effectonce._core.votes import exchange
-from effectonce._drive import drive
+from effectonce._runtime.drive import drive
 
 APP = ("--app", "tests.cli.shop:guard")
 

@@ -11,7 +11,7 @@ from tests.servers.postgres import Postgres
 
 from effectonce import Guard
 from effectonce.cli import main
-from effectonce.stores import _sqlite_file
+from effectonce.stores.sqlite import connection
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_postgres_that_does_not_sync_is_named_and_how_to_change_it():
 
 
 def test_a_file_on_a_full_disk_is_named_and_how_to_change_it(url, monkeypatch):
-    monkeypatch.setattr(_sqlite_file, "LOW_B", inf)
+    monkeypatch.setattr(connection, "LOW_B", inf)
     said = CliRunner().invoke(main, ["doctor", url])
 
     assert said.exit_code == 1

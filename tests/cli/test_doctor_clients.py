@@ -59,7 +59,7 @@ async def ask(question: str):
     assert set(told) == {f"client shop:{name}" for name in ("bank", "session", "pool", "model", "queue", "SMTP")}
     assert told["client shop:bank"]["found"].startswith("pay, refund send through it")
     assert told["client shop:session"]["found"].startswith("pay sends through it")
-    assert told["client shop:bank"]["advice"].startswith("bank = protect(bank), of effectonce.http.clients")
+    assert told["client shop:bank"]["advice"].startswith("bank = protect(bank), of effectonce.http.client")
     assert not any(each["bad"] for each in told.values())
 
 

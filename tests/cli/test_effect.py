@@ -10,13 +10,13 @@ from click.testing import CliRunner
 from tests.cli.desk import ROOT, environment, undated
 
 from effectonce import Guard, State
-from effectonce._core.attempts import FailedAttempt
+from effectonce._core.attempt_log import FailedAttempt
 from effectonce._core.ops import Attest, Browse, Claim, Search
-from effectonce._shown.history import attempt_told
-from effectonce._shown.words import Screen
 from effectonce.cli import main
 from effectonce.stores import open_store
 from effectonce.testing.conformance.bench import request
+from effectonce.views.history import attempt_told
+from effectonce.views.text import Screen
 
 NEWEST_FIRST = ["book", "mail", "refund", "refund", "refund", "refund"]
 FIELDS = {

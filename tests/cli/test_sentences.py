@@ -5,11 +5,11 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from effectonce._core.records import Record, State
-from effectonce._shown.effects import abandoned, step_of, verdict
-from effectonce._shown.times import iso, span
+from effectonce._core.rules import Record, State
 from effectonce.cli._effects import next_steps
 from effectonce.testing.conformance.bench import KEYED, PROBED, request
+from effectonce.views.effects import abandoned, step_of, verdict
+from effectonce.views.times import iso, span
 
 NOW = 1_000_000.0
 SENT = {"sends": 1, "first_dispatch_at": NOW - 100}

@@ -7,12 +7,10 @@ from tests.servers import redis
 from tests.stores.test_exchanges import FACTS
 
 from effectonce import StoreUnavailable
-from effectonce.stores import _postgres_sql as sql
-from effectonce.stores import _redis_scripts as scripts
-from effectonce.stores import _sqlite_file
 from effectonce.stores.postgres import PostgresStore
-from effectonce.stores.redis import RedisStore
-from effectonce.stores.sqlite import SqliteStore
+from effectonce.stores.postgres import statements as sql
+from effectonce.stores.redis import RedisStore, scripts
+from effectonce.stores.sqlite import SqliteStore, connection
 from effectonce.testing.clock import FakeClock
 from effectonce.testing.conformance import CHECKS, Bench
 
@@ -120,9 +118,9 @@ def caught_by_an_exchange(open_store):
 @pytest.mark.parametrize("fault", SQLITE)
 def test_the_suite_catches_on_sqlite(fault, tmp_path, monkeypatch):
     name, part, instead = SQLITE[fault]
-    right = getattr(_sqlite_file, name)
+    right = getattr(connection, name)
     assert part in right, "the statement has changed: sabotage it anew"
-    monkeypatch.setattr(_sqlite_file, name, right.replace(part, instead))
+    monkeypatch.setattr(connection, name, right.replace(part, instead))
     numbers = count()
 
     assert caught(lambda clock: SqliteStore(tmp_path / f"{next(numbers)}.db", clock=clock))

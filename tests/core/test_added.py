@@ -3,7 +3,7 @@
 import pytest
 
 from effectonce import Conflict, ContractViolation, GaveUp, Guard, NotSent, Retry
-from effectonce._boundary import Delivered
+from effectonce._runtime.step import Delivered
 from tests.core.helpers import named
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from effectonce import ContractViolation, EffectOnceError, Guard, InDoubt, NotSent, Retry, StoreUnavailable, current_effect
 from effectonce._core import ops
-from effectonce.http.clients import protect
+from effectonce.http.client import protect
 from tests.flaky import FlakyStore
 
 ONCE = Retry(attempts=1, base_s=0, cap_s=0)

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from effectonce import ContractViolation, Guard, PartialSuccess, Rejected, current_effect
-from effectonce.stores._sqlite_lending import Handover
 from effectonce.stores.sqlite import SqliteStore
+from effectonce.stores.sqlite.transaction import Handover
 
 
 def ledger(connection):

@@ -21,16 +21,7 @@ from effectonce import (
     current_effect,
 )
 from effectonce._core import ops
-from effectonce._core.attempts import (
-    GAVE_UP,
-    REDRIVEN,
-    TRIED,
-    Asked,
-    FailedAttempt,
-    asked_again,
-    read_entry,
-    read_failure,
-)
+from effectonce._core.attempt_log import GAVE_UP, REDRIVEN, TRIED, Asked, FailedAttempt, asked_again, read_entry, read_failure
 from effectonce._core.codec import decode, encode_error
 from effectonce.stores.sqlite import SqliteStore
 from tests.core.helpers import QUICK, Ledger, tool

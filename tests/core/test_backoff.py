@@ -6,12 +6,12 @@ import pytest
 
 from effectonce import Bucket, GaveUp, Guard, NotSent, Rejected, Retry, Verdict
 from effectonce._core.backoff import Jitter, delay, full_jitter
-from effectonce._core.classify import Certainty, classifier
+from effectonce._core.classification.classify import Certainty, classifier
 from effectonce._core.ops import Invoke, Raised, Sleep
-from effectonce._core.patience import Env, Patience, Retrying
-from effectonce._core.plain import plain_call
-from effectonce._drive import Plain, drive
-from effectonce.retrying import retrying
+from effectonce._core.retry_flow import plain_call
+from effectonce._core.retry_state import Env, Patience, Retrying
+from effectonce._runtime.drive import Plain, drive
+from effectonce.retries.retry import retrying
 
 
 def test_the_ceiling_doubles_from_the_base_up_to_the_cap():

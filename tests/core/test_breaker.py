@@ -5,8 +5,8 @@ from math import inf
 import pytest
 
 from effectonce import Breaker, Bucket, Certainty, ContractViolation, Scope, Verdict
-from effectonce._core.breaker import FREE, MOVES, UNHEALTHY, Event, Machine, Phase, Sign, sign_of
-from effectonce._core.classify import classifier
+from effectonce._core.breaker.machine import FREE, MOVES, UNHEALTHY, Event, Machine, Phase, Sign, sign_of
+from effectonce._core.classification.classify import classifier
 from effectonce.errors import CircuitOpen
 
 

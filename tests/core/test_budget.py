@@ -5,7 +5,7 @@ import pytest
 from effectonce import Bucket, Budget, Certainty, ContractViolation, RetryBudget, Verdict
 from effectonce._core.budget import Purchase, TokenBucket, Turn
 from effectonce._core.ops import Cell, ReadCell, Unavailable, WriteCell
-from effectonce._drive import Plain, drive
+from effectonce._runtime.drive import Plain, drive
 from effectonce.errors import StoreUnavailable
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock

@@ -3,7 +3,7 @@
 import pytest
 
 from effectonce import Downstream, GaveUp, Guard, InDoubt, State, current_effect
-from effectonce._core.terms import Capability
+from effectonce._core.guarantees import Capability
 from effectonce.stores.sqlite import SqliteStore
 from tests.core.helpers import QUICK
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effectonce import Bucket, Certainty, NotSent, Rule, Scope, Verdict, classify
-from effectonce._core.classify import UNKNOWN, classifier
-from effectonce._core.tables import BY_CLASS, TABLES, VERSION
+from effectonce._core.classification.classify import UNKNOWN, classifier
+from effectonce._core.classification.tables import BY_CLASS, TABLES, VERSION
 
 
 def foreign(name, base=Exception, **attributes):

@@ -9,7 +9,7 @@ from math import inf
 import pytest
 
 from effectonce import ContractViolation, Downstream, Guard, InDoubt, NotFound, Retry, State, TimeWindow
-from effectonce._core.terms import Capability, Kind, resend_window_s
+from effectonce._core.guarantees import Capability, Kind, resend_window_s
 from effectonce.workflows import Run
 from tests.core.helpers import RECEIPT, Colour, Model, Receipt, Struct, named, tool
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effectonce._core.delays import LONGEST_S, duration, from_headers, number, spoken
+from effectonce._core.classification.retry_after import LONGEST_S, duration, from_headers, number, spoken
 
 DATE, AT = "Wed, 21 Oct 2015 07:28:00 GMT", 1445412480.0
 

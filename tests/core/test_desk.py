@@ -7,8 +7,8 @@ import pytest
 
 from effectonce import CannotTell, ContractViolation, Found, Guard, InDoubt, Reconciled, State, StoreUnavailable
 from effectonce._core import ops
-from effectonce._desk import Doubts
-from effectonce._reconciler import Reconciler
+from effectonce.recovery.in_doubt import Doubts
+from effectonce.recovery.reconciler import Reconciler
 from effectonce.testing.clock import FakeClock
 from tests.core.helpers import QUICK, named, tool
 from tests.flaky import FlakyStore

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from effectonce._core.exact_json import read_exactly
+from effectonce._core.strict_json import read_exactly
 
 
 def test_a_number_keeps_every_digit():

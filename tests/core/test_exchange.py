@@ -4,9 +4,9 @@ import pytest
 
 from effectonce import StoreUnavailable
 from effectonce._core import ops
-from effectonce._core.records import Scene, State
+from effectonce._core.rules import Scene, State
 from effectonce._core.transitions import transition
-from effectonce.stores._exchange import PATIENCE, Seen, Swap, answer, decide_once, run
+from effectonce.stores._roundtrip import PATIENCE, Seen, Swap, answer, decide_once, run
 from effectonce.testing.conformance.bench import request
 
 RECORD = transition(None, ops.Claim(request(), "t", 30.0, dispatch=True), Scene(1.0)).after

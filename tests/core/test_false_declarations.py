@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from effectonce import ContractViolation, Downstream, Found, GaveUp, Guard, InDoubt, NotSent, Rejected, State, current_effect
-from effectonce._core.terms import Capability
+from effectonce._core.guarantees import Capability
 from tests.core.helpers import QUICK, named, tool
 
 

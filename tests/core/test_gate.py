@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from effectonce import Action, Bucket, Certainty, Verdict, advise
-from effectonce._core.gate import GATE, GOES_ON, NEVER, gate
-from effectonce._core.verdicts import RETRYABLE
+from effectonce._core.classification.verdicts import RETRYABLE
+from effectonce._core.decisions import GATE, GOES_ON, NEVER, gate
 
 CERTAIN = (Certainty.NOT_SENT, Certainty.REJECTED)
 EVERY = list(itertools.product(Bucket, Certainty, (None, True, False), (None, 3.0), (False, True), (False, True)))

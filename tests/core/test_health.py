@@ -7,10 +7,10 @@ import pytest
 
 from effectonce import Capability, Contract, Downstream, Finding, Guard, Kind, State
 from effectonce.policy import span
-from effectonce.stores import _sqlite_file, base
-from effectonce.stores._redis_wire import Facts
+from effectonce.stores import base
 from effectonce.stores.postgres import PostgresStore
-from effectonce.stores.sqlite import SqliteStore
+from effectonce.stores.redis.connection import Facts
+from effectonce.stores.sqlite import SqliteStore, connection
 from tests.servers import redis
 from tests.servers.postgres import Postgres
 
@@ -90,7 +90,7 @@ def test_a_file_that_cannot_be_written_is_not_healthy(path):
 )
 def test_the_disk_matters(path, monkeypatch, kind, said, bad):
     guard = guard_on(path)
-    monkeypatch.setattr(_sqlite_file, "_filesystem", lambda _: kind)
+    monkeypatch.setattr(connection, "_filesystem", lambda _: kind)
     disk = found(guard.health(), "disk")
 
     assert said in disk.found
@@ -100,7 +100,7 @@ def test_the_disk_matters(path, monkeypatch, kind, said, bad):
 
 def test_a_disk_that_is_nearly_full_is_bad(path, monkeypatch):
     guard = guard_on(path)
-    monkeypatch.setattr(_sqlite_file, "LOW_B", inf)
+    monkeypatch.setattr(connection, "LOW_B", inf)
 
     assert found(guard.health(), "space").bad
     assert not guard.health().ok
@@ -123,9 +123,9 @@ def test_what_waits_to_be_swept_is_counted(path, clock, monkeypatch):
 
 
 def test_a_system_without_mount_points_has_an_unknown_filesystem(path, monkeypatch):
-    monkeypatch.setattr(_sqlite_file, "MOUNTS", path / "nowhere")
+    monkeypatch.setattr(connection, "MOUNTS", path / "nowhere")
 
-    assert _sqlite_file._filesystem(path) == "unknown filesystem"
+    assert connection._filesystem(path) == "unknown filesystem"
 
 
 def test_a_downstream_that_forgets_keys_before_we_do_is_reported(caplog):

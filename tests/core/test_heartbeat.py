@@ -6,9 +6,10 @@ import threading
 
 import pytest
 
-from effectonce import GaveUp, Guard, Retry, StoreUnavailable, _drive, _heart
-from effectonce._boundary import here
+from effectonce import GaveUp, Guard, Retry, StoreUnavailable
 from effectonce._core import ops
+from effectonce._runtime import drive, heartbeat
+from effectonce._runtime.step import here
 from effectonce.effect import running
 from effectonce.stores.memory import MemoryStore
 
@@ -157,7 +158,7 @@ def test_tools_of_one_loop_share_a_timer_and_one_with_a_shorter_lease_is_not_lat
         set_at = loop.call_at
 
         def counted(when, callback, *args, **kwargs):
-            if getattr(callback, "__self__", None).__class__ is _heart.Pulse:
+            if getattr(callback, "__self__", None).__class__ is heartbeat.Pulse:
                 timers.append(when)
             return set_at(when, callback, *args, **kwargs)
 
@@ -183,7 +184,7 @@ def test_tools_of_one_loop_share_a_timer_and_one_with_a_shorter_lease_is_not_lat
 
 
 def test_a_loop_that_is_closed_is_forgotten():
-    heart = _heart.Heart(MemoryStore())
+    heart = heartbeat.Heart(MemoryStore())
 
     async def pulse():
         return heart.pulse()
@@ -194,8 +195,8 @@ def test_a_loop_that_is_closed_is_forgotten():
 
 
 def test_a_heart_with_nothing_to_do_ends_its_thread_and_starts_another(monkeypatch):
-    monkeypatch.setattr(_heart, "IDLE_S", 0.01)
-    heart = _heart.Heart(MemoryStore())
+    monkeypatch.setattr(heartbeat, "IDLE_S", 0.01)
+    heart = heartbeat.Heart(MemoryStore())
     running = ops.Invoke("k", "t", 1, 1, 0.0)
     with heart._lock:  # or else it may have ended before it is looked at
         heart.wake(heart.beat(running, 0.01))
@@ -229,7 +230,7 @@ def test_a_tool_whose_lease_nobody_could_keep_alive_is_not_started(monkeypatch):
 
 def struck(number, function):
     """Call *function*, and interrupt it where the *number*-th call in the engine begins or ends. False: there are fewer."""
-    places, met, before = {_drive.__file__, _heart.__file__}, 0, sys.getprofile()
+    places, met, before = {drive.__file__, heartbeat.__file__}, 0, sys.getprofile()
 
     def strike(frame, event, _):
         nonlocal met

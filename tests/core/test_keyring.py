@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from effectonce import ContractViolation, Keyring
-from effectonce.stores._keyring import NotOpened
+from effectonce.stores.keyring import NotOpened
 
 OLD, NEW = b"o" * 32, b"n" * 32
 RING = Keyring({"2026-11": NEW, "2026-05": OLD})

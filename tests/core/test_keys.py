@@ -11,7 +11,7 @@ import pytest
 
 from effectonce import Conflict, ContractViolation, Delivered, GaveUp, Guard, NotSent, Retry, Stable, current_effect
 from effectonce._core.keys import HOME_LENGTH
-from effectonce.integrations._tools import Toolbox
+from effectonce.integrations._agent_tools import Toolbox
 from tests.core.helpers import named, tool
 
 COMPOSED, DECOMPOSED = "Zo\u00eb", "Zoe\u0308"

@@ -13,7 +13,7 @@ import pydantic
 import pytest
 
 from effectonce import ContractViolation, Delivered, Rejected, State
-from effectonce._boundary import place
+from effectonce._runtime.step import place
 
 
 class Bank:

@@ -16,7 +16,7 @@ from effectonce import (
     current_effect,
 )
 from effectonce._core.ops import Raised
-from effectonce._core.plain import plain_call
+from effectonce._core.retry_flow import plain_call
 from tests.core.helpers import QUICK, Ledger, tool
 from tests.core.test_backoff import VirtualTime, patience
 from tests.core.test_classify import foreign

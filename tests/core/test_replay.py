@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from effectonce import Conflict, Guard, InDoubt, PartialSuccess, Rejected, ResultUnavailable
-from effectonce._cache import ReplayCache
 from effectonce._core import ops
-from effectonce._core.records import State
+from effectonce._core.rules import State
+from effectonce._runtime.replay_cache import ReplayCache
 from effectonce.testing.clock import FakeClock
 from tests.core.helpers import RECEIPT, Colour, Level, Line, Model, Receipt, Struct, named, tool
 from tests.flaky import FlakyStore

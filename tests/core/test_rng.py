@@ -3,8 +3,8 @@
 import os
 import random
 
-from effectonce._rng import random_bits, rng
-from effectonce.stores._redis_records import first_revision
+from effectonce._random import random_bits, rng
+from effectonce.stores.redis.records import first_revision
 
 
 def test_who_seeds_the_shared_generator_does_not_choose_our_delays_and_revisions():

@@ -27,8 +27,9 @@ from effectonce import (
 )
 from effectonce._core.codec import decode
 from effectonce._core.ops import Attest, Claim, Complete, Confirm, Doubt, Find, Rearm, Refute
-from effectonce.stores import _keyring, base
-from effectonce.stores._sealed import Sealed
+from effectonce.stores import base
+from effectonce.stores import keyring as _keyring
+from effectonce.stores.encrypted import Sealed
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
 from tests.core.helpers import QUICK, Ledger, named, tool

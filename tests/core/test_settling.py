@@ -15,7 +15,7 @@ from effectonce import (
     State,
     current_effect,
 )
-from effectonce._core import ops, records
+from effectonce._core import ops, rules
 from tests.core.helpers import QUICK, Ledger, named, tool
 
 
@@ -234,7 +234,7 @@ def test_a_doubt_that_vanished_stays_one(guard, store):
     pay.probe(lambda: Found(1))
     with guard.step("chat", "pay"):
         prepared = guard._tool(pay).prepare((), {})
-    record = records.Record(prepared.request, State.IN_DOUBT, 1, "", 0, 0)
+    record = rules.Record(prepared.request, State.IN_DOUBT, 1, "", 0, 0)
     assert guard._tool(pay).reconcile(record).status == "in_doubt"
 
 

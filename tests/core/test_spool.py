@@ -11,7 +11,7 @@ import pytest
 
 from effectonce import Guard, Keyring, Rejected, ReplayedFailure, ResultUnavailable, Retry, State, StoreUnavailable
 from effectonce._core import ops
-from effectonce._spool import Settled, Spool, default_folder
+from effectonce.recovery.spool import Settled, Spool, default_folder
 from effectonce.stores.base import TooLarge
 from effectonce.stores.memory import MemoryStore
 from tests.core.helpers import named, tool
@@ -155,7 +155,7 @@ def test_a_file_that_cannot_be_opened_now_is_read_later(store, spool, monkeypatc
         raise OSError(24, "Too many open files")
 
     with monkeypatch.context() as machine:
-        machine.setattr("effectonce._spool._read_ours", too_many)
+        machine.setattr("effectonce.recovery.spool._read_ours", too_many)
         assert guard.spool.settle() == Settled(written=0, attested=0, left=1)
     assert "Too many open files" in caplog.text
     assert guard.spool.settle() == Settled(written=1, attested=0, left=0)
@@ -197,7 +197,7 @@ def test_an_outcome_that_the_store_does_not_take_holds_up_no_other(spool, clock)
 
 
 def test_an_error_of_another_kind_does_not_end_the_background(store, spool, monkeypatch, caplog):
-    monkeypatch.setattr("effectonce._spool.FIRST_S", 0.001)
+    monkeypatch.setattr("effectonce.recovery.spool.FIRST_S", 0.001)
     guard, _, _ = unwritten(store, spool)
     apply, errors = store.apply, [ValueError("what no store should say")]
 
@@ -350,8 +350,8 @@ def test_an_earlier_process_left_something(store, spool, monkeypatch):
 def test_the_background_goes_on_until_the_store_answers(store, spool, monkeypatch, caplog):
     caplog.set_level(logging.WARNING, "effectonce")
     monkeypatch.undo()
-    monkeypatch.setattr("effectonce._spool.FIRST_S", 0.001)
-    monkeypatch.setattr("effectonce._spool.MAX_S", 0.001)
+    monkeypatch.setattr("effectonce.recovery.spool.FIRST_S", 0.001)
+    monkeypatch.setattr("effectonce.recovery.spool.MAX_S", 0.001)
     guard = Guard(store, cache=0, spool=spool)
     pay = tool(guard, named("pay", lambda: "receipt"), retry=SOON)
     store.fail(ops.Complete, times=100)

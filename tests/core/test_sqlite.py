@@ -24,8 +24,9 @@ from effectonce import (
     current_effect,
 )
 from effectonce._core import ops
-from effectonce.stores import _sqlite_file, sqlite
 from effectonce.stores.sqlite import SqliteStore
+from effectonce.stores.sqlite import connection as sqlite_file
+from effectonce.stores.sqlite import store as sqlite
 from effectonce.testing.clock import FakeClock
 from effectonce.testing.conformance.bench import request
 
@@ -234,7 +235,7 @@ def test_a_newer_schema_is_refused_not_guessed(path, store):
 
 def test_no_write_of_a_call_makes_sqlite_build_a_table_of_its_own(store):
     store.apply(ops.Tally())
-    for statement in (_sqlite_file.BIRTH, _sqlite_file.BIRTH_SENT, _sqlite_file.FINISH, _sqlite_file.UPDATE):
+    for statement in (sqlite_file.BIRTH, sqlite_file.BIRTH_SENT, sqlite_file.FINISH, sqlite_file.UPDATE):
         program = store._connect().db.execute(f"EXPLAIN {statement}", nothing(statement))
         assert "OpenEphemeral" not in {opcode for _, opcode, *_ in program}, statement
 
@@ -245,8 +246,8 @@ def nothing(statement):
     return [None] * (max(numbered) if numbered else statement.count("?"))
 
 
-OPEN = {name: getattr(_sqlite_file, name) for name in ("BIRTH", "BIRTH_SENT", "RIVAL", "DUE")} | {
-    "BROWSE": _sqlite_file.BROWSE["dispatched"]
+OPEN = {name: getattr(sqlite_file, name) for name in ("BIRTH", "BIRTH_SENT", "RIVAL", "DUE")} | {
+    "BROWSE": sqlite_file.BROWSE["dispatched"]
 }
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from effectonce import ContractViolation, Guard, Stable, content_key
-from effectonce._boundary import flagged, named
 from effectonce._core.stability import _WORDS, READ_MAX, _compiled, _judged, unstable_text
+from effectonce._runtime.step import flagged, named
 from tests.core import corpus
 from tests.core.helpers import named as function
 from tests.core.helpers import tool

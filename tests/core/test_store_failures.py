@@ -18,7 +18,7 @@ from effectonce import (
 )
 from effectonce._core import ops
 from effectonce._core.call import GuardedCall
-from effectonce._core.patience import Env
+from effectonce._core.retry_state import Env
 from tests.core.helpers import named, tool
 from tests.flaky import FlakyStore
 

@@ -6,9 +6,9 @@ import pytest
 
 from effectonce import Guard, State, StoreUnavailable, Swept
 from effectonce._core import ops
-from effectonce.stores._sqlite_file import _DUE
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
+from effectonce.stores.sqlite.connection import _DUE
 from tests.flaky import FlakyStore
 
 

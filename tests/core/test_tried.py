@@ -3,12 +3,12 @@
 import pytest
 
 from effectonce import Bucket, Certainty, GaveUp, InDoubt, PartialSuccess, Scope, Verdict, classify, retry
-from effectonce._core.classify import as_rules, classifier
+from effectonce._core.classification.classify import as_rules, classifier
+from effectonce._core.classification.verdicts import Tried
 from effectonce._core.endings import Fresh
 from effectonce._core.ops import Invoke, Ok, Raised
-from effectonce._core.plain import whole_call
-from effectonce._core.verdicts import Tried
-from effectonce._drive import drive
+from effectonce._core.retry_flow import whole_call
+from effectonce._runtime.drive import drive
 
 REFUSED = Verdict(Bucket.UNREACHABLE, Certainty.NOT_SENT)
 LOST = Verdict(Bucket.NO_ANSWER, Certainty.AMBIGUOUS)

@@ -2,9 +2,9 @@
 
 import pytest
 
+from effectonce._core.breaker.votes import TRIES, Standing, Vote, carried, exchange, standing
 from effectonce._core.ops import ReadCell, WriteCell
-from effectonce._core.votes import TRIES, Standing, Vote, carried, exchange, standing
-from effectonce._drive import drive
+from effectonce._runtime.drive import drive
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 

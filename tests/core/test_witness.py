@@ -1,4 +1,4 @@
-"""What was seen to leave decides what an error says about the effect: the table of `_core/witness.py`, row by row."""
+"""What was seen to leave decides what an error says about the effect: the table of `_core/observed_sends.py`, row by row."""
 
 import itertools
 
@@ -18,8 +18,8 @@ from effectonce import (
     current_effect,
 )
 from effectonce._core import ops
-from effectonce._core.verdicts import UNKNOWN, Basis, Bucket, Scope, Verdict
-from effectonce._core.witness import Seen, Sight, Sighting, attested, seen
+from effectonce._core.classification.verdicts import UNKNOWN, Basis, Bucket, Scope, Verdict
+from effectonce._core.observed_sends import Seen, Sight, Sighting, attested, seen
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 

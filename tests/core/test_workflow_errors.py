@@ -3,8 +3,8 @@
 import pytest
 
 from effectonce import ContractViolation, Guard
-from effectonce._core.verdicts import Bucket, Certainty, Verdict
-from effectonce._core.witness import Sighting
+from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
+from effectonce._core.observed_sends import Sighting
 from effectonce.effect import current_effect
 from effectonce.workflows import Run
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from effectonce import EffectOnceError, Guard, Retry
 from effectonce._core import call, ops
 from effectonce._core.call import GuardedCall
-from effectonce._core.classify import Bucket, Certainty, Verdict
-from effectonce._core.terms import Capability, Kind
+from effectonce._core.classification.classify import Bucket, Certainty, Verdict
+from effectonce._core.guarantees import Capability, Kind
 from effectonce.stores.memory import MemoryStore
 from tests.crash.test_kill_at_every_op import check, resume, worlds
 from tests.flaky import FlakyStore

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from effectonce import Keyring
-from effectonce._core.terms import Capability, Kind, Resend
-from effectonce.stores._sealed import Sealed
+from effectonce._core.guarantees import Capability, Kind, Resend
+from effectonce.stores.encrypted import Sealed
 from tests.crash.world import DELAY_S, LEASE_S, World, status
 
 SCENARIOS = (

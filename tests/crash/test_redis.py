@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from effectonce import ContractViolation, GaveUp, Guard, InDoubt, InFlight, Retry, StoreUnavailable, current_effect
-from effectonce._core.terms import Capability, Kind
+from effectonce._core.guarantees import Capability, Kind
 from effectonce.stores.redis import RedisStore
 from tests.crash.test_kill_at_every_op import check, resume, worlds
 from tests.servers import redis

@@ -19,9 +19,9 @@ from effectonce import (
     Rejected,
     current_effect,
 )
-from effectonce import _tool as tool_module
+from effectonce._core.guarantees import GUARANTEES, Capability, Kind
 from effectonce._core.ops import Op, Sleep
-from effectonce._core.terms import GUARANTEES, Capability, Kind
+from effectonce._tools import tool as tool_module
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.sqlite import SqliteStore

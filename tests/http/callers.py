@@ -9,7 +9,7 @@ import requests
 import urllib3
 
 from effectonce import Guard, Retry
-from effectonce.http.clients import protect
+from effectonce.http.client import protect
 
 SOON = Retry(attempts=3, base_s=0.001, throttled_base_s=0.001, cap_s=0.002)
 LONG = Retry(attempts=50, base_s=0.001, cap_s=0.002)  # where time runs out: on a slow machine it may for the next attempt, too

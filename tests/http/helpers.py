@@ -7,7 +7,7 @@ import orjson
 
 from effectonce import Guard, current_effect
 from effectonce.effect import running
-from effectonce.http.asgi import IdempotencyMiddleware
+from effectonce.http.server import IdempotencyMiddleware
 
 KEY = "8e03978e-40d5-43dd-bc93-6894a57f9324"
 

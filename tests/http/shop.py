@@ -11,8 +11,8 @@ from dataclasses import replace
 import orjson
 
 from effectonce import Guard, current_effect
-from effectonce.http.asgi import IdempotencyMiddleware, Route
-from effectonce.http.profiles import IETF, STRIPE_V1, STRIPE_V2
+from effectonce.http.server import IdempotencyMiddleware, Route
+from effectonce.http.server.profiles import IETF, STRIPE_V1, STRIPE_V2
 
 guard = Guard(os.environ["SHOP_STORE"], cache=0)
 LEASE_S = 1.0

@@ -8,12 +8,11 @@ from dataclasses import replace
 import pytest
 
 from effectonce import ContractViolation, Guard, Keyring, State, StoreUnavailable, current_effect
-from effectonce._boundary import _warn
 from effectonce._core.ops import Browse
-from effectonce.http import asgi
-from effectonce.http._fingerprint import fingerprint_of
-from effectonce.http.asgi import IdempotencyMiddleware, Route
-from effectonce.http.profiles import IETF, STRIPE_V1, STRIPE_V2, Profile, Trouble
+from effectonce._runtime.step import _warn
+from effectonce.http.server import IdempotencyMiddleware, Route, middleware
+from effectonce.http.server.fingerprint import fingerprint_of
+from effectonce.http.server.profiles import IETF, STRIPE_V1, STRIPE_V2, Profile, Trouble
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 from tests.http.helpers import KEY, Shop, a_scope, answer, ask, guarded, run, tenant_of
@@ -38,7 +37,7 @@ def test_a_long_body_is_fingerprinted_beside_the_loop(monkeypatch, size, on_the_
         where.append(threading.current_thread() is threading.main_thread())
         return fingerprint_of(*asked_for)
 
-    monkeypatch.setattr(asgi, "fingerprint_of", fingerprinted)
+    monkeypatch.setattr(middleware, "fingerprint_of", fingerprinted)
     body = b'"%s"' % (b"x" * (size - 2))
     first, again = asked(guarded(Shop()), {"body": body}, {"body": body})
 

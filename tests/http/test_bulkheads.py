@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from effectonce import Breaker, Retry, RetryBudget
-from effectonce.http._bulkheads import TENANTS_MAX, Bulkheads, Connections
+from effectonce.http.gateway.tenant_isolation import TENANTS_MAX, Bulkheads, Connections
 from effectonce.stores.memory import MemoryStore
 from tests.http.helpers import run
 

@@ -22,7 +22,7 @@ from effectonce import (
     RetryBudget,
     classify,
 )
-from effectonce._core.terms import Capability, Kind, Terms
+from effectonce._core.guarantees import Capability, Kind, Terms
 from effectonce.effect import running
 from tests.http.callers import CALLERS, LONG, SOON
 from tests.http.server import Shop

@@ -11,7 +11,7 @@ import requests
 import urllib3
 
 from effectonce import Guard, Retry
-from effectonce.http.clients import protect
+from effectonce.http.client import protect
 from tests.http.callers import CALLERS, LONG, SOON
 from tests.http.server import Shop
 

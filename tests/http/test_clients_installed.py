@@ -12,8 +12,8 @@ import requests
 import urllib3
 
 from effectonce import Breaker, Bucket, Certainty, Circuit, ContractViolation, Guard, Phase, Retry, RetryBudget, Rule, Scope
-from effectonce.clients import inner_attempts
-from effectonce.http.clients import ROWS, WITNESSES, KeyHeader, protect
+from effectonce.http.client.protect import ROWS, WITNESSES, KeyHeader, protect
+from effectonce.retries.clients import inner_attempts
 from effectonce.stores.memory import MemoryStore
 from tests.http.callers import CALLERS, SOON
 from tests.servers._process import until

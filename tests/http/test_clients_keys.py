@@ -10,7 +10,7 @@ import urllib3
 
 from effectonce import Circuits, Found, Guard, Retry, current_effect
 from effectonce.errors import ContractViolation
-from effectonce.http.clients import KeyHeader, named, protect
+from effectonce.http.client.protect import KeyHeader, named, protect
 from tests.http.callers import CALLERS, SOON
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs

@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effectonce import Guard, Retry
-from effectonce.http._same import fingerprints
-from effectonce.http.clients import named, protect
+from effectonce.http.client import named, protect
+from effectonce.http.client.same_request import fingerprints
 from tests.http.server import reset
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs

@@ -11,8 +11,8 @@ import pytest
 import stripe
 
 from effectonce import Certainty, Guard, InDoubt, Retry, classify
-from effectonce.clients import inner_attempts
-from effectonce.http.clients import KeyHeader, protect
+from effectonce.http.client.protect import KeyHeader, protect
+from effectonce.retries.clients import inner_attempts
 from tests.http.callers import SOON
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("collected")]  # theirs

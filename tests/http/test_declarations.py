@@ -3,7 +3,7 @@
 import pytest
 
 from effectonce import ContractViolation, Guard
-from effectonce.http.asgi import IdempotencyMiddleware, Route
+from effectonce.http.server import IdempotencyMiddleware, Route
 from effectonce.observe import Logs
 
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from effectonce.http._exchange import Exchange, Keeping
-from effectonce.http._spooled import Spooled
-from effectonce.http.profiles import IETF
+from effectonce.http.server.profiles import IETF
+from effectonce.http.server.recorder import Exchange, Keeping
+from effectonce.http.server.spooled_body import Spooled
 
 
 def test_an_app_that_is_cancelled_before_it_begins_holds_nobody_up():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from effectonce.http._fields import Malformed, guessable, key_of
+from effectonce.http.server.key_header import Malformed, guessable, key_of
 
 UUID = "8e03978e-40d5-43dd-bc93-6894a57f9324"
 RFC_STRINGS = [

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effectonce.http._fingerprint import Asked, Fields, fingerprint_of
-from effectonce.http._spooled import Spooled
+from effectonce.http.server.fingerprint import Asked, Fields, fingerprint_of
+from effectonce.http.server.spooled_body import Spooled
 
 ALL = Fields()
 

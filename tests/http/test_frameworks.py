@@ -20,7 +20,7 @@ from starlette.routing import Mount
 from starlette.routing import Route as Path
 
 from effectonce import Guard, current_effect
-from effectonce.http.asgi import IdempotencyMiddleware, Route
+from effectonce.http.server import IdempotencyMiddleware, Route
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
 from tests.http.helpers import KEY, ask, run, tenant_of

@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from effectonce import Guard
-from effectonce.http.asgi import Route
+from effectonce.http.server import Route
 from effectonce.stores.memory import MemoryStore
 from tests.http.helpers import Seen, a_scope, ask, guarded, run
 

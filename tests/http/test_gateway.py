@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from effectonce.http._headers import end_to_end
+from effectonce.http.gateway.headers import end_to_end
 from tests.servers import redis
 from tests.servers._process import free_port, until
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from effectonce import Certainty, classify
-from effectonce.http._headers import end_to_end
+from effectonce.http.gateway.headers import end_to_end
 from tests.http.server import Shop
 from tests.http.test_gateway import Street
 

@@ -9,10 +9,10 @@ from click.testing import CliRunner
 
 from effectonce import ContractViolation, Keyring
 from effectonce.cli import main
-from effectonce.http._gateway_settings import Tenants
-from effectonce.http._problems import PROBLEMS
-from effectonce.http.gateway import Gateway, Settings, TenantSettings, UpstreamSettings, read_settings
-from effectonce.http.profiles import Style
+from effectonce.http.gateway.app import Gateway, Settings, TenantSettings, UpstreamSettings, read_settings
+from effectonce.http.gateway.settings import Tenants
+from effectonce.http.server.problems import PROBLEMS
+from effectonce.http.server.profiles import Style
 from tests.http.helpers import a_scope
 
 ROOT = Path(__file__).parents[2]

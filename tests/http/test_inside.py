@@ -9,12 +9,11 @@ import httpx
 import pytest
 
 from effectonce import Certainty, Guard, StoreUnavailable, classify, current_effect
-from effectonce.http.asgi import Route
-from effectonce.stores import _sqlite_lending
+from effectonce.http.server import Route
 from effectonce.stores.base import RolledBack
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.postgres import PostgresStore
-from effectonce.stores.sqlite import SqliteStore
+from effectonce.stores.sqlite import SqliteStore, transaction
 from effectonce.testing.clock import FakeClock
 from tests.http.helpers import Shop, answer, ask, guarded, run
 
@@ -205,7 +204,7 @@ def test_a_commit_that_fails_is_told_as_nothing_done_and_the_app_does_not_go_on(
         await book(scope, receive, send)
         background.append("mail")
 
-    owner = _sqlite_lending.AsyncLent
+    owner = transaction.AsyncLent
     original = owner.commit
 
     async def failing(self):
@@ -267,7 +266,7 @@ def test_a_commit_that_nobody_can_confirm_is_not_told_as_done(tmp_path, monkeypa
         await answer(send, 201, b"booked")
         told.append("gone on")
 
-    monkeypatch.setattr(_sqlite_lending.AsyncLent, "commit", lost)
+    monkeypatch.setattr(transaction.AsyncLent, "commit", lost)
 
     (seen,) = booked(store, handler, times=1)
     store.close()

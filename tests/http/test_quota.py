@@ -3,7 +3,7 @@
 import pytest
 
 from effectonce import ContractViolation
-from effectonce.http._quota import TENANTS_MAX, Meter, Quota, Spending
+from effectonce.http.server.quota import TENANTS_MAX, Meter, Quota, Spending
 
 
 class Clock:

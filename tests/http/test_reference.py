@@ -4,11 +4,11 @@ import inspect
 import re
 from pathlib import Path
 
-from effectonce._core.terms import Capability
-from effectonce.http._answers import KEPT
-from effectonce.http._routes import Route
-from effectonce.http.asgi import IdempotencyMiddleware
-from effectonce.http.profiles import PROFILES, Trouble
+from effectonce._core.guarantees import Capability
+from effectonce.http.server import IdempotencyMiddleware
+from effectonce.http.server.profiles import PROFILES, Trouble
+from effectonce.http.server.responses import KEPT
+from effectonce.http.server.routes import Route
 from effectonce.policy import span
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text()

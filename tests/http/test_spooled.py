@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from effectonce.http._problems import TooSlow
-from effectonce.http._spooled import BodyLimits, Spooled, read_body
+from effectonce.http.server.problems import TooSlow
+from effectonce.http.server.spooled_body import BodyLimits, Spooled, read_body
 from tests.http.helpers import Shop, ask, guarded, run
 
 WHOLE = {"type": "http.request", "body": b"all of it", "more_body": False}

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from effectonce import ContractViolation, GaveUp, Guard, InDoubt, Retry, current_effect
-from effectonce.http.clients import protect
+from effectonce.http.client import protect
 from tests.http.callers import CALLERS, SOON
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
@@ -222,7 +222,7 @@ def test_threads_that_are_traced_are_not_disturbed(tmp_path):
     script = tmp_path / "traced.py"
     script.write_text(
         "import sys, threading\n"
-        "from effectonce._elsewhere import install\n"
+        "from effectonce._runtime.unprotected_sends import install\n"
         "install()\n"
         "class Garbage:\n"
         "    def __init__(self):\n        self.me = self\n"

@@ -6,8 +6,8 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, IncompleteReadError, ReadTimeoutError
 
 from effectonce import Guard, Retry
-from effectonce.clients import inner_attempts
-from effectonce.http.clients import protect
+from effectonce.http.client import protect
+from effectonce.retries.clients import inner_attempts
 from tests.http.callers import SOON
 from tests.http.server import Shop
 from tests.servers.listener import Listener

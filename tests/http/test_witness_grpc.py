@@ -8,7 +8,7 @@ import grpc.aio
 import pytest
 
 from effectonce import ContractViolation, Guard, Retry, current_effect
-from effectonce.http.clients import protect
+from effectonce.http.client import protect
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
 ONCE = Retry(attempts=1)

@@ -18,15 +18,15 @@ import threading
 import httpx
 import pytest
 
-from effectonce import ContractViolation, EffectOnceError, Guard, Retry, _drive, _elsewhere, current_effect
-from effectonce import _check_use as check_use
+from effectonce import ContractViolation, EffectOnceError, Guard, Retry, current_effect
 from effectonce import effect as effect_module
-from effectonce._core import witness
-from effectonce._core.verdicts import Bucket, Certainty, Verdict
+from effectonce._core import observed_sends
+from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
+from effectonce._runtime import drive, unprotected_sends
+from effectonce._tools import check_declaration as check_use
 from effectonce.effect import Effect
 from effectonce.errors import InDoubt, ReplayedFailure, ResultUnavailable
-from effectonce.http import _wire
-from effectonce.http.clients import protect
+from effectonce.http.client import attempts, protect
 from tests.http.server import Shop
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork")  # the process has threads, and its child does nothing with them
@@ -295,44 +295,44 @@ def only_the_first_is_counted(monkeypatch):
 
 def what_left_counts_as_unsent(monkeypatch):
     unsent = Verdict(Bucket.UNREACHABLE, Certainty.NOT_SENT)
-    saw = _wire.Exchange._saw
-    monkeypatch.setattr(_wire.Exchange, "_saw", lambda self, verdict: saw(self, unsent))
+    saw = attempts.Exchange._saw
+    monkeypatch.setattr(attempts.Exchange, "_saw", lambda self, verdict: saw(self, unsent))
 
 
 def a_request_belongs_to_no_effect(monkeypatch):
-    monkeypatch.setattr(_wire, "effect_here", lambda: None)
+    monkeypatch.setattr(attempts, "effect_here", lambda: None)
 
 
 def a_success_is_a_refusal(monkeypatch):
-    refused, answered_well = Verdict(Bucket.SCHEMA, Certainty.REJECTED), _wire.Exchange._answered_well
+    refused, answered_well = Verdict(Bucket.SCHEMA, Certainty.REJECTED), attempts.Exchange._answered_well
 
     def mistaken(self, answered):
         response = answered_well(self, answered)
         self._sighting.answered, self._sighting.verdict = False, refused
         return response
 
-    monkeypatch.setattr(_wire.Exchange, "_answered_well", mistaken)
+    monkeypatch.setattr(attempts.Exchange, "_answered_well", mistaken)
 
 
 def a_refusal_is_a_success(monkeypatch):
     def mistaken(self, verdict):
         self._sighting.answered = True
 
-    monkeypatch.setattr(_wire.Exchange, "_saw", mistaken)
+    monkeypatch.setattr(attempts.Exchange, "_saw", mistaken)
 
 
 def a_redirect_is_a_success(monkeypatch):
-    monkeypatch.setattr(_wire, "DONE", frozenset(range(200, 400)))
+    monkeypatch.setattr(attempts, "DONE", frozenset(range(200, 400)))
 
 
 def what_could_not_leave_is_forgotten(monkeypatch):
-    monkeypatch.setattr(witness, "_moved", lambda sighting: True)
+    monkeypatch.setattr(observed_sends, "_moved", lambda sighting: True)
 
 
 def blind_to(what):
     def sabotage(monkeypatch):
-        left = {event: said for event, said in _elsewhere.NOTICED.items() if said != what}
-        monkeypatch.setattr(_elsewhere, "NOTICED", left)
+        left = {event: said for event, said in unprotected_sends.NOTICED.items() if said != what}
+        monkeypatch.setattr(unprotected_sends, "NOTICED", left)
 
     sabotage.__name__ = f"blind_to_what_{what.replace(' ', '_')}"
     return sabotage
@@ -343,7 +343,7 @@ def blind_to_tasks(monkeypatch):
 
 
 def blind_to_tools_inside(monkeypatch):
-    monkeypatch.setattr(_drive, "_noticed_around", lambda outer, effect: None)
+    monkeypatch.setattr(drive, "_noticed_around", lambda outer, effect: None)
 
 
 def blind_after_a_request(monkeypatch):
@@ -352,7 +352,7 @@ def blind_after_a_request(monkeypatch):
         effect_module.noted.set(effect_module.running.get())
         yield
 
-    monkeypatch.setattr(_wire, "past_us", past_us)
+    monkeypatch.setattr(attempts, "past_us", past_us)
 
 
 class Everything:
@@ -361,7 +361,7 @@ class Everything:
 
 
 def every_client_is_protected(monkeypatch):
-    monkeypatch.setattr(_elsewhere, "_PROTECTED", Everything())
+    monkeypatch.setattr(unprotected_sends, "_PROTECTED", Everything())
 
 
 def every_tool_declares_it(monkeypatch):
@@ -415,4 +415,4 @@ def test_a_sound_witness_makes_no_duplicate_and_no_false_report(scene, prepared)
 def test_each_kind_of_thing_that_is_noticed_elsewhere_has_a_mutant():
     names = {sabotage.__name__ for sabotage, _, _ in MUTANTS}
 
-    assert {blind_to(what).__name__ for what in _elsewhere.NOTICED.values()} <= names
+    assert {blind_to(what).__name__ for what in unprotected_sends.NOTICED.values()} <= names

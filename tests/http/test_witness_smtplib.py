@@ -9,7 +9,7 @@ from email.message import EmailMessage
 import pytest
 
 from effectonce import ContractViolation, Guard, PartialSuccess, Retry, current_effect
-from effectonce.http.clients import protect
+from effectonce.http.client import protect
 from tests.servers.listener import Listener
 
 ONCE = Retry(attempts=1)

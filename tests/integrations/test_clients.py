@@ -26,7 +26,7 @@ from botocore.config import Config
 from google import genai
 
 from effectonce import Guard, Retry
-from effectonce.clients import CLIENTS, FOR_EVER, amplification, inner_attempts, without_retries
+from effectonce.retries.clients import CLIENTS, FOR_EVER, amplification, inner_attempts, without_retries
 from tests.servers.listener import Listener
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs

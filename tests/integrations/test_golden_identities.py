@@ -13,7 +13,7 @@ from mcp.server import MCPServer
 
 from effectonce import Guard
 from effectonce._core.ops import Search
-from effectonce.http.asgi import IdempotencyMiddleware
+from effectonce.http.server import IdempotencyMiddleware
 from effectonce.integrations import mcp
 from effectonce.integrations.langchain import OnceMiddleware
 from effectonce.stores.memory import MemoryStore

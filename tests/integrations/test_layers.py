@@ -7,7 +7,7 @@ import pytest
 import tenacity
 
 from effectonce import Budget, GaveUp, Guard, InDoubt, Retry, current_effect, retry
-from effectonce.clients import without_retries
+from effectonce.retries.clients import without_retries
 
 QUICK = Retry(attempts=3, base_s=0, cap_s=0)
 HARNESS = {"stop": tenacity.stop_after_attempt(3), "reraise": True}  # it tries everything again, as harnesses do
@@ -91,7 +91,7 @@ def test_a_client_that_retries_by_itself_is_told_at_registration_and_by_health(c
         guard.tool(kind="read", name="careful", retry=QUICK, clients=[without_retries(client)])(lambda: None)
 
     found = "ask: one call may send 9 times: 3 of ours, and openai tries each of them 3 times. "
-    advice = "Let one layer retry: without_retries(client) of effectonce.clients, for openai."
+    advice = "Let one layer retry: without_retries(client) of effectonce.retries.clients, for openai."
     assert caplog.messages == [found + advice]
     (finding,) = [f for f in guard.health().findings if f.subject.startswith("retries")]
     assert finding.subject == "retries of ask"

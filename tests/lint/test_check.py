@@ -185,10 +185,10 @@ def test_a_middleware_in_one_file_protects_the_endpoints_of_all(tmp_path):
     (tmp_path / "refunds.py").write_text(ENDPOINT)
     app = tmp_path / "app.py"
 
-    app.write_text("from effectonce.http.clients import protect\nfrom stripe import IdempotencyError\n")
+    app.write_text("from effectonce.http.client import protect\nfrom stripe import IdempotencyError\n")
     assert [finding.code for finding in check([tmp_path])] == ["EO208"]
 
-    app.write_text("from effectonce.http.asgi import IdempotencyMiddleware\n")
+    app.write_text("from effectonce.http.server import IdempotencyMiddleware\n")
     assert check([tmp_path]) == []
 
     for others in (

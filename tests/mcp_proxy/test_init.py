@@ -7,8 +7,8 @@ import tomllib
 
 import pytest
 
+from effectonce.mcp._client_configs import HOSTS
 from effectonce.mcp._contracts import read_contracts
-from effectonce.mcp._hosts import HOSTS
 from tests.mcp_proxy.conftest import Client, environment
 
 

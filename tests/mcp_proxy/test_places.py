@@ -6,10 +6,10 @@ import pytest
 
 from effectonce import ContractViolation, Guard
 from effectonce._core.keys import AtOrdinal, AtStep, ByName
+from effectonce.mcp._call_identity import LATE_S, Places, asked
 from effectonce.mcp._contracts import Contracts, ToolContract
 from effectonce.mcp._effects import Effects
-from effectonce.mcp._places import LATE_S, Places, asked
-from effectonce.mcp._wire import Unreadable, each, outside, read, written
+from effectonce.mcp._jsonrpc import Unreadable, each, outside, read, written
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 

@@ -13,9 +13,9 @@ import pytest
 
 from effectonce import Guard
 from effectonce._core.ops import Search
-from effectonce._core.records import State, in_the_air
+from effectonce._core.rules import State, in_the_air
 from effectonce.mcp._contracts import Contracts
-from effectonce.mcp._pipes import ClientPipes
+from effectonce.mcp._stdio import ClientPipes
 from effectonce.mcp.proxy import Proxy
 from tests.mcp_proxy.conftest import Client, environment, proxied
 from tests.servers._process import until

@@ -141,7 +141,7 @@ def test_a_batch_that_was_made_anew_without_the_secret_is_found(store):
 def test_what_a_batch_says_about_itself_cannot_be_changed(store):
     import msgspec
 
-    from effectonce.observe._chain import Batch
+    from effectonce.observe._hash_chain import Batch
 
     audit = written(store)
     name, value = list(cells(store).items())[1]

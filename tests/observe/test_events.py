@@ -432,7 +432,7 @@ def test_an_outcome_that_is_kept_on_this_machine_is_told(tmp_path):
 
 
 def test_an_unavailable_reply_says_what_was_the_matter():
-    from effectonce.observe._telling import trouble
+    from effectonce._tools.event_recorder import trouble
 
     assert trouble(Unavailable(StoreUnavailable("alone")).error) == "StoreUnavailable"
 

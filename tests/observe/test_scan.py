@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from effectonce import Guard, Stable
 from effectonce.observe import Audit, Entry
-from effectonce.observe._scan import symptoms
+from effectonce.observe._symptoms import symptoms
 from effectonce.stores.memory import MemoryStore
 
 

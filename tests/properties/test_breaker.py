@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from effectonce import Breaker
-from effectonce._core.breaker import FREE, Machine, Phase
-from effectonce._core.windows import SLOTS, LastCalls, LastSeconds
+from effectonce._core.breaker.machine import FREE, Machine, Phase
+from effectonce._core.breaker.windows import SLOTS, LastCalls, LastSeconds
 
 POLICIES = st.builds(
     Breaker,

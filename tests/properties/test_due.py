@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from effectonce._core.guarantees import Capability, Kind
 from effectonce._core.ops import Sweep
-from effectonce._core.records import Record, Scene, State, due_at
-from effectonce._core.terms import Capability, Kind
+from effectonce._core.rules import Record, Scene, State, due_at
 from effectonce._core.transitions import transition
 from effectonce.testing.conformance.bench import request, terms
 

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, settings
 from tests.servers import redis
 
 from effectonce import Keyring
-from effectonce.stores._sealed import Sealed
+from effectonce.stores.encrypted import Sealed
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.redis import RedisStore

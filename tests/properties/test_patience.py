@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from effectonce import Bucket, Certainty, Jitter, Verdict
 from effectonce._core.ops import Raised, Sleep
-from effectonce._core.patience import Env, Patience, Retrying
-from effectonce._core.plain import plain_call
+from effectonce._core.retry_flow import plain_call
+from effectonce._core.retry_state import Env, Patience, Retrying
 
 SECONDS = st.floats(0, 100)
 WORTHWHILE = (Bucket.RATE_LIMIT, Bucket.OVERLOADED, Bucket.SERVER_ERROR, Bucket.NO_ANSWER, Bucket.UNREACHABLE)

@@ -2,7 +2,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from effectonce import Guard
-from effectonce.server import Access, app
+from effectonce.dashboard import Access, app
 from tests.server.shop import Shop
 from tests.servers import redis
 

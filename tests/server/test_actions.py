@@ -7,7 +7,7 @@ import pytest
 
 from effectonce import InDoubt
 from effectonce._core.ops import Doubt
-from effectonce.server import Access
+from effectonce.dashboard import Access
 from tests.server.conftest import browser
 from tests.server.shop import Shop
 

@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 
 from effectonce import ContractViolation, Guard, InDoubt, Keyring, PartialSuccess
 from effectonce._core.ops import Search
-from effectonce.server import Access, app
-from effectonce.server._visit import Visit, link_of
+from effectonce.dashboard import Access, app
+from effectonce.dashboard._request import Visit, link_of
 from effectonce.stores.sqlite import SqliteStore
 from tests.server.conftest import browser
 from tests.server.shop import NASTY, ONCE, Shop

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from msgspec.structs import fields
 
-from effectonce.server import Access
-from effectonce.server._actions import LOOKS
-from effectonce.server._pages import PAGES
-from effectonce.server._shield import HEADERS
-from effectonce.server._storm import PLAYGROUND
+from effectonce.dashboard import Access
+from effectonce.dashboard._actions import LOOKS
+from effectonce.dashboard._pages import PAGES
+from effectonce.dashboard._playground import PLAYGROUND
+from effectonce.dashboard._security import HEADERS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "dashboard.md").read_text()
 

@@ -5,9 +5,9 @@ from html.parser import HTMLParser
 import pytest
 from starlette.testclient import TestClient
 
-from effectonce.server import Access
-from effectonce.server._serving import served, served_here
-from effectonce.server._shield import HEADERS
+from effectonce.dashboard import Access
+from effectonce.dashboard._security import HEADERS
+from effectonce.dashboard._serve import served, served_here
 from tests.server.shop import Shop
 
 ADA = Access("ada", acts=True)
@@ -167,11 +167,11 @@ def test_a_cookie_that_was_made_up_is_none(outside, cookie):
 
 
 def test_a_session_ends(guard):
-    from effectonce.server._door import LASTS_S, Door
+    from effectonce.dashboard._login import LASTS_S, Door
 
     shop, now, links = Shop(guard), [0.0], []
     door = Door(ADA, "session", links.append, clock=lambda: now[0])
-    from effectonce.server import app
+    from effectonce.dashboard import app
 
     client = TestClient(door.around(app(guard, access=door.access)))
     client.get(f"/?token={links[0]}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import effectonce.server
 
-VENDOR = Path(effectonce.server.__file__).parent / "static" / "vendor"
+VENDOR = Path(effectonce.dashboard.__file__).parent / "static" / "vendor"
 
 
 def test_every_vendored_file_is_listed_with_its_hash_and_licence():

@@ -10,9 +10,9 @@ import pytest
 from effectonce import Swept
 from effectonce._core.ops import Browse, ListCells, ReadCell, Sweep, Tally, WriteCell
 from effectonce._core.pages import Refer
-from effectonce._core.records import State
-from effectonce.stores import _postgres_sql as sql
+from effectonce._core.rules import State
 from effectonce.stores.postgres import PostgresStore
+from effectonce.stores.postgres import statements as sql
 from effectonce.stores.redis import RedisStore
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.clock import FakeClock

@@ -8,9 +8,9 @@ import pytest
 
 from effectonce import ContractViolation, Guard, InDoubt, InFlight, NotFound, Retry
 from effectonce._core import ops
-from effectonce._core.terms import LEASE_MAX_S
+from effectonce._core.guarantees import LEASE_MAX_S
 from effectonce.policy import Downstream
-from effectonce.stores import _steady
+from effectonce.stores import _clock_steps
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.redis import RedisStore
@@ -219,7 +219,7 @@ def test_after_a_reboot_the_delay_is_counted_from_when_the_clock_was_first_seen(
         probed(machine.store(), runs)()
     machine.pass_s(LEASE_S + DELAY_S + 1)
 
-    monkeypatch.setattr(_steady, "_BOOT_ID", tmp_path / "none")
+    monkeypatch.setattr(_clock_steps, "_BOOT_ID", tmp_path / "none")
     with pytest.raises(InDoubt):
         probed(machine.store(), runs)()
     machine.pass_s(LEASE_S + DELAY_S + 1)
@@ -228,7 +228,7 @@ def test_after_a_reboot_the_delay_is_counted_from_when_the_clock_was_first_seen(
 
 
 def test_the_clock_of_this_machine_is_steady():
-    steadiness = _steady.Steadiness(time.time)
+    steadiness = _clock_steps.Steadiness(time.time)
     note = steadiness.look(None)
     assert steadiness.look(note) is note
     assert note.boot

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from effectonce._core.ops import Claim, Find
-from effectonce.stores._exchange import See, Swap
+from effectonce.stores._roundtrip import See, Swap
 from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.redis import RedisStore
 from effectonce.testing.conformance.bench import LEASE_S, request

@@ -8,10 +8,9 @@ import pytest
 
 from effectonce import StoreUnavailable
 from effectonce._core import ops
-from effectonce.stores import _redis_wire
 from effectonce.stores.base import LARGE_B, TooLarge
 from effectonce.stores.postgres import PostgresStore
-from effectonce.stores.redis import RedisStore
+from effectonce.stores.redis import RedisStore, connection
 from effectonce.stores.sqlite import SqliteStore
 from effectonce.testing.conformance.bench import request
 from tests.servers import redis
@@ -110,8 +109,8 @@ def test_a_large_value_reaches_redis_within_its_time(server, mode):
 
 
 def test_the_largest_word_of_several_commands_counts_and_not_their_sum():
-    payload = _redis_wire.pack(("SET", "k", b"x" * 300)) + _redis_wire.pack(("SET", b"$999\r\n", b"x" * 200))
-    assert _redis_wire.largest_b(payload) == 300
+    payload = connection.pack(("SET", "k", b"x" * 300)) + connection.pack(("SET", b"$999\r\n", b"x" * 200))
+    assert connection.largest_b(payload) == 300
 
 
 @BOTH

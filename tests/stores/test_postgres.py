@@ -12,9 +12,8 @@ import pytest
 
 from effectonce import ContractViolation, StoreUnavailable
 from effectonce._core import ops
-from effectonce.stores import _postgres_schema as schema
 from effectonce.stores import open_store
-from effectonce.stores.postgres import PostgresStore
+from effectonce.stores.postgres import PostgresStore, schema
 from effectonce.testing.conformance.bench import KEYED, LEASE_S, request
 from tests.servers._process import until
 from tests.servers.postgres import Postgres, round_trips, through

@@ -10,12 +10,12 @@ import pytest
 
 from effectonce import StoreUnavailable
 from effectonce._core import ops
-from effectonce._core.records import State
-from effectonce.stores import _postgres_batches as batches
-from effectonce.stores import _postgres_sql as sql
-from effectonce.stores._exchange import Counted, Finish, See
-from effectonce.stores._postgres_jobs import Job
+from effectonce._core.rules import State
+from effectonce.stores._roundtrip import Counted, Finish, See
 from effectonce.stores.postgres import PostgresStore
+from effectonce.stores.postgres import shared_statements as batches
+from effectonce.stores.postgres import statements as sql
+from effectonce.stores.postgres.batch import Job
 from effectonce.testing.conformance.bench import request
 from tests.servers.postgres import through
 from tests.servers.proxy import Proxy

@@ -11,14 +11,15 @@ import pytest
 
 from effectonce import StoreUnavailable
 from effectonce._core import ops
-from effectonce._core.records import TABLE, Scene
+from effectonce._core.rules import TABLE, Scene
 from effectonce._core.transitions import transition
-from effectonce.stores import _exchange, postgres
-from effectonce.stores import _postgres_crews as crews
-from effectonce.stores import _postgres_sql as sql
-from effectonce.stores._postgres_jobs import Job
-from effectonce.stores._postgres_wire import Lost, connect
+from effectonce.stores import _roundtrip
 from effectonce.stores.postgres import PostgresStore
+from effectonce.stores.postgres import pool as crews
+from effectonce.stores.postgres import statements as sql
+from effectonce.stores.postgres import store as postgres
+from effectonce.stores.postgres.batch import Job
+from effectonce.stores.postgres.connection import Lost, connect
 from effectonce.testing.conformance.bench import LEASE_S, TRANSACTED, request, terms
 
 BIG = os.urandom(1 << 20) * 16  # more than a socket holds
@@ -129,8 +130,8 @@ def test_a_leader_that_was_interrupted_before_it_could_say_so_is_no_leader_any_m
 def test_a_leader_that_is_interrupted_tells_its_followers(store, monkeypatch):
     wire = store._crew._idle[0]
     monkeypatch.setattr(wire, "wait", lambda _: interrupted())
-    leader = Job(_exchange.See("k"), None, soon())
-    follower = Job(_exchange.See("other"), None, soon())
+    leader = Job(_roundtrip.See("k"), None, soon())
+    follower = Job(_roundtrip.See("other"), None, soon())
     store._crew._leaders = {threading.get_ident()}
     with pytest.raises(KeyboardInterrupt):
         store._crew._lead(store._crew._idle.pop(), [leader, follower])
@@ -244,11 +245,11 @@ def test_an_idle_connection_that_the_server_closed_costs_nothing(store, postgres
 def test_a_row_that_somebody_has_locked_holds_up_nobody_else(store, database):
     for key in ("locked", "free"):
         store.apply(claim(key))
-    seen = store._perform(_exchange.See("locked"), soon())
-    free = Job(_exchange.Finish(ops.Complete("free", "t", 1, b"done")), None, soon())
+    seen = store._perform(_roundtrip.See("locked"), soon())
+    free = Job(_roundtrip.Finish(ops.Complete("free", "t", 1, b"done")), None, soon())
     with psycopg.connect(database) as somebody:
         somebody.execute("SELECT FROM effectonce.effects WHERE key = 'locked' FOR UPDATE")
-        locked = Job(_exchange.Swap("locked", seen.revision, seen.record), None, time.monotonic() + 0.5)
+        locked = Job(_roundtrip.Swap("locked", seen.revision, seen.record), None, time.monotonic() + 0.5)
         store._crew.do([locked, free])
 
     assert (free.error, free.reply) == (None, True)
@@ -259,9 +260,9 @@ def test_a_row_that_somebody_has_locked_holds_up_nobody_else(store, database):
 def test_a_row_that_is_locked_for_a_moment_is_waited_for(store, database):
     for key in ("locked", "free"):
         store.apply(claim(key))
-    seen = store._perform(_exchange.See("locked"), soon())
-    locked = Job(_exchange.Swap("locked", seen.revision, seen.record), None, soon())
-    free = Job(_exchange.Finish(ops.Complete("free", "t", 1, b"done")), None, soon())
+    seen = store._perform(_roundtrip.See("locked"), soon())
+    locked = Job(_roundtrip.Swap("locked", seen.revision, seen.record), None, soon())
+    free = Job(_roundtrip.Finish(ops.Complete("free", "t", 1, b"done")), None, soon())
     with psycopg.connect(database) as somebody:
         somebody.execute("SELECT FROM effectonce.effects WHERE key = 'locked' FOR UPDATE")
         free.notify = lambda _: somebody.rollback()
@@ -277,7 +278,7 @@ def test_an_async_caller_whose_time_was_over_before_its_turn_is_told(store):
     async def main():
         await store.aapply(ops.Tally())
         (lanes,) = store._lanes.values()
-        job = Job(_exchange.See("k"), None, time.monotonic() - 1)
+        job = Job(_roundtrip.See("k"), None, time.monotonic() - 1)
         await lanes.do([job])
         return job
 
@@ -389,7 +390,7 @@ def test_a_read_that_a_stricter_isolation_level_refused_is_asked_again(store, po
         "IF nextval('once') = 1 THEN RAISE EXCEPTION 'could not serialize' USING ERRCODE = '40001'; END IF; RETURN 'claimed'; END $$",
         database,
     )
-    job = Job(_exchange.Counted(), None, soon())
+    job = Job(_roundtrip.Counted(), None, soon())
     job.queries = [sql.Query(sql.statement("SELECT fickle(), 1::int8"), ())]
     store._crew.do([job])
     assert job.reply == {"claimed": 1}
@@ -411,14 +412,14 @@ def test_a_record_that_never_stops_changing_is_given_up():
     changing = iter(range(1000))
 
     def perform(exchange):
-        if isinstance(exchange, _exchange.Swap):
+        if isinstance(exchange, _roundtrip.Swap):
             return False
         asked = request("k")
         born = transition(None, ops.Claim(asked, "t", LEASE_S, dispatch=True), Scene(0.0)).after
-        return _exchange.Seen(0.0, born, next(changing) + 1)
+        return _roundtrip.Seen(0.0, born, next(changing) + 1)
 
     with pytest.raises(StoreUnavailable, match="changed 100 times"):
-        _exchange.run(_exchange.answer(ops.Renew("k", "t", 1, LEASE_S), TABLE), perform)
+        _roundtrip.run(_roundtrip.answer(ops.Renew("k", "t", 1, LEASE_S), TABLE), perform)
 
 
 def test_a_child_starts_anew(database):

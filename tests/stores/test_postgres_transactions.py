@@ -9,9 +9,9 @@ import pytest
 
 from effectonce import ContractViolation, GaveUp, Guard, Rejected, Retry, StoreUnavailable, current_effect
 from effectonce._core import ops
-from effectonce.stores import _postgres_lending as lending
 from effectonce.stores.base import RolledBack
 from effectonce.stores.postgres import PostgresStore
+from effectonce.stores.postgres import transaction as lending
 from effectonce.testing.clock import FakeClock
 from effectonce.testing.conformance.bench import LEASE_S, TRANSACTED, request
 from tests.servers.postgres import through

@@ -13,11 +13,11 @@ import pytest
 
 from effectonce import ContractViolation, Guard, Retry, StoreUnavailable
 from effectonce._core import ops
-from effectonce._core.records import State
+from effectonce._core.rules import State
 from effectonce.stores import open_store
-from effectonce.stores import redis as redis_module
-from effectonce.stores._redis_scripts import BEAR, FINISH, SWAP
 from effectonce.stores.redis import RedisStore
+from effectonce.stores.redis import store as redis_module
+from effectonce.stores.redis.scripts import BEAR, FINISH, SWAP
 from effectonce.testing.conformance.bench import KEYED, request
 from tests.servers import redis
 from tests.servers.listener import Listener
@@ -239,7 +239,7 @@ def test_a_killed_server_is_found_again_when_it_is_back(tmp_path, opened, caller
 
 
 def test_a_connection_that_the_server_hung_up_on_is_not_used(server, opened, monkeypatch):
-    monkeypatch.setattr("effectonce.stores._redis_wire.IDLE_S", -1.0)
+    monkeypatch.setattr("effectonce.stores.redis.connection.IDLE_S", -1.0)
     store = opened(server.url)
     store.apply(claim())
     server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -315,7 +315,7 @@ def test_something_that_is_not_redis_is_an_unavailable_store(opened, said, told)
 
 
 def test_an_old_server_is_refused():
-    from effectonce.stores._redis_wire import Facts
+    from effectonce.stores.redis.connection import Facts
 
     assert "6.2 is the oldest" in Facts("6.0.16", "master", "noeviction", True, 0).complaint()
     assert Facts("6.2.0", "master", "noeviction", True, 0).complaint() == ""

@@ -6,12 +6,10 @@ import pytest
 
 from effectonce import StoreUnavailable
 from effectonce._core import ops
-from effectonce._core.records import State
-from effectonce.stores import _redis_records as records
-from effectonce.stores import _redis_scripts as scripts
-from effectonce.stores import _redis_wire as wire
+from effectonce._core.rules import State
 from effectonce.stores._births import Births
-from effectonce.stores.redis import RedisStore
+from effectonce.stores.redis import RedisStore, records, scripts
+from effectonce.stores.redis import connection as wire
 from tests.servers import redis
 from tests.servers.proxy import Proxy
 from tests.stores import crowds

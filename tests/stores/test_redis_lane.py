@@ -7,9 +7,9 @@ import struct
 import pytest
 
 from effectonce import StoreUnavailable
-from effectonce.stores._redis_lane import Lane
-from effectonce.stores._redis_url import Target
-from effectonce.stores._redis_wire import MORE, Reader
+from effectonce.stores.redis.async_connection import Lane
+from effectonce.stores.redis.connection import MORE, Reader
+from effectonce.stores.redis.url import Target
 
 
 class Line:

@@ -4,10 +4,8 @@ import pytest
 
 from effectonce._core.ops import Claim, Complete
 from effectonce._core.pages import Beside, Recent, Refer
-from effectonce._core.records import State
-from effectonce.stores import _redis_lists as lists
-from effectonce.stores import _redis_records as records
-from effectonce.stores.redis import RedisStore
+from effectonce._core.rules import State
+from effectonce.stores.redis import RedisStore, lists, records
 from effectonce.testing.conformance.bench import request
 from tests.servers import redis
 

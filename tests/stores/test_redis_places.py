@@ -12,13 +12,12 @@ import pytest
 
 from effectonce import ContractViolation, StoreUnavailable
 from effectonce._core import ops
-from effectonce._core.records import State
-from effectonce.stores import _redis_records as records
-from effectonce.stores import _redis_wire as wire
+from effectonce._core.rules import State
 from effectonce.stores import open_store
-from effectonce.stores._redis_commands import Bucket
-from effectonce.stores._redis_url import parse
-from effectonce.stores.redis import RedisStore
+from effectonce.stores.redis import RedisStore, records
+from effectonce.stores.redis import connection as wire
+from effectonce.stores.redis.client import Bucket
+from effectonce.stores.redis.url import parse
 from effectonce.testing.clock import FakeClock
 from effectonce.testing.conformance.bench import WINDOW_S, request, terms
 from tests.servers import redis
@@ -179,7 +178,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(encrypted):
 
 
 def test_a_record_survives_the_way_there_and_back():
-    from effectonce._core.records import Evidence, Record
+    from effectonce._core.rules import Evidence, Record
 
     asked = ops.Request(
         "k", "f\n", terms(window_s=math.inf, delay_s=0.1), "ten\x00ant", "ü", "s", b"\xff\x00", "latch", "after"
@@ -325,7 +324,7 @@ def test_what_must_lie_together_but_does_not_is_refused(server):
 
 def test_a_forgotten_key_that_is_used_again_is_not_taken_for_what_somebody_saw_before(server):
     """A sweeper that was stopped between seeing and forgetting must not forget the next use of the key."""
-    from effectonce.stores._exchange import See, Swap
+    from effectonce.stores._roundtrip import See, Swap
 
     store = RedisStore(server.url)
     perform = lambda exchange: store._drive(store._talk.converse(exchange))

@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from effectonce import Guard, Retry, StoreUnavailable
-from effectonce.stores import _redis_wire
-from effectonce.stores.redis import RedisStore
+from effectonce.stores.redis import RedisStore, connection
 from tests.servers import redis
 from tests.stores.helpers import aguarded, guarded
 
@@ -41,7 +40,7 @@ def calling(request, store):
 
 def later(monkeypatch):
     """So much time has passed that the server is asked again."""
-    monkeypatch.setattr(_redis_wire, "FACTS_S", -1.0)
+    monkeypatch.setattr(connection, "FACTS_S", -1.0)
 
 
 @pytest.mark.parametrize(("setting", "said"), [(EVICTS, "would drop records"), (FORGETS, "can forget what it acknowledged")])

@@ -8,8 +8,7 @@ import pytest
 
 from effectonce import StoreUnavailable
 from effectonce._core import ops
-from effectonce.stores import _sqlite_forks as forks
-from effectonce.stores.sqlite import SqliteStore
+from effectonce.stores.sqlite import SqliteStore, forks
 from effectonce.testing.conformance.bench import request
 from tests.stores.helpers import guarded
 

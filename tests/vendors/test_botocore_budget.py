@@ -5,7 +5,7 @@ import random
 import pytest
 
 from effectonce import Bucket, Certainty, RetryBudget, Verdict
-from effectonce._drive import Plain, drive
+from effectonce._runtime.drive import Plain, drive
 
 DOWN = Verdict(Bucket.SERVER_ERROR, Certainty.AMBIGUOUS)
 BUSY = Verdict(Bucket.RATE_LIMIT, Certainty.REJECTED)

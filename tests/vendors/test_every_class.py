@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 from effectonce import Bucket, Certainty, Guard, InDoubt, ReplayedFailure, Retry, Verdict, classify
-from effectonce._core.tables import OF_PACKAGE
+from effectonce._core.classification.tables import OF_PACKAGE
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from effectonce._core.classification.verdicts import Bucket, Verdict
+from effectonce._core.guarantees import DAY_S
 from effectonce._core.ops import Cell, Flow, ReadCell, Unavailable, WriteCell
-from effectonce._core.terms import DAY_S
-from effectonce._core.verdicts import Bucket, Verdict
 
 TRIES = 20  # how often somebody else may be faster: where so many retry at once, one less is no loss
 T = TypeVar("T")

@@ -22,9 +22,11 @@ from typing import Any
 
 from msgspec import structs
 
-from effectonce._core.attempts import KEY_UNREAD, OUTSIDE, failed_attempt, in_the_outcome, left
+from effectonce._core.attempt_log import KEY_UNREAD, OUTSIDE, failed_attempt, in_the_outcome, left
 from effectonce._core.budget import Turn
+from effectonce._core.classification.verdicts import ANSWER_LOST, SURE, UNKNOWN, Basis, Certainty, Verdict
 from effectonce._core.codec import encode_error, excuse, printable, told
+from effectonce._core.decisions import Action
 from effectonce._core.endings import (
     Again,
     Done,
@@ -39,8 +41,8 @@ from effectonce._core.endings import (
     Replay,
     robbed,
 )
-from effectonce._core.foreign import get
-from effectonce._core.gate import Action
+from effectonce._core.guarantees import Capability
+from effectonce._core.observed_sends import Seen, of_another, of_attempt
 from effectonce._core.ops import (
     Answer,
     Applied,
@@ -81,12 +83,10 @@ from effectonce._core.ops import (
     Unsend,
     WriteReply,
 )
-from effectonce._core.patience import UNLIMITED, Admission, Env, Next, Patience, Plan, W, insist, persist, repeated
-from effectonce._core.probes import what_the_probe_said
-from effectonce._core.records import TERMINAL, Record, State, in_the_air
-from effectonce._core.terms import Capability
-from effectonce._core.verdicts import ANSWER_LOST, SURE, UNKNOWN, Basis, Certainty, Verdict
-from effectonce._core.witness import Seen, of_another, of_attempt
+from effectonce._core.probe_answers import what_the_probe_said
+from effectonce._core.retry_state import UNLIMITED, Admission, Env, Next, Patience, Plan, W, insist, persist, repeated
+from effectonce._core.rules import TERMINAL, Record, State, in_the_air
+from effectonce._core.safe_access import get
 
 NEVER = Next(Action.FAIL, "an error of another effect says nothing about this one")
 GONE = Refused(None)

@@ -6,7 +6,7 @@
     v1 partial <json>       a partial success: {"message", "done", "corrective_action"}
     v1 unavailable <json>   the effect happened, its result could not be stored: {"why"}; or cannot be opened here, which is never stored
     v1 redacted <one of the above>      arguments, some of which were never stored: REDACTED or NOT_STORED stands for them
-    v1 sealed <bytes>       any of the above, encrypted: see stores/_keyring.py
+    v1 sealed <bytes>       any of the above, encrypted: see stores/keyring.py
 
 No class is ever looked up by a name from the store: a model is stored as its fields and rebuilt by the type that the running tool
 declares. Where it declares several, the stored name says which of them.
@@ -29,7 +29,7 @@ import orjson
 from msgspec import Struct
 
 from effectonce._core.canonical import NotCanonical, fields_of
-from effectonce._core.hints import arms, chosen, classes, field_hints, hints_of, inner
+from effectonce._core.type_hints import arms, chosen, classes, field_hints, hints_of, inner
 
 OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 OK, PARTIAL, SEALED, _REDACTED = b"v1 ok ", b"v1 partial ", b"v1 sealed ", b"v1 redacted "

@@ -17,9 +17,9 @@ from msgspec import Struct
 from effectonce._core.keys import REFERENCE_LENGTH
 
 if TYPE_CHECKING:
-    from effectonce._core.records import Record, State  # in the quoted reply types
-    from effectonce._core.terms import Terms
-    from effectonce._core.witness import Seen
+    from effectonce._core.guarantees import Terms
+    from effectonce._core.observed_sends import Seen
+    from effectonce._core.rules import Record, State  # in the quoted reply types
 
 R = TypeVar("R", covariant=True)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from effectonce._core.attempts import GAVE_UP, TRIED
+from effectonce._core.attempt_log import GAVE_UP, TRIED
 from effectonce._core.ops import (
     Applied,
     Attest,
@@ -34,7 +34,7 @@ from effectonce._core.ops import (
     Together,
     Unsend,
 )
-from effectonce._core.records import (
+from effectonce._core.rules import (
     TABLE,
     TERMINAL,
     Record,

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from effectonce._shown.tools import tools_of
 from effectonce.cli._exits import NOT_FOUND, STORE_UNREACHABLE, Stop
 from effectonce.cli._settings import BadSettings, here, setting, settings
+from effectonce.views.tools import tools_of
 
 if TYPE_CHECKING:
     from effectonce import Guard, Health
-    from effectonce._tool import GuardedTool
+    from effectonce._tools.tool import GuardedTool
 
 NO_STORE = (
     'Which store? Give --store URL or --app MODULE:GUARD, set EFFECTONCE_STORE, or write `store = "sqlite:///effects.db"` '

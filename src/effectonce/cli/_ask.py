@@ -14,7 +14,7 @@ from effectonce.cli._exits import FAILED, NOT_ALLOWED, Stop
 from effectonce.cli._settings import setting
 
 if TYPE_CHECKING:
-    from effectonce._core.records import Record
+    from effectonce._core.rules import Record
 
 
 def can_ask() -> bool:
@@ -43,7 +43,7 @@ def reason_given(reason: str | None) -> str:
 
 def refuse_sealed(record: Record) -> None:
     """What a person says has to be sealed like everything else, and here is no key to do so."""
-    from effectonce._shown.effects import is_sealed
+    from effectonce.views.effects import is_sealed
 
     if is_sealed(record):
         advice = "Give --app, or the keys (EFFECTONCE_KEYS, keys_file): what you say has to be sealed, too."

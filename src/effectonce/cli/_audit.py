@@ -7,13 +7,13 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from effectonce._shown.entries import is_there
 from effectonce.cli._app import made_here
 from effectonce.cli._console import say
 from effectonce.cli._exits import FAILED, NOT_ALLOWED, Stop
 from effectonce.cli._settings import setting
-from effectonce.observe._chain import Entry
+from effectonce.observe._hash_chain import Entry
 from effectonce.observe.audit import Audit
+from effectonce.views.audit import is_there
 
 if TYPE_CHECKING:
     from effectonce import Guard

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from effectonce import Capability, Finding, Guard, Kind
-from effectonce._check_use import announces, names_of
-from effectonce._shown.tools import tools_of
-from effectonce._tool import GuardedTool
-from effectonce.http.clients import is_bare
+from effectonce._tools.check_declaration import announces, names_of
+from effectonce._tools.tool import GuardedTool
+from effectonce.http.client.protect import is_bare
+from effectonce.views.tools import tools_of
 
 
 def bare_clients(guard: Guard) -> Iterator[Finding]:
@@ -25,7 +25,7 @@ def bare_clients(guard: Guard) -> Iterator[Finding]:
     for (module, variable), tools in used.items():
         many = "s" if len(tools) == 1 else ""
         found = f"{', '.join(tools)} send{many} through it, and what leaves is not seen: more errors end in doubt than have to"
-        advice = f"{variable} = protect({variable}), of effectonce.http.clients, and @guard.tool(through=[{variable}])."
+        advice = f"{variable} = protect({variable}), of effectonce.http.client, and @guard.tool(through=[{variable}])."
         yield Finding(f"client {module}:{variable}", found, advice)
 
 

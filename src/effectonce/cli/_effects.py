@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from effectonce._core.records import Record, State
-from effectonce._core.terms import Capability
-from effectonce._shown.effects import abandoned, as_data, may_resend, ref_of, reference
-from effectonce._shown.history import is_run, run_of, run_steps
-from effectonce._shown.times import moment, span
+from effectonce._core.guarantees import Capability
+from effectonce._core.rules import Record, State
 from effectonce.cli._output import Column
+from effectonce.views.effects import abandoned, as_data, may_resend, ref_of, reference
+from effectonce.views.history import is_run, run_of, run_steps
+from effectonce.views.times import moment, span
 
 STYLES = {
     State.COMPLETED: "green",

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from effectonce import Finding, Guard, Kind
-from effectonce._shown.tools import tools_of
 from effectonce.policy import span
+from effectonce.views.tools import tools_of
 
 VISIBLE_S = {"redis": 3600.0, "rediss": 3600.0, "sentinel": 3600.0, "sqs": 1800.0}  # what Celery's transports do by default
 

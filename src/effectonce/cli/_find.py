@@ -10,16 +10,16 @@ import click
 from effectonce._core.keys import KEY_LENGTH, REFERENCE_LENGTH
 from effectonce._core.ops import Find, Search
 from effectonce._core.pages import Refer
-from effectonce._shown.effects import reference
 from effectonce.cli._commands import runnable
 from effectonce.cli._console import busy
 from effectonce.cli._effects import headline
 from effectonce.cli._exits import NOT_FOUND, Stop
 from effectonce.cli._settings import setting
+from effectonce.views.effects import reference
 
 if TYPE_CHECKING:
     from effectonce import Guard
-    from effectonce._core.records import Record
+    from effectonce._core.rules import Record
 
 PREFIX, SHORTEST, SHOWN = "eff_", 4, 6
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from effectonce._shown.times import iso, span
 from effectonce.cli._output import Column
 from effectonce.cli._settings import setting
 from effectonce.cli._times import span_s
+from effectonce.views.times import iso, span
 
 if TYPE_CHECKING:
     from effectonce import Guard
@@ -83,8 +83,8 @@ def every(guard: Guard, wanted: Wanted, after: tuple[float, str] = (0.0, "")) ->
 
 def as_data(letter: Letter, *, reveal: bool = False) -> dict[str, Any]:
     """A letter as `effectonce.letter/1`."""
-    from effectonce._shown.effects import step_of
-    from effectonce._shown.history import asked_data, attempt_data, is_run, run_of
+    from effectonce.views.effects import step_of
+    from effectonce.views.history import asked_data, attempt_data, is_run, run_of
 
     data: dict[str, Any] = {
         "reference": letter.reference,

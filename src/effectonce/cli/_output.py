@@ -11,11 +11,11 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from effectonce._shown import words
-from effectonce._shown.words import dumps
 from effectonce._text import harmless, on_one_line
 from effectonce.cli._console import console, echo, say
 from effectonce.cli._settings import setting
+from effectonce.views import text as words
+from effectonce.views.text import dumps
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from effectonce._shown.redriven import WHAT
-from effectonce._shown.tools import tools_of
 from effectonce.cli._console import busy
 from effectonce.cli._find import find_all
 from effectonce.cli._letters import every
 from effectonce.cli._output import Column
 from effectonce.dead_letters._redriving import Pace
+from effectonce.views.letters import WHAT
+from effectonce.views.tools import tools_of
 
 if TYPE_CHECKING:
     from asyncio import Runner

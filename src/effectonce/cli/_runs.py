@@ -5,18 +5,18 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from effectonce._core.records import Record, State
-from effectonce._shown.effects import arguments_of, reference
-from effectonce._shown.history import is_run, run_of, run_state, run_steps, run_verdict
-from effectonce._shown.runs import as_data, error_of, position, why_of
-from effectonce._shown.times import moment, span
-from effectonce._shown.words import SAID_MAX, Screen
+from effectonce._core.rules import Record, State
 from effectonce.cli._commands import runnable
 from effectonce.cli._console import console, in_markup
 from effectonce.cli._effects import STYLES
 from effectonce.cli._exits import NOT_FOUND, Stop
 from effectonce.cli._find import find_one
 from effectonce.cli._output import LAST, NARROWEST, REVEAL, Column, on_a_line, print_pairs, shortened, to_width
+from effectonce.views.effects import arguments_of, reference
+from effectonce.views.history import is_run, run_of, run_state, run_steps, run_verdict
+from effectonce.views.runs import as_data, error_of, position, why_of
+from effectonce.views.text import SAID_MAX, Screen
+from effectonce.views.times import moment, span
 
 if TYPE_CHECKING:
     from effectonce import Guard

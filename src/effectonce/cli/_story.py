@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from effectonce._core.records import TERMINAL, Record, State
-from effectonce._shown.effects import reference, verdict
-from effectonce._shown.history import partial_of
-from effectonce._shown.story import MARK, facts_of, timeline
-from effectonce._shown.times import moment
-from effectonce._shown.words import Screen
+from effectonce._core.rules import TERMINAL, Record, State
 from effectonce.cli._commands import runnable
 from effectonce.cli._console import console, in_markup
 from effectonce.cli._effects import KEYS, STYLES, next_steps
 from effectonce.cli._output import MORE, REVEAL, print_pairs
+from effectonce.views.effects import reference, verdict
+from effectonce.views.history import partial_of
+from effectonce.views.text import Screen
+from effectonce.views.timeline import MARK, facts_of, timeline
+from effectonce.views.times import moment
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,7 +47,7 @@ def _tell_audit(screen: Console, audit: Sequence[Entry]) -> None:
     """The last entries: the beginning of a long one is in the timeline above."""
     from rich.text import Text
 
-    from effectonce._shown.entries import told as what_it_says
+    from effectonce.views.audit import told as what_it_says
 
     left = len(audit) - AUDIT_SHOWN
     rest = runnable(f"effectonce audit list --effect {audit[0].effect}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from effectonce import Bucket, Certainty
-from effectonce._core.gate import GATE
-from effectonce._core.gate import Row as GateRow
-from effectonce._core.tables import TABLES, VERSION
-from effectonce._core.tables._row import WHY, Row, Table
-from effectonce._core.verdicts import RETRYABLE, SCOPES, Scope
+from effectonce._core.classification.tables import TABLES, VERSION
+from effectonce._core.classification.tables._row import WHY, Row, Table
+from effectonce._core.classification.verdicts import RETRYABLE, SCOPES, Scope
+from effectonce._core.decisions import GATE
+from effectonce._core.decisions import Row as GateRow
 
 CERTAINTY = {
     Certainty.NOT_SENT: "nothing left this process",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from effectonce._shown import times
+from effectonce.views import times
 
 
 def span_s(text: str) -> float:

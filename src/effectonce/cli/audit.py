@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from effectonce._shown.times import iso, moment, span
 from effectonce.cli._app import guard_here, made_here
 from effectonce.cli._commands import runnable
 from effectonce.cli._console import busy, console, echo, in_markup, say
@@ -18,6 +17,7 @@ from effectonce.cli._options import Number, store_options, takes
 from effectonce.cli._output import Column, for_machines, print_one, print_pairs, print_rows, shape
 from effectonce.cli._settings import setting
 from effectonce.cli._times import since_when
+from effectonce.views.times import iso, moment, span
 
 if TYPE_CHECKING:
     from effectonce.observe import Verified
@@ -68,10 +68,10 @@ def list_entries(*, effect: str | None, event: str | None, actor: str | None, to
       effectonce audit list --event settled --since 7d --json | jq '.entries[].by'
       effectonce audit list --actor ada --limit 10
     """
-    from effectonce._shown.entries import as_data, told
     from effectonce.cli._audit import entries
     from effectonce.cli._find import find_one
     from effectonce.observe import EVENTS
+    from effectonce.views.audit import as_data, told
 
     if event is not None and event not in EVENTS:
         _refuse_unknown(event, EVENTS)

@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from effectonce._shown.times import span
 from effectonce.cli._app import app_here, guard_here
 from effectonce.cli._console import console, in_markup
 from effectonce.cli._exits import NOT_FOUND, Stop
 from effectonce.cli._options import app_options, store_options
 from effectonce.cli._output import Column, print_one, print_pairs, print_rows
 from effectonce.cli._settings import setting
+from effectonce.views.times import span
 
 
 @click.group()
@@ -38,7 +38,7 @@ def list_breakers() -> None:
       effectonce breaker list --app shop.agents:guard
       effectonce breaker list --app shop.agents:guard --json | jq '.breakers[] | select(.state == "open")'
     """
-    from effectonce._shown.breakers import NOT_SHARED, circuits_of, standing
+    from effectonce.views.breakers import NOT_SHARED, circuits_of, standing
 
     guard = app_here()
     items = []
@@ -72,7 +72,7 @@ def show(*, name: str) -> None:
       effectonce breaker show stripe --app shop.agents:guard
       effectonce breaker show stripe --store redis://cache:6379/0 --json | jq .processes
     """
-    from effectonce._shown.breakers import NOT_SHARED, circuits_of, standing
+    from effectonce.views.breakers import NOT_SHARED, circuits_of, standing
 
     with guard_here() as guard:
         known = circuits_of(guard)

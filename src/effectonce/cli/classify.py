@@ -12,7 +12,7 @@ import click
 
 from effectonce import Certainty, Verdict
 from effectonce import classify as verdict_of
-from effectonce._core.gate import Row, gate
+from effectonce._core.decisions import Row, gate
 from effectonce.cli._console import color_option, console, echo, in_markup
 from effectonce.cli._output import for_machines
 
@@ -140,7 +140,7 @@ def _as_data(verdict: Verdict) -> dict[str, Any]:
 def _tell(verdict: Verdict) -> None:
     from rich.table import Table
 
-    from effectonce._core.tables import VERSION
+    from effectonce._core.classification.tables import VERSION
     from effectonce.cli._tables import CERTAINTY
 
     delay = "" if verdict.retry_after_s is None else f", after {verdict.retry_after_s:g} s"

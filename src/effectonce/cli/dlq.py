@@ -22,7 +22,7 @@ from effectonce.cli._settings import setting
 
 if TYPE_CHECKING:
     from effectonce import Guard
-    from effectonce._core.records import Record
+    from effectonce._core.rules import Record
     from effectonce.dead_letters import Letter, Wanted
 
 EMPTY = "No dead letter fits. One appears when a call gives up, or when an effect is in doubt."
@@ -64,9 +64,9 @@ def list_letters(*, wanted: Wanted, group: bool, cursor: str | None) -> None:
       effectonce dlq list --group
       effectonce dlq list --state never-started --json | jq '.letters[].reference'
     """
-    from effectonce._desk import place
     from effectonce.cli._find import find_one
     from effectonce.cli._letters import LETTERS, as_data
+    from effectonce.recovery.in_doubt import place
 
     if group:
         _print_groups(wanted)
@@ -97,8 +97,8 @@ def groups(*, wanted: Wanted) -> None:
 
 
 def _print_groups(wanted: Wanted) -> None:
-    from effectonce._shown.effects import now_of
     from effectonce.cli._letters import GROUPS, group_data
+    from effectonce.views.effects import now_of
 
     with guard_here() as guard, busy("Counting letters"):
         now, found = now_of(guard), guard.dead_letters.groups(**wanted)
@@ -118,10 +118,10 @@ def show(*, reference: str, reveal: bool) -> None:
       effectonce dlq show eff_3fa94c1f22d0
       effectonce dlq show 3fa9 --reveal --json | jq .attempts
     """
-    from effectonce._shown.effects import now_of
     from effectonce.cli._find import find_one
     from effectonce.cli._letters import as_data
     from effectonce.cli._story import tell
+    from effectonce.views.effects import now_of
 
     with guard_here() as guard:
         record, now = find_one(guard, reference), now_of(guard)
@@ -130,10 +130,10 @@ def show(*, reference: str, reveal: bool) -> None:
 
 
 def _letter(guard: Guard, record: Record, now: float, *, failed: bool = False) -> Letter:
-    from effectonce._core.records import TERMINAL, State
-    from effectonce._shown.effects import reference
+    from effectonce._core.rules import TERMINAL, State
     from effectonce.dead_letters._letter import is_dead
     from effectonce.dead_letters._letters import GRACE_S
+    from effectonce.views.effects import reference
 
     letter = guard.dead_letters.show(record.request.key)
     dead = is_dead(record, now, GRACE_S) and (record.state not in TERMINAL or (failed and record.state is State.FAILED))
@@ -229,10 +229,10 @@ def discard(*, references: tuple[str, ...], reason: str | None, yes: bool, dry_r
       effectonce dlq discard eff_3fa94c1f22d0 --reason 'the customer has withdrawn'
       effectonce dlq discard 3fa9 71bc --reason 'ticket 812' --by ada --yes
     """
-    from effectonce._shown.effects import now_of
     from effectonce.cli._audit import say_if_left_out
     from effectonce.cli._effects import headline
     from effectonce.cli._find import find_all
+    from effectonce.views.effects import now_of
 
     by = who()
     with guard_here() as guard:
@@ -263,8 +263,8 @@ def _letters(count: int) -> str:
 
 def _foreseen(record: Record, now: float) -> dict[str, Any]:
     """What discarding it would come to."""
-    from effectonce._shown.effects import reference
     from effectonce.dead_letters._letters import undiscardable
+    from effectonce.views.effects import reference
 
     why = undiscardable(record, now)
     return {"reference": reference(record), "tool": record.request.terms.tool, "discarded": False, "why": why or None}
@@ -272,7 +272,7 @@ def _foreseen(record: Record, now: float) -> dict[str, Any]:
 
 def _discarded(guard: Guard, record: Record, by: str, reason: str) -> dict[str, Any]:
     from effectonce import ContractViolation
-    from effectonce._shown.effects import reference
+    from effectonce.views.effects import reference
 
     about = {"reference": reference(record), "tool": record.request.terms.tool, "discarded": True, "why": None}
     try:

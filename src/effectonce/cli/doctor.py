@@ -81,7 +81,7 @@ def tell(health: Health) -> None:
     """What was found, for people."""
     from rich.table import Table
 
-    from effectonce._shown.effects import STATES
+    from effectonce.views.effects import STATES
 
     screen, lines = console(), Table.grid(padding=(0, 1))
     for finding in health.findings:

@@ -14,7 +14,7 @@ from effectonce.cli._options import store_options, takes
 from effectonce.cli._output import print_line, print_one, print_rows
 
 if TYPE_CHECKING:
-    from effectonce._core.records import Record
+    from effectonce._core.rules import Record
 
 PAGE = 20_000  # each page of an export looks at the whole store, so there should be few
 EMPTY = "No effect fits. An effect appears when a guarded tool is called: `effectonce demo` shows one, `{check}` says which store this is."
@@ -49,8 +49,8 @@ def list_effects(*, filters: Filters) -> None:
       effectonce effect list --state in-doubt --json | jq '.effects[].reference'
       effectonce effect list --cursor eff_3fa94c1f22d0
     """
-    from effectonce._shown.effects import now_of, reference
     from effectonce.cli._effects import columns, listed
+    from effectonce.views.effects import now_of, reference
 
     with guard_here() as guard:
         now = now_of(guard)
@@ -86,12 +86,12 @@ def show(*, reference: str, reveal: bool, no_audit: bool) -> None:
       effectonce effect show eff_3fa94c1f22d0
       effectonce effect show 3fa9 --reveal --json | jq .result
     """
-    from effectonce._shown.effects import as_data, now_of
-    from effectonce._shown.effects import reference as reference_of
-    from effectonce._shown.entries import as_data as entry_data
-    from effectonce._shown.entries import entries_about
     from effectonce.cli._find import find_one
     from effectonce.cli._story import tell
+    from effectonce.views.audit import as_data as entry_data
+    from effectonce.views.audit import entries_about
+    from effectonce.views.effects import as_data, now_of
+    from effectonce.views.effects import reference as reference_of
 
     with guard_here() as guard:
         record, now = find_one(guard, reference), now_of(guard)
@@ -115,7 +115,7 @@ def export(*, filters: Filters, reveal: bool) -> None:
       effectonce effect export > effects.jsonl
       effectonce effect export --since 7d --tool refund --reveal | gzip > refunds.jsonl.gz
     """
-    from effectonce._shown.effects import as_data, now_of
+    from effectonce.views.effects import as_data, now_of
 
     written = 0
     with guard_here() as guard, busy("Exporting") as how_far:

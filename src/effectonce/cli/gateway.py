@@ -49,7 +49,7 @@ def gateway(*, listen: str, uds: str | None, certfile: str | None, keyfile: str 
         import httpx  # noqa: F401  # what the gateway sends with
 
         from effectonce.cli._uvicorn import run_server
-        from effectonce.http.gateway import Gateway, read_settings
+        from effectonce.http.gateway.app import Gateway, read_settings
     except ImportError as error:
         raise click.UsageError(f"{error}. Install what the gateway needs: pip install 'effectonce[gateway]'") from None
     with opening():

@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from effectonce._shown.times import span
-from effectonce._shown.tools import prober_of
-from effectonce._shown.words import SAID_MAX
 from effectonce.cli._app import NO_APP, app_here, guard_here
 from effectonce.cli._ask import make_sure, reason_given, refuse_sealed, who
 from effectonce.cli._commands import runnable
@@ -21,10 +18,13 @@ from effectonce.cli._filters import limit_option
 from effectonce.cli._options import app_options, dry_run_option, reason_option, store_options, takes, yes_option
 from effectonce.cli._output import Column, for_machines, print_one, print_rows, shortened
 from effectonce.cli._settings import setting
+from effectonce.views.text import SAID_MAX
+from effectonce.views.times import span
+from effectonce.views.tools import prober_of
 
 if TYPE_CHECKING:
     from effectonce import Guard
-    from effectonce._core.records import Record
+    from effectonce._core.rules import Record
 
 PAGE = 100
 _Result = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
@@ -54,7 +54,7 @@ def list_doubts(*, tool: str | None) -> None:
       effectonce indoubt list
       effectonce indoubt list --tool refund --json | jq '.effects | length'
     """
-    from effectonce._shown.effects import as_data, now_of
+    from effectonce.views.effects import as_data, now_of
 
     with guard_here() as guard:
         now, limit = now_of(guard), setting("limit")
@@ -81,7 +81,7 @@ def _columns() -> list[Column]:
 def doubts(guard: Guard, tool: str | None = None) -> Iterator[Record]:
     """What is in doubt, oldest first, page by page."""
     from effectonce._core.ops import Browse
-    from effectonce._core.records import State
+    from effectonce._core.rules import State
 
     after = (0.0, "")
     while True:
@@ -149,7 +149,7 @@ def _reconciled(guard: Guard, record: Record, *, dry_run: bool) -> dict[str, Any
     import asyncio
 
     from effectonce._core.codec import NotReadable
-    from effectonce._shown.effects import reference
+    from effectonce.views.effects import reference
 
     tool = prober_of(guard, record)
     about = {"reference": reference(record), "tool": record.request.terms.tool, "state": str(record.state), "why": None}
@@ -259,7 +259,7 @@ def _result(given: str | None, file: Path | None) -> Any:
     if (given is None) is (file is None):
         raise click.UsageError("Give the result that later calls get: --result JSON or --result-file FILE (null is a result).")
     from effectonce._core.codec import encode
-    from effectonce._core.exact_json import read_exactly
+    from effectonce._core.strict_json import read_exactly
 
     try:
         value = read_exactly(given if given is not None else click.open_file(str(file), encoding="utf-8").read())
@@ -281,11 +281,11 @@ def _settle(
 ) -> None:
     """Show which effect it is, ask, and write it down."""
     from effectonce import ContractViolation
-    from effectonce._desk import NOT_HONOURED
-    from effectonce._shown.effects import as_data, may_resend, now_of
     from effectonce.cli._audit import say_if_left_out
     from effectonce.cli._effects import headline
     from effectonce.cli._find import find_one
+    from effectonce.recovery.in_doubt import NOT_HONOURED
+    from effectonce.views.effects import as_data, may_resend, now_of
 
     by = who()
     with guard_here() as guard:
@@ -313,8 +313,8 @@ def _settle(
 
 
 def _refuse_unless_in_doubt(record: Record) -> None:
-    from effectonce._core.records import State
-    from effectonce._shown.effects import reference
+    from effectonce._core.rules import State
+    from effectonce.views.effects import reference
 
     if record.state is not State.IN_DOUBT:
         state = str(record.state).replace("_", " ")

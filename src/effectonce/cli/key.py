@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from effectonce._shown.tools import tools_of
 from effectonce._text import on_one_line
 from effectonce.cli._app import app_here, tool_named
 from effectonce.cli._console import echo, say
 from effectonce.cli._exits import NEEDS_YOU
 from effectonce.cli._options import app_options
 from effectonce.cli._output import Column, print_one, print_pairs, print_rows
+from effectonce.views.tools import tools_of
 
 if TYPE_CHECKING:
     from effectonce import Explanation, Guard

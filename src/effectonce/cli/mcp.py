@@ -13,7 +13,7 @@ import click
 from effectonce.cli._console import echo
 from effectonce.cli._options import takes
 from effectonce.cli._settings import BY_NAME, setting, settings
-from effectonce.mcp._wire import CALL_MAX
+from effectonce.mcp._jsonrpc import CALL_MAX
 
 if TYPE_CHECKING:
     from effectonce import Guard
@@ -72,9 +72,9 @@ def run(
       effectonce mcp run --name bank --contracts bank.toml -- python bank_server.py
       effectonce mcp --trust-annotations --store sqlite:///effects.db -- npx -y @example/mcp-server
     """
+    from effectonce.mcp._call_identity import ENVIRONMENT
     from effectonce.mcp._contracts import read_contracts
-    from effectonce.mcp._pipes import NotStarted
-    from effectonce.mcp._places import ENVIRONMENT
+    from effectonce.mcp._stdio import NotStarted
     from effectonce.mcp.proxy import Proxy
 
     declared = read_contracts(contracts, _given(name, trust=trust_annotations))
@@ -182,9 +182,9 @@ def init(
       effectonce mcp init bank --client claude-code --client vscode -- python bank_server.py
       effectonce mcp init bank --client codex --dry-run -- npx -y @example/mcp-server
     """
-    from effectonce.mcp._hosts import HOSTS, entered, read_text, starting, write
-    from effectonce.mcp._listing import tools_of
-    from effectonce.mcp._pipes import NotStarted
+    from effectonce.mcp._client_configs import HOSTS, entered, read_text, starting, write
+    from effectonce.mcp._list_tools import tools_of
+    from effectonce.mcp._stdio import NotStarted
 
     file = Path(contracts or f"{name}.contracts.toml").absolute()
     try:

@@ -57,9 +57,9 @@ def serve(
         raise click.UsageError("--keyfile needs --certfile.")
     host, port = address(listen)
     _check(host, hosts, access_by, limited=allow_actions or reveal)
-    from effectonce._shown.entries import is_there
-    from effectonce.server import Access
-    from effectonce.server._serving import served, served_here
+    from effectonce.dashboard import Access
+    from effectonce.dashboard._serve import served, served_here
+    from effectonce.views.audit import is_there
 
     try:
         from effectonce.cli._uvicorn import run_server

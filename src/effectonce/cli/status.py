@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from effectonce._shown.times import span
 from effectonce.cli._app import guard_here
 from effectonce.cli._commands import runnable
 from effectonce.cli._console import console
@@ -14,6 +13,7 @@ from effectonce.cli._exits import NEEDS_YOU
 from effectonce.cli._options import store_options, takes
 from effectonce.cli._output import print_one, print_pairs, shortened
 from effectonce.cli._settings import setting
+from effectonce.views.times import span
 
 SHOWN, PLACE_MAX = 5, 60
 FURTHER = {
@@ -38,7 +38,7 @@ def status(*, check: bool) -> None:
       effectonce status
       effectonce status --check --json | jq .in_doubt
     """
-    from effectonce._shown.status import look
+    from effectonce.views.status import look
 
     with guard_here() as guard:
         data = look(guard, setting("tenant") or None)

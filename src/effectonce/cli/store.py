@@ -127,7 +127,7 @@ def stats() -> None:
       effectonce store stats
       effectonce store stats --json | jq .counts
     """
-    from effectonce._shown.effects import STATES
+    from effectonce.views.effects import STATES
 
     with guard_here() as guard:
         health = health_of(guard)

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from effectonce._shown.times import iso, moment
 from effectonce.cli._app import guard_here
 from effectonce.cli._console import console, in_markup, say
 from effectonce.cli._filters import Filters, after, filters
 from effectonce.cli._options import Number, store_options, takes
 from effectonce.cli._output import for_machines, print_flat, print_line, shape
+from effectonce.views.times import iso, moment
 
 if TYPE_CHECKING:
     from effectonce import Guard
     from effectonce._core.ops import Search
-    from effectonce._core.records import Record
+    from effectonce._core.rules import Record
 
 PAGE, WATCHED = 200, 500  # how many open effects are looked at in each round
 
@@ -61,7 +61,7 @@ class Follower:
     """What was seen, and what is new since."""
 
     def __init__(self, guard: Guard, filters: Filters) -> None:
-        from effectonce._shown.effects import now_of
+        from effectonce.views.effects import now_of
 
         self._guard = guard
         self.now = now_of(guard)
@@ -72,7 +72,7 @@ class Follower:
     def begin(self, lines: int) -> list[Record]:
         """The last ones. Open ones among them, and older ones, are watched from now on."""
         from effectonce._core.ops import Browse
-        from effectonce._core.records import State
+        from effectonce._core.rules import State
 
         newest = self._guard.store.apply(self._search)
         if newest:
@@ -90,7 +90,7 @@ class Follower:
     def changed(self) -> list[Record]:
         """What is new or different since the last look, oldest first."""
         from effectonce._core.ops import Find
-        from effectonce._shown.effects import now_of
+        from effectonce.views.effects import now_of
 
         self.now = now_of(self._guard)
         known = list(self._open.items())
@@ -121,7 +121,7 @@ class Follower:
         return found[::-1]
 
     def _watch(self, record: Record) -> None:
-        from effectonce._core.records import TERMINAL
+        from effectonce._core.rules import TERMINAL
 
         if record.state in TERMINAL:
             self._open.pop(record.request.key, None)
@@ -134,8 +134,8 @@ def _mark(record: Record) -> tuple[Any, ...]:
 
 
 def _show(record: Record, now: float) -> None:
-    from effectonce._shown.effects import as_data, place_of, reference
     from effectonce.cli._effects import STYLES
+    from effectonce.views.effects import as_data, place_of, reference
 
     if for_machines():
         print_line(as_data(record, now), "effect")

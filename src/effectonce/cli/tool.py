@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from effectonce._shown.tools import tools_of
 from effectonce.cli._app import app_here, tool_named
 from effectonce.cli._options import app_options
 from effectonce.cli._output import Column, print_one, print_pairs, print_rows
 from effectonce.policy import span
+from effectonce.views.tools import tools_of
 
 if TYPE_CHECKING:
-    from effectonce._tool import GuardedTool
+    from effectonce._tools.tool import GuardedTool
 
 OF_STEPS = "each step by its own"  # what a workflow promises
 
@@ -67,7 +67,7 @@ def show(*, name: str) -> None:
 
 
 def _as_data(tool: GuardedTool) -> dict[str, Any]:
-    from effectonce._core.terms import GUARANTEES
+    from effectonce._core.guarantees import GUARANTEES
 
     contract, signature, circuit = tool.contract, tool.signature, tool.retrying.circuit
     return {

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from effectonce._shown.tools import tools_of
 from effectonce.cli._app import app_here, guard_here
 from effectonce.cli._ask import make_sure, reason_given, refuse_sealed, who
 from effectonce.cli._commands import runnable
@@ -18,10 +17,11 @@ from effectonce.cli._filters import limit_option
 from effectonce.cli._options import app_options, dry_run_option, reason_option, store_options, takes, yes_option
 from effectonce.cli._output import Column, for_machines, print_one, print_rows
 from effectonce.cli._settings import setting
+from effectonce.views.tools import tools_of
 
 if TYPE_CHECKING:
     from effectonce import Guard
-    from effectonce._core.records import Record
+    from effectonce._core.rules import Record
     from effectonce.workflows import Resumed, RunState
 
 STATES: tuple[RunState, ...] = ("open", "completed", "failed")
@@ -58,9 +58,9 @@ def list_runs(*, state: str, name: str | None) -> None:
       effectonce workflow list
       effectonce workflow list --state failed --workflow refund_order --json | jq '.runs[].error'
     """
-    from effectonce._shown.effects import now_of
-    from effectonce._shown.runs import as_data
     from effectonce.cli._runs import RUNS
+    from effectonce.views.effects import now_of
+    from effectonce.views.runs import as_data
 
     with guard_here() as guard, busy("Looking for runs"):
         now = now_of(guard)
@@ -95,9 +95,9 @@ def show(*, reference: str, reveal: bool) -> None:
       effectonce workflow show eff_3fa94c1f22d0
       effectonce workflow show 3fa9 --json | jq '.steps[] | [.position, .name, .state]'
     """
-    from effectonce._shown.effects import now_of
-    from effectonce._shown.runs import steps_of, whole
     from effectonce.cli._runs import find_run, tell
+    from effectonce.views.effects import now_of
+    from effectonce.views.runs import steps_of, whole
 
     with guard_here() as guard, busy("Looking for its steps"):
         record, now = find_run(guard, reference), now_of(guard)
@@ -140,10 +140,10 @@ def resume(*, references: tuple[str, ...], everything: bool, name: str | None, y
 
 
 def _resume_named(guard: Guard, references: tuple[str, ...], *, yes: bool, dry_run: bool) -> list[dict[str, Any]]:
-    from effectonce._shown.effects import now_of
-    from effectonce._shown.history import begun, run_state
     from effectonce.cli._effects import headline
     from effectonce.cli._runs import find_run
+    from effectonce.views.effects import now_of
+    from effectonce.views.history import begun, run_state
 
     records = list({r.request.key: r for r in (find_run(guard, named) for named in references)}.values())
     now = now_of(guard)
@@ -171,8 +171,8 @@ def _resumed(guard: Guard, record: Record) -> dict[str, Any]:
     import inspect
 
     from effectonce import ContractViolation
-    from effectonce._shown.effects import now_of, reference
-    from effectonce._shown.history import run_state
+    from effectonce.views.effects import now_of, reference
+    from effectonce.views.history import run_state
 
     why = None
     try:
@@ -279,12 +279,12 @@ def cancel(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> N
       effectonce workflow cancel 3fa9 --reason 'ticket 812' --by ada --yes
     """
     from effectonce import ContractViolation
-    from effectonce._shown.effects import now_of
-    from effectonce._shown.history import begun, run_state
-    from effectonce._shown.runs import as_data
     from effectonce.cli._audit import say_if_left_out
     from effectonce.cli._effects import headline
     from effectonce.cli._runs import find_run
+    from effectonce.views.effects import now_of
+    from effectonce.views.history import begun, run_state
+    from effectonce.views.runs import as_data
 
     by = who()
     with guard_here() as guard:

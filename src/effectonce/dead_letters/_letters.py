@@ -13,15 +13,14 @@ from typing import IO, Unpack
 
 from msgspec import Struct
 
-from effectonce._core.attempts import asked_again
+from effectonce._core.attempt_log import asked_again
 from effectonce._core.codec import encode_error
 from effectonce._core.endings import Ending
 from effectonce._core.ops import Applied, Flow, Refute
 from effectonce._core.pages import Refer
-from effectonce._core.records import Record, Scene, State, leased, resendable
-from effectonce._desk import atold, told, who
-from effectonce._tool import GuardedTool
-from effectonce._watch import Watch, told_of
+from effectonce._core.rules import Record, Scene, State, leased, resendable
+from effectonce._tools.observers import Watch, told_of
+from effectonce._tools.tool import GuardedTool
 from effectonce.dead_letters._file import BadLine, Imported, Problem, read_file, read_line, write_file, write_line
 from effectonce.dead_letters._import import taken
 from effectonce.dead_letters._letter import (
@@ -40,6 +39,7 @@ from effectonce.dead_letters._letter import (
 from effectonce.dead_letters._redriving import Pace, Redriven, came_to, settled, skipped, unsendable, would
 from effectonce.effect import EffectRef, reference_of
 from effectonce.errors import ContractViolation
+from effectonce.recovery.in_doubt import atold, told, who
 from effectonce.stores.base import Store, TooLarge
 
 GRACE_S = 300.0  # an owner that said nothing for so long after its lease does not come back

@@ -40,12 +40,12 @@ except ImportError as missing:
         "effectonce.integrations.agent_framework needs the framework: pip install 'effectonce[agent-framework]'"
     ) from missing
 
-from effectonce._boundary import Delivered, flagged
 from effectonce._core.keys import Stable
+from effectonce._runtime.step import Delivered, flagged
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._one_run import Guarded, OneRun, stand_around
-from effectonce.integrations._tools import Call, Leg, Said, Toolbox, ToolOptions, is_told, said
+from effectonce.integrations._agent_tools import Call, Leg, Said, Toolbox, ToolOptions, is_told, said
+from effectonce.integrations._single_run import Guarded, OneRun, stand_around
 
 Of = Callable[[FunctionInvocationContext], str | Stable]
 Next = Callable[[], Awaitable[None]]

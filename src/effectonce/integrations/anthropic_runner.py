@@ -23,11 +23,11 @@ except ImportError as missing:
         "effectonce.integrations.anthropic_runner needs the SDK: pip install 'effectonce[anthropic]'"
     ) from missing
 
-from effectonce._boundary import Delivered
-from effectonce._tool import GuardedTool
+from effectonce._runtime.step import Delivered
+from effectonce._tools.tool import GuardedTool
 from effectonce.errors import EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._tools import Answer, Call, Leg, Said, Toolbox, ToolOptions, said, text_of
+from effectonce.integrations._agent_tools import Answer, Call, Leg, Said, Toolbox, ToolOptions, said, text_of
 
 
 def tool_runner(

@@ -35,11 +35,11 @@ try:
 except ImportError as missing:
     raise ImportError("effectonce.integrations.autogen needs AutoGen: pip install 'effectonce[autogen]'") from missing
 
-from effectonce._boundary import Delivered, named
 from effectonce._core.keys import Stable
+from effectonce._runtime.step import Delivered, named
 from effectonce.errors import EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._tools import Again, Call, Leg, Said, Toolbox, ToolOptions, said, text_of
+from effectonce.integrations._agent_tools import Again, Call, Leg, Said, Toolbox, ToolOptions, said, text_of
 
 
 def protect(

@@ -20,10 +20,10 @@ from contextvars import ContextVar
 from typing import Any
 
 from effectonce import ContractViolation, EffectOnceError, Guard, Stable
-from effectonce._boundary import flagged, here
 from effectonce._core.backoff import full_jitter
-from effectonce._rng import rng
-from effectonce.integrations._places import Places, asked_for
+from effectonce._random import rng
+from effectonce._runtime.step import flagged, here
+from effectonce.integrations._occurrence import Places, asked_for
 
 try:
     from celery import Task, current_task  # type: ignore[import-untyped]

@@ -38,12 +38,24 @@ try:
 except ImportError as missing:
     raise ImportError("effectonce.integrations.crewai needs CrewAI: pip install 'effectonce[crewai]'") from missing
 
-from effectonce._boundary import Delivered
 from effectonce._core.keys import Stable
-from effectonce._tool import GuardedTool
+from effectonce._runtime.step import Delivered
+from effectonce._tools.tool import GuardedTool
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._tools import FAILED, Again, Call, Leg, Said, Shown, Toolbox, ToolOptions, is_error, said, text_of
+from effectonce.integrations._agent_tools import (
+    FAILED,
+    Again,
+    Call,
+    Leg,
+    Said,
+    Shown,
+    Toolbox,
+    ToolOptions,
+    is_error,
+    said,
+    text_of,
+)
 
 Of = Callable[[ToolCallHookContext], str | Stable]
 _calling: ContextVar[ToolCallHookContext | None] = ContextVar("effectonce_crewai_calling", default=None)

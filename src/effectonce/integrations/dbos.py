@@ -19,8 +19,8 @@ from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar, cast
 
 from effectonce import ContractViolation, Guard, Stable
-from effectonce._signature import is_async
-from effectonce.integrations._places import Places, asked_for, retriable
+from effectonce._runtime.signature import is_async
+from effectonce.integrations._occurrence import Places, asked_for, retriable
 
 try:
     from dbos import DBOS, WorkflowStatus

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from effectonce.guard import Guard
-from effectonce.integrations._one_run import OneRun, stand_around
-from effectonce.mcp._hosted import Hosted, Wire
+from effectonce.integrations._single_run import OneRun, stand_around
+from effectonce.mcp._in_server import Hosted, Wire
 
 if TYPE_CHECKING:
     from fastmcp.server.middleware import Middleware

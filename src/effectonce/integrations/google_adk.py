@@ -27,11 +27,11 @@ try:
 except ImportError as missing:
     raise ImportError("effectonce.integrations.google_adk needs the kit: pip install 'effectonce[google-adk]'") from missing
 
-from effectonce._boundary import Delivered
 from effectonce._core.keys import Stable
+from effectonce._runtime.step import Delivered
 from effectonce.errors import EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._tools import Answer, Call, Leg, Said, Toolbox, ToolOptions, is_error
+from effectonce.integrations._agent_tools import Answer, Call, Leg, Said, Toolbox, ToolOptions, is_error
 
 Of = Callable[[ToolContext], str | Stable]
 Run = Callable[..., Any]

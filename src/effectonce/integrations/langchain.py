@@ -33,19 +33,19 @@ try:
 except ImportError as missing:
     raise ImportError("effectonce.integrations.langchain needs LangChain: pip install 'effectonce[langchain]'") from missing
 
-from effectonce._boundary import Delivered, Within, flagged
-from effectonce._core.classify import Rules
-from effectonce._core.gate import GOES_ON
+from effectonce._core.classification.classify import Rules
+from effectonce._core.decisions import GOES_ON
+from effectonce._core.guarantees import Kind
 from effectonce._core.keys import Stable
-from effectonce._core.terms import Kind
-from effectonce._signature import is_async
-from effectonce._tool import GuardedTool
+from effectonce._runtime.signature import is_async
+from effectonce._runtime.step import Delivered, Within, flagged
+from effectonce._tools.tool import GuardedTool
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._one_run import Guarded, OneRun
-from effectonce.integrations._tools import Answer, Call, Leg, Said, Toolbox, ToolOptions, is_told, said, text_of
+from effectonce.integrations._agent_tools import Answer, Call, Leg, Said, Toolbox, ToolOptions, is_told, said, text_of
+from effectonce.integrations._single_run import Guarded, OneRun
 from effectonce.policy import Retry
-from effectonce.retrying import advise
+from effectonce.retries.retry import advise
 
 Of = Callable[[ToolCallRequest], str | Stable]
 G = TypeVar("G", bound=Pregel[Any, Any, Any, Any])

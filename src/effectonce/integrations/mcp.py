@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from effectonce.guard import Guard
-from effectonce.mcp._hosted import Hosted, Wire
+from effectonce.mcp._in_server import Hosted, Wire
 
 if TYPE_CHECKING:
     from mcp.server.extension import Extension

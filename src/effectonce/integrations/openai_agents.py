@@ -32,11 +32,11 @@ except ImportError as missing:
         "effectonce.integrations.openai_agents needs the SDK: pip install 'effectonce[openai-agents]'"
     ) from missing
 
-from effectonce._boundary import Delivered
 from effectonce._core.keys import Stable
+from effectonce._runtime.step import Delivered
 from effectonce.errors import ContractViolation, EffectOnceError, InDoubt
 from effectonce.guard import Guard
-from effectonce.integrations._tools import FAILED, Call, Leg, Said, Shown, Toolbox, ToolOptions, is_told, said
+from effectonce.integrations._agent_tools import FAILED, Call, Leg, Said, Shown, Toolbox, ToolOptions, is_told, said
 
 Of = Callable[[ToolContext[Any]], str | Stable]
 _once_only: ContextVar[bool] = ContextVar("effectonce_openai_agents_once_only", default=False)

@@ -47,13 +47,13 @@ except ImportError as missing:
         "effectonce.integrations.pydantic_ai needs Pydantic AI: pip install 'effectonce[pydantic-ai]'"
     ) from missing
 
-from effectonce._boundary import Delivered
 from effectonce._core.keys import Stable
-from effectonce._tool import Tool
+from effectonce._runtime.step import Delivered
+from effectonce._tools.tool import Tool
 from effectonce.errors import ContractViolation, EffectOnceError, NotSent, Rejected
 from effectonce.guard import Guard
-from effectonce.integrations._one_run import Guarded, OneRun, under_way
-from effectonce.integrations._tools import Call, Leg, Said, Toolbox, ToolOptions, is_told, said
+from effectonce.integrations._agent_tools import Call, Leg, Said, Toolbox, ToolOptions, is_told, said
+from effectonce.integrations._single_run import Guarded, OneRun, under_way
 
 MADE_UP = 7  # the version of the UUIDs that Pydantic AI makes
 Of = Callable[[RunContext[Any]], str | Stable]

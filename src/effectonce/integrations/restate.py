@@ -26,9 +26,9 @@ except ImportError as missing:
     raise ImportError("effectonce.integrations.restate needs the SDK: pip install 'effectonce[restate]'") from missing
 
 from effectonce import EffectOnceError, Guard, Stable
-from effectonce._boundary import Within, flagged
-from effectonce._signature import is_async
-from effectonce.integrations._places import Places, asked_for, retriable
+from effectonce._runtime.signature import is_async
+from effectonce._runtime.step import Within, flagged
+from effectonce.integrations._occurrence import Places, asked_for, retriable
 
 HEADER = "effectonce-scope"
 IN_DOUBT_OR_FAILED = 409  # a client that sees a server's error would send it again

@@ -24,13 +24,13 @@ try:
 except ImportError as missing:
     raise ImportError("effectonce.integrations.strands needs Strands: pip install 'effectonce[strands]'") from missing
 
-from effectonce._boundary import Delivered, flagged
 from effectonce._core.keys import Stable
-from effectonce._tool import GuardedTool
+from effectonce._runtime.step import Delivered, flagged
+from effectonce._tools.tool import GuardedTool
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._one_run import Guarded, OneRun
-from effectonce.integrations._tools import Call, Leg, Said, Toolbox, ToolOptions
+from effectonce.integrations._agent_tools import Call, Leg, Said, Toolbox, ToolOptions
+from effectonce.integrations._single_run import Guarded, OneRun
 
 Of = Callable[[ExecuteToolContext], str | Stable]
 Next = Callable[[ExecuteToolContext], AsyncGenerator[TypedEvent, None]]

@@ -27,8 +27,8 @@ import msgspec
 from msgspec import Struct
 
 from effectonce import EffectOnceError, Guard, InDoubt, Stable
-from effectonce._boundary import here
-from effectonce.integrations._places import Places, is_known, retriable
+from effectonce._runtime.step import here
+from effectonce.integrations._occurrence import Places, is_known, retriable
 
 try:
     import temporalio.client as tc

@@ -18,12 +18,12 @@ from typing import Any
 
 from effectonce import ContractViolation, Kind
 from effectonce._core.backoff import full_jitter
-from effectonce._core.classify import Classifier, Rules, as_rules, classifier
-from effectonce._core.gate import GOES_ON, gate
-from effectonce._declared import seconds
-from effectonce._rng import rng
+from effectonce._core.classification.classify import Classifier, Rules, as_rules, classifier
+from effectonce._core.decisions import GOES_ON, gate
+from effectonce._random import rng
+from effectonce._validate import seconds
 from effectonce.policy import kind_of
-from effectonce.retrying import REPEATABLE
+from effectonce.retries.retry import REPEATABLE
 
 
 def retry_if_safe(kind: Kind | str = "write", *, rules: Rules = (), one_request: bool = False) -> Callable[[Any], bool]:

@@ -151,7 +151,7 @@ def _key_unused(reading: Reading) -> Iterator[Hit]:
             yield Hit(
                 effects[0].call,
                 f'{tool.function.name} declares downstream="key" and {effects[0].what} without it: a repeat after a lost answer is done '
-                "twice. Send current_effect().downstream_key, or use protect(client) of effectonce.http.clients.",
+                "twice. Send current_effect().downstream_key, or use protect(client) of effectonce.http.client.",
             )
 
 

@@ -34,7 +34,7 @@ def _unprotected(reading: Reading) -> Iterator[Hit]:
             continue
         effect = _effect(reading, function, route)
         if effect is not None:
-            advice = "Add IdempotencyMiddleware of effectonce.http.asgi, or guard" if is_asgi else "Guard"
+            advice = "Add IdempotencyMiddleware of effectonce.http.server, or guard" if is_asgi else "Guard"
             yield Hit(
                 effect.call,
                 f"{function.name} {effect.what} for each request, and a client that got no answer sends it again: it is done twice. "

@@ -235,7 +235,7 @@ _RESENDS = (
 )
 _SDK = (
     "this client of {} tries again by itself under a guarded tool: its attempts multiply, and the record does not know of them. "
-    "Use without_retries(client) of effectonce.clients."
+    "Use without_retries(client) of effectonce.retries.clients."
 )
 
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from effectonce._core.verdicts import Bucket, Certainty, Verdict
+from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
 from effectonce.effect import current_effect
-from effectonce.mcp._answers import NOT_CALLED
+from effectonce.mcp._call_identity import KEY
 from effectonce.mcp._contracts import ToolContract
 from effectonce.mcp._effects import Entry
-from effectonce.mcp._places import KEY
+from effectonce.mcp._jsonrpc import Unreadable, loosely, read
 from effectonce.mcp._refusals import Request, was_refused
-from effectonce.mcp._wire import Unreadable, loosely, read
+from effectonce.mcp._results import NOT_CALLED
 
 BESIDE_S = 10.0  # a question of ours about a call is answered by then, or it has no answer
 

@@ -12,10 +12,10 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from effectonce._core.terms import DAY_S, Kind
-from effectonce._documents import document
+from effectonce._core.guarantees import DAY_S, Kind
+from effectonce._runtime.config_file import document
 from effectonce.errors import ContractViolation
-from effectonce.mcp._wire import Unreadable, read, written
+from effectonce.mcp._jsonrpc import Unreadable, read, written
 from effectonce.policy import Contract, Downstream, Retry, kind_of, misspelt, window_of
 
 CONTRACT = "dev.effectonce/contract"  # in the `_meta` of a tool: what its server says about it, in the words of a contract file

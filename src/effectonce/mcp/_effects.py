@@ -7,18 +7,18 @@ from typing import Any
 
 from msgspec import Struct
 
-from effectonce._boundary import flagged
 from effectonce._core.canonical import NotCanonical, fingerprint
 from effectonce._core.codec import encode_or_excuse
 from effectonce._core.keys import AtStep, effect_key
 from effectonce._core.ops import Request
-from effectonce._drive import Prepared
-from effectonce._tool import GuardedTool
+from effectonce._runtime.drive import Prepared
+from effectonce._runtime.step import flagged
+from effectonce._tools.tool import GuardedTool
 from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation
 from effectonce.guard import Guard
+from effectonce.mcp._call_identity import Asked, Placed, Places, asked
 from effectonce.mcp._contracts import Contracts, ToolContract
-from effectonce.mcp._places import Asked, Placed, Places, asked
 from effectonce.outcome import Outcome
 
 STAYS = "its client asks for it, and nobody else can. Let the client make the same call again: it has the same key, and is done once"

@@ -14,9 +14,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 import httpx
 from msgspec import Struct
 
-from effectonce.mcp._callers import NOT_PASSED
 from effectonce.mcp._calls import Unanswered
-from effectonce.mcp._wire import ANSWER_MAX, answered, outside
+from effectonce.mcp._credentials_of_callers import NOT_PASSED
+from effectonce.mcp._jsonrpc import ANSWER_MAX, answered, outside
 from effectonce.stores._urls import shown
 
 Headers = list[tuple[bytes, bytes]]

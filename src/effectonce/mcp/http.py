@@ -19,16 +19,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mutab
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from effectonce._core.verdicts import Certainty
+from effectonce._core.classification.verdicts import Certainty
 from effectonce.effect import current_effect
 from effectonce.errors import ContractViolation, EffectOnceError, StoreUnavailable
 from effectonce.guard import Guard
-from effectonce.mcp._answers import MODERN, answer, doubtful, failure, refused, replayed
-from effectonce.mcp._callers import SESSION, Callers, Credentials, NoCaller
 from effectonce.mcp._calls import BESIDE_S, Call, Said, Unanswered, result_of
 from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
+from effectonce.mcp._credentials_of_callers import SESSION, Callers, Credentials, NoCaller
 from effectonce.mcp._effects import Effects, Entry
-from effectonce.mcp._wire import BAD_ID, CALL_MAX, Envelope, Unreadable, name_of, outside, refused_in, tool_called, written
+from effectonce.mcp._jsonrpc import BAD_ID, CALL_MAX, Envelope, Unreadable, name_of, outside, refused_in, tool_called, written
+from effectonce.mcp._results import MODERN, answer, doubtful, failure, refused, replayed
 from effectonce.outcome import Outcome
 
 if TYPE_CHECKING:

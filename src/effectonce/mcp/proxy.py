@@ -25,12 +25,10 @@ from typing import Any
 from effectonce._log import LOG
 from effectonce.errors import ContractViolation, EffectOnceError, StoreUnavailable
 from effectonce.guard import Guard
-from effectonce.mcp._answers import MODERN, answer, doubtful, failure, refused, replayed
 from effectonce.mcp._calls import BESIDE_S, Call, Exchange, Said, Unanswered, result_of, run
 from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
 from effectonce.mcp._effects import Effects, Entry
-from effectonce.mcp._pipes import ClientPipes, Cut, NotStarted, ServerProcess
-from effectonce.mcp._wire import (
+from effectonce.mcp._jsonrpc import (
     ANSWER_MAX,
     BAD_ID,
     CALL_MAX,
@@ -46,6 +44,8 @@ from effectonce.mcp._wire import (
     tool_called,
     written,
 )
+from effectonce.mcp._results import MODERN, answer, doubtful, failure, refused, replayed
+from effectonce.mcp._stdio import ClientPipes, Cut, NotStarted, ServerProcess
 from effectonce.outcome import Outcome
 
 STARTS_MAX = 3  # in a row, of a server that ends without a word, and not over a call

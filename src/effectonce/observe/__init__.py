@@ -7,10 +7,10 @@ An observer is any callable that takes an `Event`. `Prometheus` is in `effectonc
 `effectonce.observe.otel`: each needs its library.
 """
 
-from effectonce.observe._chain import Entry, Flaw, Stream, Verified
-from effectonce.observe._scan import Symptom
+from effectonce.observe._hash_chain import Entry, Flaw, Stream, Verified
+from effectonce.observe._symptoms import Symptom
 from effectonce.observe.audit import Audit
-from effectonce.observe.boards import alerts, grafana
+from effectonce.observe.dashboards import alerts, grafana
 from effectonce.observe.events import EVENTS, OUTCOMES, Event
 from effectonce.observe.gauges import StoreGauges, Waiting
 from effectonce.observe.logs import Logs, StructLog

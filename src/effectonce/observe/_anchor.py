@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from effectonce.errors import ContractViolation
-from effectonce.observe._chain import Head, Note, began_at
+from effectonce.observe._hash_chain import Head, Note, began_at
 
 
 class Reached(Struct, frozen=True):

@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+from effectonce._core.guarantees import DAY_S
 from effectonce._core.ops import ListCells, ReadCell, Together, WriteCell
-from effectonce._core.terms import DAY_S
-from effectonce._declared import seconds
 from effectonce._log import LOG
+from effectonce._validate import seconds
 from effectonce.effect import running
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.observe._anchor import anchor_line, notes_of
-from effectonce.observe._chain import (
+from effectonce.observe._hash_chain import (
     BATCHES,
     HEADS,
     KEYED,
@@ -41,10 +41,10 @@ from effectonce.observe._chain import (
     read_batch,
     read_head,
 )
-from effectonce.observe._scan import Symptom, symptoms
+from effectonce.observe._symptoms import Symptom, symptoms
 from effectonce.observe.events import EVENTS, Event
-from effectonce.stores._keyring import Keyring, NotOpened
 from effectonce.stores.base import Store
+from effectonce.stores.keyring import Keyring, NotOpened
 
 NOT_AUDITED = frozenset({"calling", "attempting", "store", "call"})
 TOLD_BY_CALL = frozenset({"refused", "gave_up", "cancelled"})  # of these calls nothing else tells

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from effectonce._core.classification.verdicts import Bucket
 from effectonce._core.endings import (
     Done,
     Ending,
@@ -23,12 +24,11 @@ from effectonce._core.endings import (
     Rejection,
     Replay,
 )
-from effectonce._core.foreign import get
 from effectonce._core.ops import Busy, Doubtful, Early, Expired, Latched, Mismatch, Unavailable
-from effectonce._core.patience import Why
-from effectonce._core.plain import Over
-from effectonce._core.records import State
-from effectonce._core.verdicts import Bucket
+from effectonce._core.retry_flow import Over
+from effectonce._core.retry_state import Why
+from effectonce._core.rules import State
+from effectonce._core.safe_access import get
 from effectonce.effect import EffectRef
 
 EVENTS: dict[str, str] = {

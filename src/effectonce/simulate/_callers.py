@@ -8,15 +8,15 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 
 from effectonce._core.backoff import full_jitter
-from effectonce._core.breaker import FREE, Machine, Phase, Sign, sign_of
-from effectonce._core.classify import classify
-from effectonce._core.gate import Action
+from effectonce._core.breaker.machine import FREE, Machine, Phase, Sign, sign_of
+from effectonce._core.classification.classify import classify
+from effectonce._core.classification.verdicts import Bucket, Verdict
+from effectonce._core.decisions import Action
 from effectonce._core.ops import Flow
-from effectonce._core.patience import Env, Patience, earn
-from effectonce._core.verdicts import Bucket, Verdict
+from effectonce._core.retry_state import Env, Patience, earn
 from effectonce.policy import Breaker, Budget, Retry
-from effectonce.retry_budget import RetryBudget
-from effectonce.retrying import retrying
+from effectonce.retries.budget import RetryBudget
+from effectonce.retries.retry import retrying
 from effectonce.simulate._mix import Mix
 from effectonce.simulate._vendors import Prompt, Vendor
 from effectonce.simulate._world import World

@@ -12,8 +12,8 @@ from math import ceil
 from random import Random
 from typing import Any
 
-from effectonce._core.classify import classify
-from effectonce._core.verdicts import Verdict
+from effectonce._core.classification.classify import classify
+from effectonce._core.classification.verdicts import Verdict
 from effectonce.simulate._mix import Mix
 
 STAYS = ("parse", "context_length", "schema", "content_policy", "auth")  # what the same prompt meets again

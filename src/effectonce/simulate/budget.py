@@ -11,9 +11,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from effectonce._core.patience import earn
-from effectonce._core.verdicts import Bucket, Certainty, Verdict
-from effectonce.retry_budget import RetryBudget
+from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
+from effectonce._core.retry_state import earn
+from effectonce.retries.budget import RetryBudget
 from effectonce.simulate._callers import settled
 from effectonce.simulate._world import World, at_least
 

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from effectonce._core.breaker import FREE, Machine
-from effectonce._core.classify import classify
-from effectonce._core.patience import Env, Patience, earn
-from effectonce._core.verdicts import Bucket, Certainty, Verdict
+from effectonce._core.breaker.machine import FREE, Machine
+from effectonce._core.classification.classify import classify
+from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
+from effectonce._core.retry_state import Env, Patience, earn
 from effectonce.policy import Breaker, Retry
-from effectonce.retry_budget import RetryBudget
-from effectonce.retrying import retrying
+from effectonce.retries.budget import RetryBudget
+from effectonce.retries.retry import retrying
 from effectonce.simulate._callers import FAILED, settled
 from effectonce.simulate._world import World, at_least
 

@@ -7,9 +7,9 @@ from typing import Generic, TypeVar, cast
 
 from msgspec import Struct
 
+from effectonce._core.guarantees import Terms
 from effectonce._core.ops import Claim, Held
-from effectonce._core.records import Record, Scene
-from effectonce._core.terms import Terms
+from effectonce._core.rules import Record, Scene
 from effectonce._core.transitions import transition
 
 P = TypeVar("P")

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import orjson
 
+from effectonce._core.guarantees import Terms
 from effectonce._core.ops import Request
-from effectonce._core.records import Evidence, Record, State, due_at
-from effectonce._core.terms import Terms
+from effectonce._core.rules import Evidence, Record, State, due_at
 from effectonce.effect import reference_of
 
 # Written once, when the record is born.

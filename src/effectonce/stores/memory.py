@@ -29,9 +29,9 @@ from effectonce._core.ops import (
     WriteCell,
 )
 from effectonce._core.pages import Beside, Count, Recent, Refer, look
-from effectonce._core.records import TABLE, TERMINAL, Record, Scene, State, Table, delayed, in_the_air, latch_of
+from effectonce._core.rules import TABLE, TERMINAL, Record, Scene, State, Table, delayed, in_the_air, latch_of
 from effectonce._core.transitions import transition
-from effectonce.stores._steady import Steadiness
+from effectonce.stores._clock_steps import Steadiness
 from effectonce.stores.base import Capabilities, in_a_signal_handler
 
 R = TypeVar("R")

@@ -21,9 +21,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from msgspec.structs import replace
 
 from effectonce._core import ops
-from effectonce._core.attempts import TRIED
-from effectonce._core.records import State
-from effectonce._core.terms import Capability, Kind
+from effectonce._core.attempt_log import TRIED
+from effectonce._core.guarantees import Capability, Kind
+from effectonce._core.rules import State
 from effectonce.stores.base import Store
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock

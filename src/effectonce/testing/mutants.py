@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from effectonce._core import records
+from effectonce._core import rules as records
 from effectonce._core.ops import (
     Applied,
     Attest,
@@ -32,7 +32,7 @@ from effectonce._core.ops import (
     Together,
     WriteCell,
 )
-from effectonce._core.records import RULES, Guard, Record, Rule, Scene, State, index
+from effectonce._core.rules import RULES, Guard, Record, Rule, Scene, State, index
 from effectonce.stores.base import Store
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock

@@ -8,7 +8,7 @@ run.compensate("claw back", claw_back, paid["id"])       # if a later step fails
 return run.step("tell the customer", send_mail, order_id)
 """
 
-from effectonce._core.steps import Cancellation
+from effectonce._core.workflow import Cancellation
 from effectonce.workflows._run import Run
 from effectonce.workflows._runs import Resumed, RunState, RunSummary, RunTotals, StepSummary, WorkflowOptions, Workflows
 

@@ -14,10 +14,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from effectonce._core.guarantees import DAY_S
 from effectonce._core.keys import derive
 from effectonce._core.ops import Cell, Claim, Invoke, NotStarted, Op, ReadCell, Together, Transact, Unavailable, WriteCell
-from effectonce._core.terms import DAY_S
-from effectonce._drive import AsyncPerforming
+from effectonce._runtime.drive import AsyncPerforming
 from effectonce.errors import StoreUnavailable
 from effectonce.stores.base import Store
 

@@ -30,11 +30,10 @@ from effectonce._core.ops import (
     Renew,
     Together,
 )
-from effectonce._core.records import Record, State
-from effectonce._core.steps import CANCEL, Cancellation, LateCall, Parked, cancellation, label
-from effectonce._desk import atold, told
-from effectonce._drive import Prepared, adrive, drive
-from effectonce._registry import tool_of
+from effectonce._core.rules import Record, State
+from effectonce._core.workflow import CANCEL, Cancellation, LateCall, Parked, cancellation, label
+from effectonce._runtime.drive import Prepared, adrive, drive
+from effectonce._tools.registry import tool_of
 from effectonce.effect import EffectRef, running
 from effectonce.errors import (
     Cancelled,
@@ -46,10 +45,11 @@ from effectonce.errors import (
     StepFailed,
     StoreUnavailable,
 )
+from effectonce.recovery.in_doubt import atold, told
 from effectonce.workflows._fence import AsyncFence, Fence, KeptBack, to_read
 
 if TYPE_CHECKING:
-    from effectonce._tool import GuardedTool
+    from effectonce._tools.tool import GuardedTool
     from effectonce.workflows._workflow import OfStep, Workflow
 
 P = ParamSpec("P")

@@ -12,24 +12,24 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
 
 from msgspec import Struct
 
-from effectonce._core.attempts import FailedAttempt
+from effectonce._core.attempt_log import FailedAttempt
 from effectonce._core.codec import AS_DATA, NotReadable, decode, told
-from effectonce._core.failures import attempts_of
+from effectonce._core.failed_attempts import attempts_of
+from effectonce._core.guarantees import DAY_S, Kind
 from effectonce._core.keys import Stable, run_key
 from effectonce._core.ops import Attest, Browse, Find, ReadCell, Together
-from effectonce._core.records import TERMINAL, Record, State, leased
-from effectonce._core.steps import CANCEL, Cancellation, cancellation
-from effectonce._core.terms import DAY_S, Kind
-from effectonce._declared import errors, fields, seconds, several, whole
-from effectonce._desk import who
-from effectonce._elsewhere import only_through
-from effectonce._tool import GuardedTool, House, Tool
-from effectonce._watch import told_of
-from effectonce._wrap import wrap
+from effectonce._core.rules import TERMINAL, Record, State, leased
+from effectonce._core.workflow import CANCEL, Cancellation, cancellation
+from effectonce._runtime.unprotected_sends import only_through
+from effectonce._tools.observers import told_of
+from effectonce._tools.tool import GuardedTool, House, Tool
+from effectonce._tools.wrapper import wrap
+from effectonce._validate import errors, fields, seconds, several, whole
 from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation, InFlight, LeaseLost, Rejected, StepFailed
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry
+from effectonce.recovery.in_doubt import who
 from effectonce.stores.base import Store
 from effectonce.workflows._fence import to_write
 from effectonce.workflows._run import STEPS_AT_ONCE, UNDO

@@ -17,14 +17,14 @@ from msgspec import Struct
 
 from effectonce._core.codec import NotReadable, NotStorable, encode
 from effectonce._core.endings import Ending
-from effectonce._core.hints import hints_of
+from effectonce._core.guarantees import Capability, Kind, Terms
 from effectonce._core.ops import Flow, Invoke, Op
-from effectonce._core.records import Record
-from effectonce._core.steps import WorkflowCall
-from effectonce._core.terms import Capability, Kind, Terms
-from effectonce._drive import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive, drive
-from effectonce._signature import is_async, signature_of
-from effectonce._tool import GuardedTool, House
+from effectonce._core.rules import Record
+from effectonce._core.type_hints import hints_of
+from effectonce._core.workflow import WorkflowCall
+from effectonce._runtime.drive import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive, drive
+from effectonce._runtime.signature import is_async, signature_of
+from effectonce._tools.tool import GuardedTool, House
 from effectonce.effect import EffectRef, current_effect
 from effectonce.errors import CodeChanged, ContractViolation, GaveUp, Rejected, StepFailed
 from effectonce.outcome import Outcome

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from effectonce import ContractViolation, Guard
-from effectonce.integrations._tools import Call, Leg, Toolbox
+from effectonce.integrations._agent_tools import Call, Leg, Toolbox
 
 
 @pytest.mark.parametrize(

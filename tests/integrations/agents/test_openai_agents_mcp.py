@@ -14,7 +14,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp_types import INTERNAL_ERROR
 
 from effectonce import InDoubt
-from effectonce.integrations._tools import FAILED
+from effectonce.integrations._agent_tools import FAILED
 from effectonce.integrations.openai_agents import protect
 from tests.integrations.agents.test_openai_agents import DONE, Scripted, asks, outputs
 from tests.mcp_proxy.conftest import SDK, environment

@@ -1,7 +1,7 @@
 """A place: the same for a retry, another for a wish."""
 
 from effectonce import EffectRef, InDoubt, InFlight, Rejected
-from effectonce.integrations._places import Places, asked_for, retriable
+from effectonce.integrations._occurrence import Places, asked_for, retriable
 
 
 def test_after_a_failure_it_is_the_same_place():

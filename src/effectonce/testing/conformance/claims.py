@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
+from effectonce._core.guarantees import Capability, Kind
 from effectonce._core.ops import (
     Attest,
     Busy,
@@ -22,8 +23,7 @@ from effectonce._core.ops import (
     Sweep,
     Swept,
 )
-from effectonce._core.records import State
-from effectonce._core.terms import Capability, Kind
+from effectonce._core.rules import State
 from effectonce.testing.conformance.bench import KEYED, LEASE_S, PROBED, RACERS, RESEND_S, WINDOW_S, Bench, request, terms
 
 # ---------------------------------------------------------------- claiming

@@ -1,0 +1,123 @@
+"""What was seen to leave during an attempt, and what an error then says about the effect.
+
+An error speaks about the request that raised it. What else a tool sent is seen by its protected clients:
+each request that may change something is a `Sighting`, with how it ended. The table, read by `attested`:
+
+| seen                               | the tool sends only through these clients | it does not say so            |
+|------------------------------------|-------------------------------------------|-------------------------------|
+| no request left                    | nothing was sent                          | a final refusal is recorded   |
+| each was refused                   | refused, as the answer says               | a final refusal is recorded   |
+| one answered with success, alone   | done, its result is unavailable           | the same                      |
+| anything else                      | in doubt                                  | in doubt                      |
+
+The right column holds only what can never be sent again: a recorded refusal and a recorded success make no
+second effect, whatever else the tool did. "Nothing was sent" would, so it needs the declaration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+
+from effectonce._core.classification.verdicts import SURE, Basis, Bucket, Certainty, Scope, Verdict
+from effectonce._core.safe_access import get
+
+
+class Sight(StrEnum):
+    """How the requests of one attempt ended, taken together."""
+
+    NOTHING = "nothing"
+    REFUSED = "refused"
+    ANSWERED = "answered"
+    UNCLEAR = "unclear"
+
+
+class Sighting:
+    """One request that may change something. Until its end is known, it may have landed."""
+
+    __slots__ = ("answered", "look", "request", "verdict")
+
+    def __init__(self, request: str) -> None:
+        self.request = request  # "POST api.example.com"
+        self.answered = False  # with success
+        self.verdict: Verdict | None = None  # how it ended otherwise
+        self.look: Callable[[], object] = _known  # fills these in, where it is known only when it is asked
+
+
+def _known() -> None:
+    """All that is known about it was noted when it was."""
+
+
+class Seen(Struct, frozen=True):
+    """What is known about the requests of one attempt when it ended."""
+
+    sight: Sight
+    whole: bool = False  # no request can have gone past those that were seen
+    request: str = ""  # the one that counts
+    refusal: Verdict | None = None
+
+
+def seen(sightings: Sequence[Sighting], *, whole: bool) -> Seen:
+    """Sum up the requests of one attempt."""
+    for one in sightings:
+        one.look()
+    left = [one for one in sightings if one.verdict is None or one.verdict.certainty is not Certainty.NOT_SENT]
+    if not left:
+        return Seen(Sight.NOTHING, whole)
+    last = left[-1]
+    if len(left) == 1 and last.answered and all(one is last or _moved(one) for one in sightings):
+        return Seen(Sight.ANSWERED, whole, last.request)
+    if all(one.verdict is not None and one.verdict.certainty is Certainty.REJECTED for one in left):
+        return Seen(Sight.REFUSED, whole, last.request, last.verdict)
+    return Seen(Sight.UNCLEAR, whole, last.request)
+
+
+def _moved(sighting: Sighting) -> bool:
+    """Was it made at another place? What could not leave is not done, whatever else was."""
+    return sighting.verdict is not None and sighting.verdict.bucket is Bucket.OK
+
+
+def attested(verdict: Verdict, seen: Seen | None, *, repeatable: bool) -> Verdict:
+    """What an error says about the effect, beside what was seen. See the table above."""
+    if seen is None or verdict.certainty in SURE:
+        return verdict
+    match seen:
+        case Seen(Sight.NOTHING, whole=True):
+            why = f"no request had left ({verdict.why})"
+            return verdict.but(certainty=Certainty.NOT_SENT, retry=verdict.retryable, why=why, basis=Basis.WITNESSED)
+        case Seen(Sight.NOTHING):
+            return _recorded(verdict.of_request, Basis.ERROR, verdict, repeatable=repeatable)
+        case Seen(Sight.REFUSED, whole=True, refusal=Verdict() as refusal):
+            return refusal.but(basis=Basis.WITNESSED)
+        case Seen(Sight.REFUSED, refusal=refusal):
+            return _recorded(refusal, Basis.WITNESSED, verdict, repeatable=repeatable)
+        case Seen(Sight.ANSWERED, request=request) if not repeatable:
+            why = f"{request} was answered with success, and then the tool failed"
+            return verdict.but(certainty=Certainty.ACTED, why=why, basis=Basis.WITNESSED)
+        case _:
+            return verdict
+
+
+def of_another(error: BaseException, key: str) -> bool:
+    """Did a guarded call inside the tool fail with it? That says nothing about the effect with this *key*."""
+    return get(error, "effectonce_of") not in (None, key)
+
+
+def of_attempt(verdict: Verdict, seen: Seen | None, *, in_transaction: bool, repeatable: bool) -> Verdict:
+    """What the error of an attempt, judged by itself, says about the effect."""
+    if not in_transaction:
+        return attested(verdict, seen, repeatable=repeatable)
+    if verdict.certainty is Certainty.REJECTED:
+        return verdict
+    return verdict.but(certainty=Certainty.NOT_SENT, retry=verdict.retryable)  # rolled back, whatever the error
+
+
+def _recorded(refusal: Verdict | None, basis: Basis, otherwise: Verdict, *, repeatable: bool) -> Verdict:
+    """A refusal that may be written down for good. One that may be lifted is, unless the effect can be repeated."""
+    if refusal is None or refusal.certainty is not Certainty.REJECTED or refusal.retryable:
+        return otherwise
+    if refusal.scope is not Scope.REQUEST and repeatable:
+        return otherwise
+    return refusal.but(scope=Scope.REQUEST, basis=basis)

@@ -1,0 +1,1 @@
+"""Between the pure core and the world: drivers, heartbeats, steps, signatures."""

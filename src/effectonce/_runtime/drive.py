@@ -1,0 +1,452 @@
+"""The only file where sync and async differ, but for the heartbeats beside it: two drivers, two performers.
+
+Cancellation is a crash, with one exception: what is known is written down first. A cancelled caller finishes the store write it is in
+(repeating it is harmless), does not start the tool if it has not started, and is cancelled afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from math import inf
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from effectonce._core.codec import plain
+from effectonce._core.ops import (
+    Answer,
+    Applied,
+    Ask,
+    Complete,
+    Fail,
+    Flow,
+    Interrupted,
+    Invoke,
+    Keep,
+    NotStarted,
+    Ok,
+    Op,
+    Raised,
+    Refused,
+    Request,
+    Sleep,
+    Transact,
+    Unavailable,
+    Unconfirmed,
+)
+from effectonce._core.safe_access import attempt, get
+from effectonce._runtime.heartbeat import Heart
+from effectonce._runtime.isolation import done
+from effectonce._runtime.step import Boundary, here, inside
+from effectonce.effect import THIS_CLOCK, Effect, EffectRef, running
+from effectonce.errors import ContractViolation, NotSent, PartialSuccess, StoreUnavailable
+from effectonce.stores.base import AsyncTransaction, RolledBack, Store, Transaction, TransactionalStore
+
+T = TypeVar("T")
+Arguments: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
+Copied: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Arguments]
+_OURS = frozenset({Invoke, Ask, Transact, Sleep, Keep})  # everything else is the store's
+
+
+class Setup(Struct, frozen=True):
+    """How one tool is run: its store, its function and its probe, what all its calls share."""
+
+    store: Store
+    heart: Heart
+    secret: bytes
+    lease_s: float
+    function: Callable[..., Any]
+    probe: Callable[..., Any] | None
+    encode: Callable[[Any], bytes]
+    keep: Callable[[Complete | Fail], None]
+    check: Callable[[Effect, Answer], Answer]  # does an attempt use what its tool declares?
+    one_request: bool = False
+
+    def called(self, op: Invoke | Transact | Ask) -> Callable[..., Any]:
+        return self.probe if isinstance(op, Ask) and self.probe is not None else self.function
+
+    def effect(self, op: Invoke | Transact | Ask, call: Prepared, connection: Any = None) -> Effect:
+        if type(op) is Ask:
+            return Effect(call.ref, 0, op.epoch, inf, self.secret)
+        terms, once, before = call.request.terms, self.one_request, type(op) is Invoke and op.sent_before
+        return Effect(call.ref, op.attempt, op.epoch, op.give_up_at, self.secret, connection, terms, once, before, call.sent)
+
+    def completion(self, op: Transact, answer: Ok) -> Complete:
+        return Complete(op.key, op.token, op.epoch, answer.stored or self.encode(answer.value))
+
+
+class Prepared(Struct, frozen=True):
+    """One call, ready to be claimed."""
+
+    request: Request
+    ref: EffectRef
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    again: bool = False  # this process has asked for it before, so its outcome may be known
+    copied: Copied | None = None  # how each attempt gets arguments of its own; None: they cannot change
+    leading: tuple[Any, ...] = ()  # what the function is given before them
+    sent: dict[tuple[str, str], dict[int, set[str]]] = {}  # what its attempts sent over HTTP: `Effect.sent`
+
+    @property
+    def arguments(self) -> Arguments:
+        """What one attempt is given. What it changes there is seen by no other attempt, and by no caller."""
+        args, kwargs = (self.args, self.kwargs) if self.copied is None else self.copied(self.args, self.kwargs)
+        return (*self.leading, *args) if self.leading else args, kwargs
+
+
+# ---------------------------------------------------------------- sync
+
+
+def drive(flow: Flow[T], perform: Callable[[Op[Any]], Any]) -> T:
+    """Run *flow* to its end."""
+    try:
+        op = next(flow)
+        while True:
+            op = flow.send(perform(op))
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    finally:
+        flow.close()  # stopped in the middle, it may not ask for anything more: the lease tells the truth
+
+
+class Performer(Struct, eq=False):
+    """Performs ops for one sync call."""
+
+    setup: Setup
+    call: Prepared
+
+    def __call__(self, op: Op[Any]) -> Any:
+        if type(op) not in _OURS:
+            try:
+                return self.setup.store.apply(op)
+            except StoreUnavailable as error:
+                return Unavailable(error)
+        match op:
+            case Invoke() | Ask():
+                return self._run(op)
+            case Sleep(seconds):
+                return time.sleep(seconds)
+            case Transact():
+                return self._transact(op)
+            case Keep(write):
+                return self.setup.keep(write)
+            case _:
+                raise TypeError(f"nobody performs {op}")
+
+    def _run(self, op: Invoke | Ask | Transact, lent: Transaction | None = None) -> Answer:
+        setup, call = self.setup, self.call
+        effect = setup.effect(op, call, None if lent is None else lent.connection)
+        if not op.key:  # a read: nothing to keep alive
+            return _capture(setup.called(op), call, effect)
+        if lent is not None and lent.exclusive:  # nor here: no other caller can claim it meanwhile
+            return setup.check(effect, _capture(setup.function, call, effect))
+        heart = setup.heart
+        beat = heart.beat(op, setup.lease_s)
+        try:
+            heart.beats.add(beat)
+            try:
+                heart.wake(beat)
+            except RuntimeError as error:  # no room for a thread, or the interpreter ends
+                return Raised(NotSent(f"nothing could keep the lease of this call alive: {error}"))
+            if type(op) is Ask:
+                return _capture(setup.called(op), call, effect)
+            return setup.check(effect, _capture(setup.function, call, effect))
+        finally:
+            heart.beats.discard(beat)
+
+    def _transact(self, op: Transact) -> Answer | Refused | Unavailable | Unconfirmed:
+        assert isinstance(self.setup.store, TransactionalStore)
+        try:
+            with self.setup.store.transaction() as transaction:
+                answer = self._run(op, transaction)
+                if not isinstance(answer, Ok):
+                    return _gone(answer) if transaction.broken and _is_failure(answer) else _rolled_back(answer)
+                try:
+                    reply = transaction.complete(self.setup.completion(op, answer))
+                except ContractViolation as error:
+                    return Raised(error)  # what the tool did with its transaction cannot be recorded: it is rolled back
+                if not isinstance(reply, Applied):
+                    return Refused(None)
+                try:
+                    transaction.commit()
+                except RolledBack as error:
+                    return Unavailable(error)
+                except StoreUnavailable as error:
+                    return Unconfirmed(answer.value, error)
+                return answer
+        except StoreUnavailable as error:
+            return Unavailable(error)
+
+
+def _is_failure(answer: Answer) -> bool:
+    """Not Ctrl-C: whatever became of the connection, that is for the caller."""
+    return isinstance(answer, Raised) and isinstance(answer.error, Exception)
+
+
+def _rolled_back(answer: Answer) -> Answer:
+    """Of a tool that raises nothing stays. One that says that some of it does would have somebody put right what never happened."""
+    if not (isinstance(answer, Raised) and isinstance(answer.error, PartialSuccess)):
+        return answer
+    wrong = ContractViolation(
+        f"a tool raised PartialSuccess ({answer.error}) inside a transaction, which an error rolls back: nothing of it stays. "
+        f"Return what is done, or do the rest in another tool."
+    )
+    wrong.__cause__ = answer.error
+    return Raised(wrong)
+
+
+def _gone(answer: Answer) -> Unavailable:
+    """The tool failed because the store's own connection was lost: that is the store's failure, not the tool's."""
+    error = answer.error if isinstance(answer, Raised) else None
+    lost = StoreUnavailable(f"its connection was lost while the tool ran ({error}). Nothing of its transaction stays.")
+    lost.__cause__ = error
+    return Unavailable(lost)
+
+
+def _place_inside(call: Prepared, outer: Boundary | None) -> Boundary | None:
+    """Where the tool's own guarded calls happen. A tool that may repeat after its window is no place: its next run is another one."""
+    return inside(call.ref, outer) if call.ref.key and not call.request.terms.rerun else outer
+
+
+def _noticed_around(outer: Effect, effect: Effect) -> None:
+    """What a tool does through another tool is seen by that one's effect: nothing is inferred from the outer one's silence."""
+    if effect.ref.key:
+        outer.elsewhere.append("ran another tool")
+
+
+def _capture(function: Callable[..., Any], call: Prepared, effect: Effect) -> Answer:
+    # Not by tokens: a signal may strike between setting a variable and noting its token, and the thread would stay inside this effect.
+    before, outside, started = running.get(), here.get(), time.monotonic()
+    if before is not None:
+        _noticed_around(before, effect)
+    try:
+        try:
+            running.set(effect)
+            here.set(_place_inside(call, outside))
+            args, kwargs = call.arguments
+            return _ok(function(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, KeyboardInterrupt included
+            return _raised(error, started)
+        finally:
+            here.set(outside)
+    finally:
+        running.set(before)
+
+
+def _ok(value: Any) -> Ok:
+    """Plain data has happened; of anything else it is looked at."""
+    stored = plain(value)
+    return Ok(value, stored) if stored else Ok(done(value))
+
+
+def _raised(error: BaseException, started: float) -> Raised:
+    """An error that another effect ended with before this one began is the same one again (a constant, a mock's): it is this one's now."""
+    match get(error, "effectonce_at"):
+        case (float() as ended, clock) if clock is THIS_CLOCK and ended < started:
+            attempt(delattr, error, "effectonce_of")
+    return Raised(error)
+
+
+class Plain:
+    """Performs ops for one sync call that has no record. *store*, if there is one, keeps the budgets."""
+
+    __slots__ = ("call", "store")
+
+    def __init__(self, store: Store | None, call: Callable[[], Any] | None = None) -> None:
+        self.store, self.call = store, call
+
+    def __call__(self, op: Op[Any]) -> Any:
+        try:
+            match op:
+                case Invoke():
+                    assert self.call is not None
+                    return Ok(self.call())
+                case Sleep(seconds):
+                    return time.sleep(seconds)
+                case _:
+                    return _NO_STORE if self.store is None else self.store.apply(op)
+        except BaseException as error:  # noqa: BLE001  # whatever the function raises is its answer
+            return _answered(op, error)
+
+
+_NO_STORE = Unavailable(StoreUnavailable("there is no store to share it through"))
+
+
+def _answered(op: Op[Any], error: BaseException) -> Raised | Unavailable:
+    """What an error says to a flow that can do without a store."""
+    if isinstance(op, Invoke):
+        return Raised(error)
+    if isinstance(error, StoreUnavailable):
+        return Unavailable(error)
+    raise error
+
+
+# ---------------------------------------------------------------- async
+
+
+class AsyncPerforming(Protocol):
+    """Performs ops, and remembers that the caller was cancelled meanwhile."""
+
+    @property
+    def cancelled(self) -> asyncio.CancelledError | None: ...
+
+    def __call__(self, op: Op[Any], /) -> Awaitable[Any]: ...
+
+
+async def adrive(flow: Flow[T], perform: AsyncPerforming) -> T:
+    """Run *flow* to its end; if the caller was cancelled on the way, say so when everything known is written down."""
+    try:
+        op = next(flow)
+        while True:
+            op = flow.send(await perform(op))
+    except StopIteration as done:
+        if perform.cancelled is not None:
+            raise perform.cancelled from None
+        result: T = done.value
+        return result
+    finally:
+        flow.close()
+
+
+class AsyncPerformer(Struct, eq=False):
+    """Performs ops for one async call."""
+
+    setup: Setup
+    call: Prepared
+    cancelled: asyncio.CancelledError | None = None
+
+    def __call__(self, op: Op[Any]) -> Coroutine[Any, Any, Any]:
+        return self._perform(op) if type(op) in _OURS else self._undisturbed(op)
+
+    async def _perform(self, op: Op[Any]) -> Any:
+        match op:
+            case Invoke() | Ask() | Transact() if self.cancelled is not None:
+                return NotStarted(self.cancelled)
+            case Invoke() | Ask():
+                return await self._run(op)
+            case Sleep(seconds):
+                return await self._sleep(seconds)
+            case Transact():
+                return await self._transact(op)
+            case Keep(write):
+                return await self._until_done(asyncio.to_thread(self.setup.keep, write))
+            case _:
+                raise TypeError(f"nobody performs {op}")
+
+    async def _undisturbed(self, op: Op[Any]) -> Any:
+        """A cancelled write is a write whose acknowledgement was lost: repeat it until it is known, and remember the cancellation."""
+        try:
+            return await self.setup.store.aapply(op)
+        except StoreUnavailable as error:
+            return Unavailable(error)
+        except asyncio.CancelledError as cancelled:
+            self.cancelled = cancelled
+        try:
+            return await self._until_done(self.setup.store.aapply(op))
+        except StoreUnavailable as error:
+            return Unavailable(error)
+
+    async def _until_done(self, work: Awaitable[T]) -> T:
+        """Cancel the caller as often as you like: this ends when the work does."""
+        task = asyncio.ensure_future(work)
+        while not task.done():
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError as cancelled:
+                if task.cancelled():
+                    raise
+                self.cancelled = cancelled
+        return task.result()
+
+    async def _sleep(self, seconds: float) -> Interrupted | None:
+        if self.cancelled is None:
+            try:
+                await asyncio.sleep(seconds)
+            except asyncio.CancelledError as cancelled:
+                self.cancelled = cancelled
+        return None if self.cancelled is None else Interrupted(self.cancelled)
+
+    async def _run(self, op: Invoke | Ask | Transact, lent: AsyncTransaction | None = None) -> Answer:
+        setup, effect = self.setup, self.setup.effect(op, self.call, None if lent is None else lent.connection)
+        if not op.key:
+            return await self._capture(setup.called(op), effect)
+        if lent is not None and lent.exclusive:
+            return setup.check(effect, await self._capture(setup.function, effect))
+        pulse = setup.heart.pulse()
+        beat = pulse.start(op, setup.lease_s)
+        try:
+            if type(op) is Ask:
+                return await self._capture(setup.called(op), effect)
+            return setup.check(effect, await self._capture(setup.function, effect))
+        finally:
+            pulse.stop(beat)
+
+    async def _capture(self, function: Callable[..., Any], effect: Effect) -> Answer:
+        call, before = self.call, running.get()
+        if before is not None:
+            _noticed_around(before, effect)
+        token, outside, started = running.set(effect), here.set(_place_inside(call, here.get())), time.monotonic()
+        try:
+            args, kwargs = call.arguments
+            return _ok(await function(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001  # whatever the tool raises is its answer, cancellation included
+            if isinstance(error, asyncio.CancelledError):
+                self.cancelled = error
+            return _raised(error, started)
+        finally:
+            here.reset(outside)
+            running.reset(token)
+
+    async def _transact(self, op: Transact) -> Answer | Refused | Unavailable | Unconfirmed:
+        assert isinstance(self.setup.store, TransactionalStore)
+        committed: Answer | None = None
+        try:
+            async with self.setup.store.atransaction() as transaction:
+                answer = await self._run(op, transaction)
+                if not isinstance(answer, Ok):
+                    return _gone(answer) if transaction.broken and _is_failure(answer) else _rolled_back(answer)
+                try:
+                    reply = await transaction.complete(self.setup.completion(op, answer))
+                except ContractViolation as error:
+                    return Raised(error)
+                if not isinstance(reply, Applied):
+                    return Refused(None)
+                try:
+                    await self._until_done(transaction.commit())
+                except RolledBack as error:
+                    return Unavailable(error)
+                except StoreUnavailable as error:
+                    return Unconfirmed(answer.value, error)
+                committed = answer
+            return answer
+        except StoreUnavailable as error:
+            return Unavailable(error)
+        except asyncio.CancelledError as cancelled:
+            self.cancelled = cancelled
+            return NotStarted(cancelled) if committed is None else committed
+
+
+class AsyncPlain:
+    """The same in the other colour. A cancellation goes through at once: there is nothing to write down."""
+
+    __slots__ = ("call", "store")
+    cancelled: ClassVar[None] = None
+
+    def __init__(self, store: Store | None, call: Callable[[], Awaitable[Any]] | None = None) -> None:
+        self.store, self.call = store, call
+
+    async def __call__(self, op: Op[Any]) -> Any:
+        try:
+            match op:
+                case Invoke():
+                    assert self.call is not None
+                    return Ok(await self.call())
+                case Sleep(seconds):
+                    return await asyncio.sleep(seconds)
+                case _:
+                    return _NO_STORE if self.store is None else await self.store.aapply(op)
+        except BaseException as error:  # noqa: BLE001  # whatever the function raises is its answer, cancellation included
+            return _answered(op, error)

@@ -1,0 +1,1 @@
+"""A function that is protected: its contract, its identity, and the call of it."""

@@ -1,0 +1,176 @@
+"""Tools that declare `separate_dispatch` and enter `sending()`: their record says *dispatched* when something is about to leave.
+
+The flow asks for its dispatch before it runs the tool, as ever. For these tools the performer holds that write back. It is written when the
+tool enters `sending()`, or when a protected client is about to send what may change something. So a process that is killed before that leaves
+a record that was only claimed, and the next call runs the tool. If the tool ends without either, the write is made up for before its end is
+written down; an attempt that sent nothing needs none.
+
+Only the first send of an effect is held back. Where an earlier one may have landed, the record says so already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from effectonce._core.ops import (
+    Applied,
+    Complete,
+    Dispatch,
+    Doubt,
+    Fail,
+    Invoke,
+    Op,
+    Refused,
+    Renew,
+    Unavailable,
+    Unsend,
+    WriteReply,
+)
+from effectonce._core.retry_state import Env, insist
+from effectonce._random import rng
+from effectonce._runtime.drive import AsyncPerformer, Performer, Prepared, Setup, adrive, drive
+from effectonce.effect import departure
+from effectonce.errors import ContractViolation, NotSent
+
+ENV = Env(now=time.monotonic, new_token=str, rng=rng)
+WAITS = (
+    "an async tool with separate_dispatch=True waits for its record before it sends: write `async with current_effect().sending():`, "
+    "and send with an async client. Nothing was sent."
+)
+
+
+class HeldBack:
+    """The dispatch of one attempt that is not written yet."""
+
+    def __init__(self, write: Dispatch) -> None:
+        self.key, self.write = write.key, write
+        self.reply: WriteReply | None = None  # None: it was not asked for
+
+    def answered(self, reply: WriteReply) -> None:
+        """What the store said. Raises if nothing may leave."""
+        self.reply = reply
+        match reply:
+            case Unavailable(error):
+                raise error
+            case Refused():
+                raise NotSent("another caller has this effect by now, or another call of its step was sent first")
+            case Applied():
+                pass
+
+    def ended(self, answer: Any) -> Any:
+        """How the tool ended; or why nothing of it was let out, whatever the tool made of that."""
+        return self.reply if isinstance(self.reply, Refused | Unavailable) else answer
+
+
+class SyncHeldBack(HeldBack):
+    def __init__(self, write: Dispatch, perform: Performer) -> None:
+        super().__init__(write)
+        self._perform = perform
+
+    def write_now(self) -> None:
+        if self.reply is None:
+            self.answered(drive(insist(self.write, ENV), self._perform))
+
+    async def awrite_now(self) -> None:
+        self.write_now()
+
+
+class AsyncHeldBack(HeldBack):
+    def __init__(self, write: Dispatch, perform: AsyncPerformer) -> None:
+        super().__init__(write)
+        self._perform = perform
+
+    def write_now(self) -> None:
+        if self.reply is None:
+            raise ContractViolation(WAITS)
+
+    async def awrite_now(self) -> None:
+        if self.reply is None:
+            try:
+                self.answered(await adrive(insist(self.write, ENV), self._perform))
+            except asyncio.CancelledError:
+                self.reply = Applied(self.write.epoch)  # it may be: then it is taken back
+                raise
+
+
+class AnnouncedPerformer:
+    """Performs ops for one sync call."""
+
+    __slots__ = ("_held", "_perform")
+
+    def __init__(self, setup: Setup, call: Prepared) -> None:
+        self._perform = Performer(setup, call)
+        self._held: SyncHeldBack | None = None
+
+    def __call__(self, op: Op[Any]) -> Any:
+        match op:
+            case Dispatch(send=1):
+                self._held = SyncHeldBack(op, self._perform)
+                return Applied(op.epoch)
+            case Invoke():
+                return self._run(op)
+            case Unsend() if self._held is not None:
+                self._held = None
+                return self._perform(Renew(op.key, op.token, op.epoch, op.lease_s))
+            case Complete() | Fail() | Doubt() | Renew() if self._held is not None:
+                reply = self._perform(self._held.write)
+                self._held = self._held if isinstance(reply, Unavailable) else None
+                return self._perform(op) if isinstance(reply, Applied) else reply
+            case _:
+                return self._perform(op)
+
+    def _run(self, op: Invoke) -> Any:
+        held, before = self._held, departure.get()
+        try:
+            departure.set(held)
+            answer = self._perform(op)
+        finally:
+            departure.set(before)
+        if held is None or held.reply is None:
+            return answer
+        self._held = None
+        return held.ended(answer)
+
+
+class AsyncAnnouncedPerformer:
+    """The same for an async call."""
+
+    __slots__ = ("_held", "_perform")
+
+    def __init__(self, setup: Setup, call: Prepared) -> None:
+        self._perform = AsyncPerformer(setup, call)
+        self._held: AsyncHeldBack | None = None
+
+    @property
+    def cancelled(self) -> asyncio.CancelledError | None:
+        return self._perform.cancelled
+
+    async def __call__(self, op: Op[Any], /) -> Any:
+        match op:
+            case Dispatch(send=1):
+                self._held = AsyncHeldBack(op, self._perform)
+                return Applied(op.epoch)
+            case Invoke():
+                return await self._run(op)
+            case Unsend() if self._held is not None:
+                self._held = None
+                return await self._perform(Renew(op.key, op.token, op.epoch, op.lease_s))
+            case Complete() | Fail() | Doubt() | Renew() if self._held is not None:
+                reply = await self._perform(self._held.write)
+                self._held = self._held if isinstance(reply, Unavailable) else None
+                return await self._perform(op) if isinstance(reply, Applied) else reply
+            case _:
+                return await self._perform(op)
+
+    async def _run(self, op: Invoke) -> Any:
+        held, token = self._held, departure.set(self._held)
+        try:
+            answer = await self._perform(op)
+        finally:
+            departure.reset(token)
+        if held is None or held.reply is None:
+            return answer
+        self._held = None
+        return held.ended(answer)

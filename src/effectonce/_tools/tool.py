@@ -1,0 +1,485 @@
+"""A tool: a user's function with its contract, turned into flows.
+
+The colour is known when the function is decorated. A sync tool gets a sync wrapper and an async tool an async one; both prepare the same
+request and drive the same flow.
+"""
+
+from __future__ import annotations
+
+import builtins
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from effectonce._core.call import GuardedCall
+from effectonce._core.canonical import canonical, fingerprint
+from effectonce._core.classification.classify import classifier
+from effectonce._core.codec import REDACTED, encode_partial
+from effectonce._core.endings import Ending, Fresh, Replay
+from effectonce._core.guarantees import Capability, Kind, Terms
+from effectonce._core.keys import (
+    AtOrdinal,
+    AtStep,
+    ByContent,
+    ByName,
+    Explanation,
+    InSequence,
+    Part,
+    Place,
+    Stable,
+    derive,
+    effect_key,
+    latch_key,
+)
+from effectonce._core.ops import Complete, Fail, Flow, Op, Recorded, Request
+from effectonce._core.retry_state import Env, Plan
+from effectonce._core.rules import Record, State
+from effectonce._log import LOG
+from effectonce._runtime.drive import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive, drive
+from effectonce._runtime.heartbeat import Heart
+from effectonce._runtime.isolation import declared_lazy
+from effectonce._runtime.replay_cache import ReplayCache
+from effectonce._runtime.signature import ToolSignature, is_async
+from effectonce._runtime.step import Boundary, here, stable
+from effectonce._tools.check_declaration import DeclarationCheck
+from effectonce._tools.observers import Watch
+from effectonce._tools.separate_dispatch import AnnouncedPerformer, AsyncAnnouncedPerformer
+from effectonce.effect import Effect, EffectRef, running
+from effectonce.errors import (
+    CircuitOpen,
+    ContractViolation,
+    GaveUp,
+    InDoubt,
+    InFlight,
+    LeaseLost,
+    PartialSuccess,
+    StoreUnavailable,
+)
+from effectonce.outcome import Outcome, conclude, encoder
+from effectonce.policy import Contract
+from effectonce.retries.budget import RetryBudget
+from effectonce.retries.circuit import Circuit
+from effectonce.retries.retry import retrying
+from effectonce.retries.turn import step_of, turn_here
+from effectonce.stores.base import Finding, LocalStore, Store
+
+P = ParamSpec("P")
+_pack = msgspec.msgpack.Encoder().encode
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+ASKED_MAX, ASKED_BYTES_MAX = 1024, 4096  # calls whose request is remembered, and how large they may be
+
+IN_A_THREAD = " This thread was given no step by who started it: hand it on with contextvars.copy_context().run(function, ...)."
+R = TypeVar("R", covariant=True)
+F = TypeVar("F", bound=Callable[..., Any])
+
+# A fallback may speak for a tool that could not run or has no outcome to show; never for a caller's own mistake.
+FALLBACK_FOR = (StoreUnavailable, CircuitOpen, InFlight, InDoubt, GaveUp, LeaseLost)
+
+
+class Tool(Protocol, Generic[P, R]):
+    """A guarded function: call it as before."""
+
+    __name__: str
+    contract: Contract
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    def probe(self, function: F) -> F:
+        """Register how to ask the downstream: called like the tool, answers Found, NotFound or CannotTell."""
+
+    def fallback(self, function: F) -> F:
+        """Register what to answer when the tool cannot run: called with the error, then like the tool. Its answer is not stored."""
+
+    def explain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
+        """Why this call has the key it has. Nothing is sent."""
+
+
+class House(Struct, frozen=True):
+    """What all tools of one guard share."""
+
+    store: Store
+    tenant: str
+    secret: bytes
+    env: Env
+    heart: Heart
+    cache: ReplayCache
+    keep: Callable[[Complete | Fail], None]  # what the store could not be told
+    watch: Watch
+    where: str = ""  # the store, as a command names it
+
+
+def not_kept(op: Complete | Fail) -> None:
+    ended = EffectRef("", op.key).reference
+    LOG.warning("the store was not told how %s ended, and there is no spool (Guard(spool=...))", ended)
+
+
+class GuardedTool:
+    """Behind the wrapper: everything that is known when a tool is decorated."""
+
+    def __init__(
+        self,
+        house: House,
+        contract: Contract,
+        function: Callable[..., Any],
+        identity: Sequence[str | Stable] | None,
+        breaker: Circuit | None = None,
+        budget: RetryBudget | None = None,
+    ) -> None:
+        self.house, self.contract, self.function = house, contract, function
+        classify = classifier(
+            contract.not_sent, contract.rejected, rules=contract.rules, one_request=contract.one_request, wall_clock=time.time
+        )
+        self.retrying = retrying(contract.retry, classify, breaker, budget)
+        self.is_async = is_async(function)
+        declared = None if identity is None else tuple(identity)
+        self.signature = ToolSignature(
+            function, contract.name, declared, contract.volatile, contract.redact, contract.added, nfc=contract.nfc
+        )
+        if contract.kind is not Kind.READ and declared_lazy(self.signature.returns):
+            raise TypeError(
+                f"{contract.name} declares that it returns {self.signature.returns}, which happens after the tool has returned: its "
+                f"effect would be recorded before that. Finish it inside the tool and return the result"
+            )
+        self.terms = contract.terms
+        self._warned_of_loop = False
+        self.probe_function: Callable[..., Any] | None = None
+        self.fallback_function: Callable[..., Any] | None = None
+        self.amplified: Finding | None = None  # its clients retry, too
+        self.calling: type[GuardedCall] = GuardedCall
+        self.performing: Callable[[Setup, Prepared], Callable[[Op[Any]], Any]] = Performer
+        self.aperforming: Callable[[Setup, Prepared], AsyncPerforming] = AsyncPerformer
+        self._plan_calls()
+        self._prefix = canonical(contract.name)
+        self._look = house.store.look if isinstance(house.store, LocalStore) else None
+        self._asked: dict[tuple[Boundary, bytes], tuple[Request, EffectRef]] = {}
+        house.watch.know(self)
+
+    def watch(self) -> None:
+        """Tell of every call from now on. On this very object, the methods that tell replace the others: those pay nothing for it."""
+        from effectonce._tools.instrument import watched
+
+        vars(self).update(watched(self))
+
+    def _plan_calls(self) -> None:
+        contract, house = self.contract, self.house
+        self.check = DeclarationCheck(contract, self.function, has_probe=self.probe_function is not None)
+        self.plan = Plan(
+            lease_s=contract.lease_s,
+            wait_s=contract.wait_s,
+            retrying=self.retrying,
+            separate_dispatch=contract.separate_dispatch,
+            has_probe=self.probe_function is not None,
+            encode=encoder(contract.name, self.signature.returns),
+            encode_partial=_partial,
+        )
+        if contract.separate_dispatch and self.check.announces and self.terms.downstream is not Capability.TRANSACTION:
+            self.performing, self.aperforming = AnnouncedPerformer, AsyncAnnouncedPerformer
+        self.setup = Setup(
+            house.store,
+            house.heart,
+            house.secret,
+            contract.lease_s,
+            self.function,
+            self.probe_function,
+            self.plan.encode,
+            house.keep,
+            self.check,
+            contract.one_request,
+        )
+
+    # ------------------------------------------------------------ registration
+
+    def probe(self, function: F) -> F:
+        if self.contract.downstream.capability is not Capability.PROBE:
+            raise ContractViolation(f"{self.contract.name}: a probe needs downstream='probe'")
+        self._same_colour(function, "probe")
+        self.probe_function = function
+        self._plan_calls()
+        return function
+
+    def fallback(self, function: F) -> F:
+        self._same_colour(function, "fallback")
+        self.fallback_function = function
+        return function
+
+    def rescue(self, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """What the fallback says to an error that it may speak for; without one, the error."""
+        if self.fallback_function is None or not isinstance(error, FALLBACK_FOR):
+            raise error
+        return self.fallback_function(error, *args, **kwargs)
+
+    async def arescue(self, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if self.fallback_function is None or not isinstance(error, FALLBACK_FOR):
+            raise error
+        return await self.fallback_function(error, *args, **kwargs)
+
+    def warn_of_loop(self) -> None:
+        """A sync tool was called on a running event loop. Once; and not in a notebook, whose loop has nothing else to do."""
+        if not self._warned_of_loop and not hasattr(builtins, "__IPYTHON__"):
+            self._warned_of_loop = True
+            name = self.contract.name
+            LOG.warning(
+                "%s is a plain def and was called on a running event loop: every other task of the loop waits until it returns. "
+                "Make it async def, or call it with `await asyncio.to_thread(%s, ...)`, which stays in its step.",
+                name,
+                name,
+            )
+
+    def _same_colour(self, function: Callable[..., Any], what: str) -> None:
+        if is_async(function) is not self.is_async:
+            mine, its = ("async def", "def") if self.is_async else ("def", "async def")
+            raise TypeError(f"{self.contract.name} is {mine}, its {what} is {its}: both must have one colour")
+
+    # ------------------------------------------------------------ preparing a call
+
+    def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: tuple[Part, ...] | None = None) -> Prepared:
+        """Check everything that can be checked, then say which effect this is. Nothing is claimed yet."""
+        boundary, asked, outer, signature = here.get(), None, running.get(), self.signature
+        if outer is not None:
+            outer.used.add("key")  # the key of this call is made of it
+        if boundary is not None and boundary.lasting and key is None and not signature.changing:
+            asked = _asked(boundary, args, kwargs)
+            known = None if asked is None else self._asked.get(asked)
+            if known is not None:
+                if outer is not None:
+                    self._refuse_inside_a_transaction(outer)
+                return Prepared(known[0], known[1], args, kwargs, True)
+        arguments = signature.bind(args, kwargs)
+        signature.validate(arguments)
+        if boundary is None or outer is not None or self.contract.permission is not None:
+            boundary = self._boundary(boundary, outer, key)
+        request = self._request(arguments, boundary, key)
+        ref = EffectRef(self.contract.name, request.key, request.tenant, request.scope, request.step)
+        if asked is None:
+            return self._prepared(request, ref, args, kwargs)
+        if len(self._asked) >= ASKED_MAX:
+            self._asked.clear()
+        self._asked[asked] = (request, ref)
+        return Prepared(request, ref, args, kwargs)  # of plain data, which cannot be changed
+
+    def _prepared(self, request: Request, ref: EffectRef, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Prepared:
+        """With arguments as they are now: what the caller does with its own afterwards changes nothing of this call."""
+        if self.signature.unchanging(args, kwargs):
+            return Prepared(request, ref, args, kwargs)
+        copied = self.signature.copied
+        return Prepared(request, ref, *copied(args, kwargs), copied=copied)
+
+    def prepare_step(self, place: EffectRef, terms: Terms, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Prepared:
+        """The same for a step whose place is known: its key does not depend on the arguments, its fingerprint does."""
+        arguments = self.signature.bind(args, kwargs)
+        self.signature.validate(arguments)
+        self._refuse_inside_a_transaction(running.get())
+        _, matched, stored = self.signature.forms(arguments)
+        asked = fingerprint(self._prefix + matched, self.house.secret)
+        request = Request(place.key, asked, terms, place.tenant, place.scope, place.step, stored)
+        return self._prepared(request, place, args, kwargs)
+
+    def _boundary(self, boundary: Boundary | None, outer: Effect | None, key: tuple[Part, ...] | None) -> Boundary:
+        """Where this call happens, if it may: *outer* is the effect that it is made in."""
+        if boundary is None:
+            if key is None and self.contract.dedup is None and not self.terms.steps:
+                raise ContractViolation(
+                    f"{self.contract.name} was called outside a step, so a retry could not be recognised. Nothing was sent. "
+                    f"Call it inside `with guard.step(conversation, step):`, or give it a business key with guard.call(..., key=...)."
+                    f"{IN_A_THREAD * (threading.current_thread() is not threading.main_thread())}"
+                )
+            boundary = Boundary(tenant=self.house.tenant)
+        permission = self.contract.permission
+        if permission is not None and permission not in boundary.permissions:
+            raise ContractViolation(
+                f"{self.contract.name} needs the permission {permission!r}, which this step does not have. Nothing was sent."
+            )
+        self._refuse_inside_a_transaction(outer)
+        return boundary
+
+    def _refuse_inside_a_transaction(self, outer: Effect | None) -> None:
+        if outer is not None and outer.lent is not None:
+            raise ContractViolation(
+                f"{self.contract.name} was called inside the transaction of {outer.ref.tool}, where it could not be recorded on its own. "
+                f"Nothing was sent. Call it before or after."
+            )
+
+    def _request(self, arguments: dict[str, Any], boundary: Boundary, key: tuple[Part, ...] | None) -> Request:
+        secret, tool = self.house.secret, self.contract.name
+        intent, matched, stored = self.signature.forms(arguments)
+        place = self._place(boundary, intent, key)
+        tenant, scope, step, latch, after = boundary.tenant, "", "", "", ""
+        match place:
+            case AtStep() | AtOrdinal():
+                scope, step = boundary.scope, boundary.step or ""
+                latch = latch_key(tenant, scope, boundary.step, secret) if boundary.latch else ""
+            case InSequence(stream, number):
+                scope, step = stream, str(number)
+                after = effect_key(tenant, "", tool, b"", InSequence(stream, number - 1), secret) if number > 1 else ""
+            case ByName(parts):
+                step = "/".join(parts)
+            case ByContent():
+                pass
+        return Request(
+            effect_key(tenant, boundary.scope, tool, intent, place, secret),
+            fingerprint(self._prefix + matched, secret),
+            self.check.terms(self.terms),
+            tenant,
+            scope,
+            step,
+            stored,
+            latch,
+            after,
+        )
+
+    def _place(self, boundary: Boundary, intent: bytes, key: tuple[Part, ...] | None) -> Place:
+        if key is not None:
+            return ByName(stable(key, f"the key of {self.contract.name}"))
+        if self.contract.dedup is not None or (self.terms.steps and boundary.scope == ""):
+            return ByContent()
+        if boundary.stream is not None:
+            return InSequence(*boundary.stream)
+        if boundary.step is not None:
+            return AtStep(boundary.step)
+        return AtOrdinal(boundary.ordinal(self.contract.name, lambda shown: self.signature.is_intent(shown, intent)))
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """Why this call has the key it has."""
+        arguments = self.signature.bind(args, kwargs)
+        boundary = self._boundary(here.get(), running.get(), None)
+        request = self._request(arguments, boundary, None)
+        intent, _, _ = self.signature.forms(arguments)
+        hashed, matched = self.signature.identity, self.signature.matched
+        arguments |= {name: self._redacted(name, arguments[name]) for name in self.signature.redact}
+        return Explanation(
+            key=request.key,
+            tenant=request.tenant,
+            scope=request.scope,
+            place=self._place(boundary, intent, None),
+            tool=self.contract.name,
+            fingerprint=request.fingerprint,
+            hashed={name: arguments[name] for name in hashed},
+            matched={name: arguments[name] for name in matched if name not in hashed},
+            stripped={name: arguments[name] for name in self.signature.volatile},
+        )
+
+    def _redacted(self, name: str, value: Any) -> str:
+        """What stands for a value that nobody may see: if it counts, with a few characters that tell two of them apart."""
+        if name not in self.signature.matched:
+            return REDACTED
+        return f"[redacted {derive('redacted', canonical(value), secret=self.house.secret)[:8]}]"
+
+    # ------------------------------------------------------------ running a call
+
+    def call(self, prepared: Prepared) -> Outcome[Any]:
+        return self.concluded(self.run(prepared), prepared)
+
+    async def acall(self, prepared: Prepared) -> Outcome[Any]:
+        return self.concluded(await self.arun(prepared), prepared)
+
+    def concluded(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
+        """How a call ended. A doubt says where it can be looked up."""
+        try:
+            outcome = conclude(ending, prepared.ref, self.signature.returns)
+        except InDoubt as error:
+            error.look_up(self.house.where)
+            raise
+        if isinstance(outcome.error, InDoubt):
+            outcome.error.look_up(self.house.where)
+        return outcome
+
+    def run(self, prepared: Prepared) -> Ending:
+        request, cache = prepared.request, self.house.cache
+        known = self.known(prepared) if cache.size or (prepared.again and self._look is not None) else None
+        if known is not None:
+            return Replay(known, coalesced=False)
+        ending = drive(self.flow(prepared), self.performing(self.setup, prepared))
+        if cache.size > 0:
+            self._remember_outcome(request, ending)
+        return ending
+
+    async def arun(self, prepared: Prepared) -> Ending:
+        request, cache = prepared.request, self.house.cache
+        known = self.known(prepared) if cache.size or (prepared.again and self._look is not None) else None
+        if known is not None:
+            return Replay(known, coalesced=False)
+        ending = await adrive(self.flow(prepared), self.aperforming(self.setup, prepared))
+        if cache.size > 0:
+            self._remember_outcome(request, ending)
+        return ending
+
+    def flow(self, prepared: Prepared, calling: type[GuardedCall] | None = None) -> Flow[Ending]:
+        """The call as a flow, to be driven by a performer; *calling*, if not in this tool's own way."""
+        request, turn, calling = prepared.request, turn_here.get(), calling or self.calling
+        if turn is None:
+            return calling(request, self.plan, self.house.env, again=prepared.again).flow()
+        step = step_of(prepared.ref)
+        return calling(request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step).flow()
+
+    def told(self, flow: Flow[Ending], _prepared: Prepared) -> Flow[Ending]:
+        """A flow of this call that somebody else has made: as it is, if nobody wants to know."""
+        return flow
+
+    def known(self, prepared: Prepared) -> Recorded | None:
+        """The outcome, if it costs no more than a look: in this process, or in a store that is read without a round trip."""
+        request, cache = prepared.request, self.house.cache
+        known = cache.get(request.key, request.fingerprint) if cache.size else None
+        if known is None and prepared.again and self._look is not None:
+            known = self._look(request)
+            if known is not None and cache.size:
+                cache.put(request.key, request.fingerprint, known)
+        return known
+
+    def reconcile(self, record: Record) -> Outcome[Any]:
+        """Ask the probe about a record in doubt."""
+        prepared = self.recalled(record)
+        flow = self.asking(record, prepared)
+        return self._settled(drive(flow, Performer(self.setup, prepared)), prepared)
+
+    async def areconcile(self, record: Record) -> Outcome[Any]:
+        prepared = self.recalled(record)
+        flow = self.asking(record, prepared)
+        return self._settled(await adrive(flow, AsyncPerformer(self.setup, prepared)), prepared)
+
+    def asking(self, _record: Record, prepared: Prepared) -> Flow[Ending]:
+        """To ask the probe, and do nothing else."""
+        return GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
+
+    def _settled(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
+        self._remember_outcome(prepared.request, ending)
+        return self.concluded(ending, prepared)
+
+    def recalled(self, record: Record) -> Prepared:
+        """The call that a record is about, from what it stores."""
+        request = record.request
+        args, kwargs = self.signature.call_with(self.signature.decode(request.arguments))
+        ref = EffectRef(self.contract.name, request.key, request.tenant, request.scope, request.step)
+        return Prepared(request, ref, args, kwargs)
+
+    def _remember_outcome(self, request: Request, ending: Ending) -> None:
+        cache = self.house.cache
+        match ending:
+            case Replay(recorded) if recorded.remaining_s > 0:
+                cache.put(request.key, request.fingerprint, recorded)
+            case Fresh(recorded=True, outcome=outcome) if outcome:
+                remembered = Recorded(State.COMPLETED, outcome, 0.0, self.terms.window_s, ending.settled_by)
+                cache.put(request.key, request.fingerprint, remembered)
+
+
+def _asked(boundary: Boundary, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Boundary, bytes] | None:
+    """This very call in this very place, if it is made of plain data: a retry has the same request, and need not derive it again.
+
+    Of plain data only: MessagePack tells 1, 1.0 and True apart, so equal bytes are equal arguments.
+    """
+    if (args and not _PLAIN.issuperset(map(type, args))) or (kwargs and not _PLAIN.issuperset(map(type, kwargs.values()))):
+        return None
+    try:
+        data = _pack((args, kwargs))
+    except (OverflowError, UnicodeEncodeError, TypeError):  # an integer of more than 64 bits, half a surrogate pair, no dict
+        return None
+    return (boundary, data) if len(data) <= ASKED_BYTES_MAX else None
+
+
+def _partial(error: BaseException) -> bytes | None:
+    if not isinstance(error, PartialSuccess):
+        return None
+    return encode_partial(str(error), error.done, error.corrective_action)

@@ -1,0 +1,221 @@
+"""What people decide: each by a POST, with a reason, under the name that `access` gave them, about what they saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from effectonce._core.codec import NotReadable
+from effectonce._core.rules import Record, State
+from effectonce._core.strict_json import read_exactly
+from effectonce.dashboard._pages import PAGE, effect_page, group_of, version_of, wanted_of
+from effectonce.dashboard._request import Refusal, Visit, link_of
+from effectonce.dead_letters import Letter, Redriven
+from effectonce.dead_letters._redriving import Pace
+from effectonce.errors import ContractViolation
+from effectonce.recovery.in_doubt import who
+from effectonce.views.effects import is_sealed, reference, verdict
+from effectonce.views.letters import WHAT
+from effectonce.views.tools import prober_of, tools_of
+
+AT_ONCE, PER_S, LOOKED_AT = 25, 10.0, 500  # letters of one redrive, how fast, and how many are foreseen
+
+
+async def decide(visit: Visit) -> Response:
+    """Settle, discard or cancel one effect."""
+    form = await visit.form()
+    return await run_in_threadpool(_decide, visit, visit.request.path_params["act"], form)
+
+
+def _decide(visit: Visit, act: str, form: dict[str, str]) -> Response:
+    record = visit.find(visit.request.path_params["reference"])
+    _refuse_stale(visit, record, form)
+    if is_sealed(record):
+        raise Refusal(
+            409, "This store is sealed", "There is no key here, and what you say has to be sealed, too.", "Nothing was changed."
+        )
+    key, by, reason = record.request.key, visit.access.who, form.get("reason", "").strip()
+    if act == "cancel":
+        _reason(form)
+    try:
+        who(by, reason)
+        result = _result(form) if act == "confirm" else None
+    except (ContractViolation, ValueError, ArithmeticError, RecursionError) as error:
+        why = str(error) if reason else "Say why: it stays on the record"
+        return effect_page(visit, record, 422, f"{why}. Nothing was changed.", {**form, "act": act})
+    guard, said = visit.guard, {"by": by, "reason": reason}
+    try:
+        match act:
+            case "confirm":
+                guard.confirm(key, result=result, **said)
+            case "refute":
+                guard.refute(key, **said)
+            case "retry":
+                guard.retry(key, **said)
+            case "discard":
+                guard.dead_letters.discard(key, **said)
+            case "cancel":
+                guard.workflows.cancel(key, **said)
+            case _:
+                raise Refusal(
+                    404, "There is no such decision", f"{act!r} is nothing that can be decided.", "Nothing was changed."
+                )
+    except ContractViolation as error:
+        _refuse_stale(visit, visit.find(link_of(key)), form)  # another person was quicker
+        return effect_page(visit, record, 409, f"That was refused: {error}. Nothing was changed.", {**form, "act": act})
+    return visit.go("workflow" if act == "cancel" else "effect", {"done": act}, reference=reference(record))
+
+
+def _result(form: dict[str, str]) -> Any:
+    """What every later call gets."""
+    given = form.get("result", "").strip()
+    if not given:
+        raise ValueError("Give the result that every later call gets, as JSON (null is one)")
+    try:
+        return read_exactly(given)
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        raise ValueError(f'{error}. A text needs quotes: "done"') from None
+
+
+def _refuse_stale(visit: Visit, record: Record, form: dict[str, str]) -> None:
+    """A decision is about what somebody saw. If that is no longer so, they should look again."""
+    if form.get("seen") == version_of(record):
+        return
+    ref = reference(record)
+    before, now = form.get("seen", "").rpartition("-")[0].replace("_", " "), str(record.state).replace("_", " ")
+    was = f"When you opened the page it was {before}" if before else "The form does not say what you saw"
+    raise Refusal(
+        409,
+        "It changed meanwhile",
+        f"{was}; now it is {now}. {verdict(record, visit.now())}"
+        if before != now
+        else f"{was}, and it was sent once more since.",
+        "Nothing was changed.",
+        (visit.href("effect", reference=ref), f"See {ref} as it is now"),
+    )
+
+
+# ---------------------------------------------------------------- by the tools themselves
+
+
+async def reconcile(visit: Visit) -> Response:
+    """Ask the downstream about one effect in doubt, by the tool's probe."""
+    form = await visit.form()
+    record = await run_in_threadpool(_seen, visit, form)
+    tool = prober_of(visit.guard, record)
+    if tool is None or record.state is not State.IN_DOUBT:
+        raise Refusal(
+            409, "There is nobody to ask", "No tool of this guard has a probe for this effect.", "Nothing was changed."
+        )
+    try:
+        outcome = await tool.areconcile(record) if tool.is_async else await run_in_threadpool(tool.reconcile, record)
+    except NotReadable as error:
+        raise Refusal(
+            409, "It cannot be asked about", f"Its arguments cannot be read: {error}.", "Nothing was changed."
+        ) from None
+    if outcome.status != "in_doubt":
+        return visit.go("effect", {"done": "reconcile"}, reference=reference(record))
+    after = await run_in_threadpool(visit.find, link_of(record.request.key))
+    return await run_in_threadpool(effect_page, visit, after, 200, f"The downstream was asked: {outcome.error}")
+
+
+def _seen(visit: Visit, form: dict[str, str]) -> Record:
+    record = visit.find(visit.request.path_params["reference"])
+    _refuse_stale(visit, record, form)
+    return record
+
+
+async def redrive(visit: Visit) -> Response:
+    """Call the tool of one letter again, under the same key."""
+    form = await visit.form()
+    record = await run_in_threadpool(_seen, visit, form)
+    reason = _reason(form)
+    came = await _redriven(visit, record.request.key, record.request.terms.tool, reason)
+    return await run_in_threadpool(_came_to, visit, [came], 0)
+
+
+async def _redriven(visit: Visit, key: str, tool: str, reason: str) -> Redriven:
+    letters, by = visit.guard.dead_letters, visit.access.who
+    known = tools_of(visit.guard).get(tool)
+    if known is not None and known.is_async:
+        return await letters.aredrive(key, by=by, reason=reason)
+    return await run_in_threadpool(letters.redrive, key, by=by, reason=reason)
+
+
+def _reason(form: dict[str, str]) -> str:
+    reason = form.get("reason", "").strip()
+    if not reason:
+        raise Refusal(
+            422, "Say why", "A reason stays on the record: somebody will ask.", "Nothing was changed. Go back, and give one."
+        )
+    return reason
+
+
+def foresee(visit: Visit) -> Response:
+    """What redriving the letters of a group would do. Nothing is sent."""
+    foreseen = [visit.guard.dead_letters.foresee(letter.key) for letter in _letters(visit)]
+    due = sum(each.what == "would_run" for each in foreseen)
+    visit.shows(each.effect.key for each in foreseen[:PAGE])
+    return visit.page(
+        "foreseen.html",
+        section="letters",
+        foreseen=foreseen[:PAGE],
+        looked_at=len(foreseen),
+        full=len(foreseen) == LOOKED_AT,
+        due=due,
+        at_once=min(due, AT_ONCE),
+        group=group_of(visit),
+        words=WHAT,
+        now=visit.now(),
+    )
+
+
+def _letters(visit: Visit) -> Iterator[Letter]:
+    wanted = wanted_of(visit)
+    yield from visit.guard.dead_letters.list(limit=LOOKED_AT, **wanted)
+
+
+async def redrive_group(visit: Visit) -> Response:
+    """Redrive some letters of a group, the oldest first, one after the other. The rest is a letter as before."""
+    form = await visit.form()
+    reason, pace = _reason(form), Pace(PER_S)
+    done: list[Redriven] = []
+    left = 0
+    for letter in await run_in_threadpool(lambda: list(_letters(visit))):
+        foreseen = await run_in_threadpool(visit.guard.dead_letters.foresee, letter.key)
+        if foreseen.what != "would_run":
+            continue
+        if len(done) == AT_ONCE:
+            left += 1
+            continue
+        if done:
+            await anyio.sleep(pace.next_s())
+        done.append(await _redriven(visit, letter.key, letter.tool, reason))
+    return await run_in_threadpool(_came_to, visit, done, left)
+
+
+def _came_to(visit: Visit, done: list[Redriven], left: int) -> Response:
+    visit.shows(each.effect.key for each in done)
+    counts = {WHAT[what]: sum(each.what == what for each in done) for what in dict.fromkeys(each.what for each in done)}
+    return visit.page(
+        "redriven.html",
+        section="letters",
+        done=done,
+        counts=counts,
+        left=left,
+        words=WHAT,
+        now=visit.now(),
+    )
+
+
+LOOKS = (("/letters/redrive", "foresee", foresee),)
+ACTS = (
+    ("/letters/redrive", "redrive_group", redrive_group),
+    ("/effects/{reference}/reconcile", "reconcile", reconcile),
+    ("/effects/{reference}/redrive", "redrive", redrive),
+    ("/effects/{reference}/{act}", "decide", decide),
+)

@@ -1,0 +1,98 @@
+"""The application: its pages, and what each request passes before it gets one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from effectonce.dashboard import _actions, _pages, _playground
+from effectonce.dashboard._access import AccessOf, access_of
+from effectonce.dashboard._request import Refusal, Visit
+from effectonce.dashboard._security import Shield
+from effectonce.errors import ContractViolation, StoreUnavailable
+
+if TYPE_CHECKING:
+    from effectonce import Guard
+
+Page: TypeAlias = Callable[[Visit], Response]  # in a thread: it asks the store
+Act: TypeAlias = Callable[[Visit], Awaitable[Response]]  # on the event loop: it may call a tool or a probe, of either colour
+
+NOT_HERE = Refusal(404, "There is no such page", "The address leads nowhere.")
+WRONG_WAY = Refusal(405, "That cannot be done here", "Nothing was changed: this page takes no such request.")
+
+
+def app(guard: Guard, *, access: AccessOf) -> Starlette:
+    """The dashboard of a guard, to be run alone or mounted under any prefix.
+
+    *access* says for each request who asks and what they may do; None: they may not even look. It may be an `async def`. It is called on
+    the event loop, so it should not block. Whoever mounts it takes care of TLS and of the names that the server answers to.
+    """
+    if not callable(access):
+        raise ContractViolation("access= is a function: it gets a request, and returns an Access, or None for nobody")
+
+    def pages(path: str, name: str, page: Page) -> Route:
+        async def endpoint(request: Request) -> Response:
+            visit = Visit(request, guard, made.router)
+            return await _answer(visit, access, lambda: run_in_threadpool(page, visit))
+
+        return Route(path, endpoint, name=name)
+
+    def acts(path: str, name: str, act: Act) -> Route:
+        async def endpoint(request: Request) -> Response:
+            visit = Visit(request, guard, made.router)
+            return await _answer(visit, access, lambda: act(visit), acting=True)
+
+        return Route(path, endpoint, name=name, methods=["POST"])
+
+    def playground(path: str, name: str, play: Act) -> Route:
+        async def endpoint(request: Request) -> Response:
+            visit = Visit(request, guard, made.router)
+            return await _answer(visit, access, lambda: play(visit))
+
+        return Route(path, endpoint, name=name)
+
+    async def lost(request: Request, error: Exception) -> Response:
+        wrong_way = isinstance(error, HTTPException) and error.status_code == WRONG_WAY.status
+        return Visit(request, guard, made.router).refused(WRONG_WAY if wrong_way else NOT_HERE)
+
+    made = Starlette(
+        routes=[
+            *(pages(path, name, page) for path, name, page in (*_pages.PAGES, *_actions.LOOKS)),
+            *(playground(path, name, play) for path, name, play in _playground.PLAYGROUND),
+            *(acts(path, name, act) for path, name, act in _actions.ACTS),
+            Mount("/static", _Static(packages=[("effectonce.dashboard", "static")]), name="static"),
+        ],
+        middleware=[Middleware(Shield)],
+        exception_handlers={404: lost, 405: lost},
+    )
+    return made
+
+
+class _Static(StaticFiles):
+    """Files of ours. A browser may keep them, and asks whether they changed."""
+
+    def file_response(self, *args: object, **kwargs: object) -> Response:
+        response = super().file_response(*args, **kwargs)  # type: ignore[arg-type]
+        response.headers["cache-control"] = "no-cache"
+        return response
+
+
+async def _answer(visit: Visit, access: AccessOf, make: Callable[[], Awaitable[Response]], *, acting: bool = False) -> Response:
+    try:
+        visit.let_in(await access_of(access, visit.request), acting=acting)
+        return await make()
+    except Refusal as refusal:
+        return visit.refused(refusal)
+    except StoreUnavailable as error:
+        return visit.refused(Refusal(503, "The store cannot be reached", str(error), error.corrective_action))
+    except ContractViolation as error:
+        return visit.refused(Refusal(409, "That was refused", f"Nothing was changed: {error}."))

@@ -1,0 +1,170 @@
+"""The playground: a policy of yours in an outage, beside others, in virtual time and with the objects that calls use."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
+
+import anyio
+import anyio.to_thread
+from starlette.responses import Response
+
+from effectonce._core.backoff import Jitter
+from effectonce._validate import numbers
+from effectonce.dashboard._request import Refusal, Visit
+from effectonce.errors import ContractViolation
+from effectonce.policy import Retry
+from effectonce.simulate._svg import storm_figure
+from effectonce.simulate.storm import POLICIES, Policy, StormResult, simulate
+
+YOURS, BESIDE = "yours", ("no retries", "naive", "whole")
+LAYERS = {"0": "nobody", "1": "the client alone", "2": "the client and the first service", "3": "everybody"}
+FIRST = {"attempts": "3", "base_s": "0.5", "cap_s": "20", "jitter": "full", "layers": "3", "rate": "20", "seed": "7"}
+BOUNDS = {
+    "attempts": (1, 5),
+    "base_s": (0, 60),
+    "cap_s": (0, 60),
+    "rate": (5, 50),
+    "seed": (0, 1_000_000),
+}  # seconds to compute, not minutes
+SWITCHES = ("budget", "breaker", "keys")
+AT_ONCE, WAITING, KEPT = 1, 4, 32  # a simulation takes a core for a second or two
+Asked: TypeAlias = tuple[Policy, float, int]
+
+
+class Simulations:
+    """Runs simulations in threads of their own, a few at a time and one for each viewer: those of the application stay free."""
+
+    def __init__(self, run: Callable[[Policy, float, int], StormResult]) -> None:
+        self._run = run
+        self._pool = ThreadPoolExecutor(AT_ONCE, "effectonce-storm")
+        self._lock = threading.Lock()
+        self._viewers: set[str] = set()
+        self._kept: OrderedDict[Asked, StormResult] = OrderedDict()
+
+    async def result(self, viewer: str, asked: Asked) -> StormResult:
+        """What becomes of it; a Refusal if this viewer, or too many others, are waiting already."""
+        known = self._admit(viewer, asked)
+        if known is not None:
+            return known
+        try:
+            running = self._pool.submit(self._run, *asked)
+            # A limiter of its own: the thread that waits is none of those that the application counts.
+            result = await anyio.to_thread.run_sync(running.result, limiter=anyio.CapacityLimiter(1))
+        finally:
+            with self._lock:
+                self._viewers.discard(viewer)
+        with self._lock:
+            self._kept[asked] = result
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        return result
+
+    def _admit(self, viewer: str, asked: Asked) -> StormResult | None:
+        with self._lock:
+            if asked in self._kept:
+                return self._kept[asked]
+            if viewer in self._viewers:
+                raise Refusal(
+                    429, "One at a time", "A simulation of yours is running.", "Load this page again when it is done."
+                )
+            if len(self._viewers) >= AT_ONCE + WAITING:
+                raise Refusal(
+                    503, "Too many simulations", "Others are waiting for theirs.", "Load this page again in some seconds."
+                )
+            self._viewers.add(viewer)
+            return None
+
+
+def _lived_through(policy: Policy, rate: float, seed: int) -> StormResult:
+    others = [each for each in POLICIES if each.name in BESIDE]
+    return simulate(seed=seed, rate=rate, policies=[policy, *others])
+
+
+SIMULATIONS = Simulations(_lived_through)
+
+
+def _asked(visit: Visit) -> dict[str, str]:
+    """What the form says; before it was sent, a policy that many have."""
+    given = {name: visit.asked(name) or first for name, first in FIRST.items()}
+    return given | {name: visit.asked(name) for name in SWITCHES}
+
+
+def _read(asked: dict[str, str]) -> Asked:
+    """The policy that was asked for. ValueError or ContractViolation: it cannot be one."""
+    read = {name: _number(name, asked[name]) for name in BOUNDS}
+    if asked["layers"] not in LAYERS:
+        raise ValueError(f"{asked['layers']!r}: choose who retries")
+    retry = Retry(attempts=int(read["attempts"]), base_s=read["base_s"], cap_s=read["cap_s"], jitter=asked["jitter"])
+    on = {name: asked[name] == "on" for name in SWITCHES}
+    return Policy(YOURS, layers=int(asked["layers"]), retry=retry, **on), read["rate"], int(read["seed"])
+
+
+def _number(name: str, text: str) -> float:
+    least, most = BOUNDS[name]
+    try:
+        number = float(text)
+        numbers(**{name: number})
+    except (ValueError, ContractViolation):
+        raise ValueError(f"{name}={text}: this is no number") from None
+    whole = name in ("attempts", "seed")
+    if not least <= number <= most or (whole and number != int(number)):
+        raise ValueError(f"{name}={text}: choose a {'whole ' * whole}number from {least:,} to {most:,}")
+    return number
+
+
+async def storm(visit: Visit) -> Response:
+    """The form, and what becomes of the policy in it."""
+    asked, problem = _asked(visit), ""
+    data: dict[str, Any] = {"policy": None, "result": None, "code": ""}
+    try:
+        read = _read(asked)
+        result = await SIMULATIONS.result(visit.access.who, read)
+        data = {"policy": read[0], "result": result, "code": code_of(read[0])}
+    except (ValueError, ContractViolation) as error:
+        problem = str(error)
+    return visit.page(
+        "storm.html",
+        422 if problem else 200,
+        section="storm",
+        asked=asked,
+        layers=LAYERS,
+        jitters=tuple(Jitter),
+        bounds=BOUNDS,
+        problem=problem,
+        **data,
+    )
+
+
+async def figure(visit: Visit) -> Response:
+    """The same as a picture."""
+    try:
+        read = _read(_asked(visit))
+    except (ValueError, ContractViolation) as error:
+        raise Refusal(422, "This cannot be drawn", f"{error}.") from None
+    result = await SIMULATIONS.result(visit.access.who, read)
+    return Response(storm_figure(result), media_type="image/svg+xml")
+
+
+def code_of(policy: Policy) -> str:
+    """The policy as somebody would write it."""
+    retry = policy.retry
+    attempts = retry.attempts if policy.layers else 1
+    parts = [
+        'kind="write"',
+        f'downstream="{"key" if policy.keys else "none"}"',
+        f'retry=Retry(attempts={attempts}, base_s={retry.base_s:g}, cap_s={retry.cap_s:g}, jitter="{retry.jitter}")',
+        *(['budget=RetryBudget("bank")'] if policy.budget else []),
+        *(['breaker=breaker("bank")'] if policy.breaker else []),
+    ]
+    wanted = {"Retry": True, "RetryBudget": policy.budget, "breaker": policy.breaker, "current_effect": policy.keys}
+    head = [f"from effectonce import {', '.join(name for name, is_used in wanted.items() if is_used)}", "", "@guard.tool("]
+    key = ", idempotency_key=current_effect().downstream_key" if policy.keys else ""
+    body = ["def refund(payment_id: str) -> dict:", f"    return bank.refund(payment_id{key})"]
+    return "\n".join([*head, *(f"    {part}," for part in parts), ")", *body])
+
+
+PLAYGROUND = (("/storm", "storm", storm), ("/storm.svg", "storm_figure", figure))

@@ -1,0 +1,73 @@
+"""requests: an adapter around an adapter."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from effectonce.http.client.attempts import Answered, Asked, Wire, exchange, whole
+from effectonce.http.client.urllib3 import watch
+from effectonce.retries.clients import adapter_without_retries
+
+
+class Adapter:
+    """Sends through another adapter, under the policy of the wire."""
+
+    def __init__(self, wire: Wire, inner: Any) -> None:
+        self._wire, self.effectonce_inner = wire, inner
+
+    def send(self, request: Any, stream: bool = False, timeout: Any = None, **settings: Any) -> Any:  # noqa: FBT001, FBT002  # theirs
+        def send(left_s: float) -> Answered:
+            shorter = _within(timeout, left_s)
+            response = self.effectonce_inner.send(request, stream=stream, timeout=shorter, **settings)
+            response.connection = self  # where what authenticates sends again: past us, it would leave without its key
+            body = b"" if stream else response.content
+            mark, unread = response.headers.__setitem__, watch(response.raw) if stream else None
+            return Answered(response.status_code, response.headers, body, response, mark, response.close, unread)
+
+        return exchange(self._wire, _asked(request), send)
+
+    def close(self) -> None:
+        self.effectonce_inner.close()
+
+
+class Adapters(OrderedDict[str, Any]):
+    """Those of a session. One that is mounted later is protected, too."""
+
+    def __init__(self, wire: Wire, adapters: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._wire = wire
+        for prefix, adapter in adapters.items():
+            self[prefix] = adapter
+
+    def __setitem__(self, prefix: str, adapter: Any) -> None:
+        known = isinstance(adapter, Adapter)  # `mount` puts shorter prefixes behind longer ones
+        super().__setitem__(prefix, adapter if known else Adapter(self._wire, adapter_without_retries(adapter)))
+
+
+def install(session: Any, wire: Wire) -> Any:
+    session.adapters = Adapters(wire, session.adapters)
+    return session
+
+
+def protected(session: Any) -> bool:
+    return isinstance(session.adapters, Adapters)
+
+
+def _asked(request: Any) -> Asked:
+    url = urlsplit(request.url)
+    return Asked(
+        request.method.upper(), request.url, (url.hostname or "").lower(), url.path, request.headers, whole(request.body)
+    )
+
+
+def _within(timeout: Any, left_s: float) -> Any:
+    """The same with less time: a number, a pair, a `Timeout` of urllib3, or none given."""
+    if hasattr(timeout, "clone"):
+        shorter = timeout.clone()
+        shorter.total = left_s if shorter.total is None else min(shorter.total, left_s)
+        return shorter
+    connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
+    return tuple(left_s if limit is None else min(limit, left_s) for limit in (connect, read))

@@ -1,0 +1,1 @@
+"""A proxy that protects an API which knows nothing of effects."""

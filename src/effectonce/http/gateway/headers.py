@@ -1,0 +1,101 @@
+"""Headers between two hops: which are refused, which go on to the upstream, and which come back.
+
+A client may name headers in `Connection` that are meant for the next hop only, and we remove them. Those that say who asks, or what, are not
+its to remove: we have judged the request by them, and the API would judge another one. Nor may a header look like one of ours to an API that
+takes every sign for a hyphen, as CGI and WSGI do: `X_Forwarded_For`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from effectonce._credentials import SAYS_WHO
+from effectonce.http.gateway.settings import Settings, UpstreamSettings
+from effectonce.http.server.responses import Headers, Scope
+
+# What is said to the next hop only. What else `Connection` names goes as well.
+HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"expect",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+ABOUT_THE_CLIENT = frozenset({b"forwarded", b"x-real-ip"})  # and all that begin with:
+X_FORWARDED = b"x-forwarded-"
+JUDGED_BY = frozenset({b"authorization", b"content-encoding", b"content-type", b"host", b"idempotency-key"})
+SAYS_WHAT = re.compile(
+    rb"digest|forwarded|method|^(accept|content|if|prefer|range)(-|$)"
+)  # names of headers that say what is asked for
+_SIGNS = re.compile(rb"[^a-z0-9]")
+
+
+def judged_by(settings: Settings) -> frozenset[bytes]:
+    """The headers that decide what becomes of a request, or that are ours to write."""
+    given = (settings.tenants.header, settings.upstream.key_header)
+    return JUDGED_BY | ABOUT_THE_CLIENT | {name.lower().encode() for name in given if name}
+
+
+def refused_header(headers: Headers, judged: frozenset[bytes]) -> bool:
+    """Does one of them remove, or look like, a header that the request is judged by?"""
+    lines = [(name.lower(), value) for name, value in headers]
+    removed = named_in_connection(lines) - HOP_BY_HOP - {b"content-length"}  # which is never removed
+    if removed & judged or any(SAYS_WHO.search(name) or SAYS_WHAT.search(name) for name in removed):
+        return True
+    ours = judged | HOP_BY_HOP | {b"content-length"}
+    looks_like = {_SIGNS.sub(b"-", name) for name, _ in lines if _SIGNS.sub(b"-", name) != name}
+    return any(name in ours or name.startswith(X_FORWARDED) for name in looks_like)
+
+
+def named_in_connection(lines: Headers) -> set[bytes]:
+    return {word.strip().lower() for name, value in lines if name == b"connection" for word in value.split(b",")}
+
+
+def end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """The headers that are meant for more than the next hop."""
+    lines = [(name.lower(), value.strip(b" \t")) for name, value in headers]  # space around a value is no part of it
+    named = named_in_connection(lines)
+    named.discard(b"content-length")  # without it the body would be no part of the message
+    if any(name == b"transfer-encoding" for name, _ in lines):
+        named.add(b"content-length")  # where both are, another reader could see another end of it than we did
+    return [(name, value) for name, value in lines if name not in HOP_BY_HOP and name not in named]
+
+
+def onward(scope: Scope, settings: UpstreamSettings, netloc: bytes, key: str | None) -> list[tuple[bytes, bytes]]:
+    """What the upstream gets: as the client said it, for its own host, under our key, and who the client was."""
+    chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
+    dropped = {b"host", settings.key_header.lower().encode()}
+    if key is not None:
+        dropped |= {b"idempotency-key"}
+    headers = [(name, value) for name, value in end_to_end(scope["headers"]) if name not in dropped]
+    if not settings.trust_forwarded:
+        headers = [(name, value) for name, value in headers if not _about_the_client(name)]
+    headers.insert(0, (b"host", netloc))
+    if chunked:
+        headers.append((b"transfer-encoding", b"chunked"))
+    if key is not None:
+        headers.append((settings.key_header.encode(), (f'"{key}"' if settings.key_quoted else key).encode()))
+    return _forwarded(headers, scope)
+
+
+def _about_the_client(name: bytes) -> bool:
+    return name in ABOUT_THE_CLIENT or name.startswith(X_FORWARDED)
+
+
+def _forwarded(headers: list[tuple[bytes, bytes]], scope: Scope) -> list[tuple[bytes, bytes]]:
+    """Who asked, of which host and how: in addition to what a proxy before us said, if that is trusted."""
+    host = next(value for name, value in scope["headers"] if name == b"host")
+    client = scope["client"][0] if scope.get("client") else "unknown"
+    before = [value for name, value in headers if name == b"x-forwarded-for"]
+    told = {name for name, _ in headers}
+    made = [(name, value) for name, value in headers if name != b"x-forwarded-for"]
+    made.append((b"x-forwarded-for", b", ".join((*before, client.encode()))))
+    said = ((b"x-forwarded-host", host), (b"x-forwarded-proto", scope["scheme"].encode()))
+    return made + [(name, value) for name, value in said if name not in told]

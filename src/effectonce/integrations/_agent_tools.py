@@ -1,0 +1,468 @@
+"""Tools that a framework runs, as effects of the engine: what the agent SDKs share.
+
+A framework tells us which tool it is about to run, with which arguments, in which conversation, and what the model was shown before. That is
+all a key needs:
+
+    scope    the conversation, as the framework names it; never an id of a run, a task or a call
+    intent   the tool and its identity arguments, with the defaults of its schema filled in
+    place    the ordinal: how many successful results for this intent the model has been shown
+
+A tool that is guarded already keeps its contract: its call is only put in its place. Any other tool has the contract that is declared here by
+its name, or the safe one: a write of which nobody knows whether it happened, unless it answers.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypedDict
+
+import msgspec
+from msgspec import Struct
+
+from effectonce._core.canonical import NotCanonical, canonical, fingerprint
+from effectonce._core.classification.classify import Rules, as_rules
+from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
+from effectonce._core.codec import encode_or_excuse
+from effectonce._core.guarantees import Kind
+from effectonce._core.keys import AtOrdinal, Stable, effect_key
+from effectonce._core.ops import Find, Flow, Request, Unavailable
+from effectonce._core.rules import Record, in_the_air
+from effectonce._log import LOG
+from effectonce._runtime.drive import AsyncPlain, Plain, Prepared, adrive, drive
+from effectonce._runtime.step import Delivered, Within, at_ordinal, flagged, named
+from effectonce._tools.tool import GuardedTool
+from effectonce._validate import errors, of_type, several
+from effectonce.effect import EffectRef, is_running
+from effectonce.errors import ContractViolation, EffectOnceError, Rejected
+from effectonce.guard import Guard
+from effectonce.integrations._redrive import Outside, equip
+from effectonce.integrations._single_run import OneRun
+from effectonce.outcome import Outcome
+from effectonce.policy import Contract, Downstream, Retry, kind_of, misspelt, window_of
+
+Written = Callable[[Any], Any]
+KeyAt = Callable[[int], str]  # by the ordinal
+
+
+class ToolOptions(TypedDict, total=False):
+    """What is declared about a tool of a framework: as in `Guard.tool`."""
+
+    kind: str | Kind
+    downstream: str | Downstream
+    identity: Sequence[str]
+    volatile: Sequence[str]
+    version: str
+    window_s: float
+    lease_s: float
+    wait_s: float
+    retry: Retry
+    not_sent: Sequence[type[BaseException]]
+    rejected: Sequence[type[BaseException]]
+    rules: Rules
+    one_request: bool
+    probe: Callable[..., Any]  # and how it is asked about, and done, without its framework: see _outside.py
+    redrive: Callable[..., Any]
+
+
+SAFE: ToolOptions = {"kind": "write", "downstream": "none"}
+FAILED = {  # what a model is told about an error of a tool's own that is definite, where the framework has no good word for it
+    "code": "TOOL_FAILED",
+    "retriable": False,
+    "message": "The tool failed, and nothing was done.",
+    "corrective_action": "Correct the call, or do without it.",
+}
+
+
+class Declared(Struct, frozen=True):
+    """A contract, and which arguments of the model's are the effect. The engine's own tool has but one: how to run it."""
+
+    contract: Contract
+    identity: tuple[str, ...] | None  # None: every argument that is not volatile
+    volatile: tuple[str, ...]
+    outside: Outside = Outside()
+
+    def intent(self, arguments: Mapping[str, Any]) -> bytes:
+        if self.identity is None:
+            return self.matched(arguments)
+        return canonical({name: arguments.get(name) for name in self.identity})
+
+    def matched(self, arguments: Mapping[str, Any]) -> bytes:
+        return canonical({name: value for name, value in arguments.items() if name not in self.volatile})
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """A call as the framework tells it. *schema* is the JSON schema that the model sees, for the defaults in it."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    scope: str | Stable  # looked at, unless it is one that the framework keeps
+    tenant: str | Stable | None = None
+    shown: Iterable[Delivered] = ()
+    schema: Mapping[str, Any] = {}  # a struct makes a new one each time
+
+
+class Passed(Exception):
+    """What the framework raises to steer itself: the tool is to be run again later, so nothing is recorded."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.effectonce_verdict = Verdict(Bucket.SCHEMA, Certainty.NOT_SENT, "the framework goes elsewhere first", retry=False)
+
+
+class Said(Exception):
+    """The framework reports an error of the tool as a *result*. Did the tool run?"""
+
+    def __init__(self, result: Any, why: str, *, ran: bool) -> None:
+        super().__init__(why)
+        self.result = result
+        bucket, certainty = (Bucket.SERVER_ERROR, Certainty.AMBIGUOUS) if ran else (Bucket.SCHEMA, Certainty.NOT_SENT)
+        self.effectonce_verdict = Verdict(bucket, certainty, why, retry=False)
+
+
+class Leg:
+    """One run of the tool by its framework. What it returns is kept as it is; what is recorded is its *plain* form.
+
+    *one* is that run where others may stand between: if it failed, that is judged, and not what they made of it.
+    """
+
+    def __init__(
+        self,
+        proceed: Callable[[], Any],
+        plain: Written,
+        passing: tuple[type[BaseException], ...] = (),
+        one: OneRun | None = None,
+    ) -> None:
+        self._proceed, self._plain, self._passing = proceed, plain, passing
+        self.one = OneRun() if one is None else one
+        self.own: Any = None
+        self.arguments: Mapping[str, Any] = {}
+
+    def run(self) -> Any:
+        try:
+            own = self.one.ask(self._proceed)
+        except self._passing as error:
+            raise Passed(error) from error
+        return self._written(own)
+
+    async def arun(self) -> Any:
+        try:
+            own = await self.one.aask(self._proceed)
+        except self._passing as error:
+            raise Passed(error) from error
+        return self._written(own)
+
+    def part(self, plain: Any) -> Answer:
+        """What came of it where it is a part of its own effect, which judges it."""
+        return Answer(self.own, plain, None)
+
+    def _written(self, own: Any) -> Any:
+        """It is the result, unless it says that it is none. What cannot be written down was done all the same."""
+        try:
+            plain = self._plain(own)
+        except Said:
+            raise
+        except Exception:  # noqa: BLE001  # whatever a serialiser raises: the engine says on the record why there is no result
+            plain = own
+        self.own = own
+        return plain
+
+
+def _run(leg: Leg) -> Any:
+    return leg.run()
+
+
+async def _arun(leg: Leg) -> Any:
+    return await leg.arun()
+
+
+class Answer(Struct, frozen=True):
+    """How a call ended: with the framework's *own* result, or with a plain one that was recorded before."""
+
+    own: Any
+    recorded: Any
+    outcome: Outcome[Any] | None  # None: it failed for certain, and the framework has words of its own for that
+
+    @property
+    def fresh(self) -> bool:
+        return self.outcome is None or (not self.outcome.replayed and self.own is not None)
+
+
+class Toolbox:
+    """The tools of an agent, each with its contract."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        contracts: Mapping[str, ToolOptions] | None,
+        default: ToolOptions | None,
+        recorded: Written = lambda result: result,
+    ) -> None:
+        """*recorded* is how the framework's results are written down, for one that came without it."""
+        self.guard, self._recorded = guard, recorded
+        self._house = guard._house  # noqa: SLF001  # it stands above the guard
+        self._options = dict(contracts or {})
+        self._default = SAFE if default is None else default
+        self._contracts: dict[str, Declared] = {}
+        self._tools: dict[tuple[str, bool], GuardedTool] = {}
+        for name in self._options:
+            coloured = self.declared(name).outside.coloured  # a mistake in it is told now
+            if coloured is not None:
+                self._tool(name, coloured=coloured)  # there may be letters of it already
+
+    def declared(self, name: str) -> Declared:
+        """What is declared about the tool *name*."""
+        if name not in self._contracts:
+            options = self._options.get(name, self._default)
+            near = [] if name in self._options else difflib.get_close_matches(name, self._options, 1, 0.8)
+            if near:
+                LOG.warning(
+                    "the tool %s has no contract, so the default holds for it; is the one of %s meant for it?", name, near[0]
+                )
+            _refuse_unknown(name, options)
+            self._contracts[name] = _declared(name, **options)
+        return self._contracts[name]
+
+    def passes(self, name: str) -> bool:
+        """A read changes nothing: the framework runs it as it likes."""
+        return self.declared(name).contract.kind is Kind.READ
+
+    def mine(self, function: Any) -> GuardedTool | None:
+        """The tool of this guard that *function* is, if it is one."""
+        guarded = getattr(function, "__effectonce_tool__", None)
+        return guarded if isinstance(guarded, GuardedTool) and guarded.house is self._house else None
+
+    def within(self, guarded: GuardedTool, call: Call) -> Within:
+        """The place of a call of a tool that is guarded already. Calls of one message run side by side, so there is no latch."""
+        step, ordinal, key = self._counted(guarded, call)
+        return at_ordinal(step, guarded.contract.name, drive(_place(ordinal, key), Plain(self.guard.store)))
+
+    async def awithin(self, guarded: GuardedTool, call: Call) -> Within:
+        step, ordinal, key = self._counted(guarded, call)
+        return at_ordinal(step, guarded.contract.name, await adrive(_place(ordinal, key), AsyncPlain(self.guard.store)))
+
+    def _counted(self, guarded: GuardedTool, call: Call) -> tuple[Within, int, KeyAt | None]:
+        signature, name, secret = guarded.signature, guarded.contract.name, self._house.secret
+        uncounted = set(signature.names) - set(signature.identity)
+
+        def intent(arguments: Mapping[str, Any]) -> bytes:
+            """As the model wrote it: what the framework makes of it, or adds to it, is not in the history."""
+            known = with_defaults(call.schema, arguments)
+            return canonical({name: value for name, value in known.items() if name not in uncounted})
+
+        try:
+            asked = intent(call.arguments)
+            ordinal = sum(intent(d.arguments) == asked for d in call.shown if d.tool == call.tool)
+        except NotCanonical as error:
+            raise ContractViolation(f"{call.tool}: {error}. Nothing was sent.") from None
+        step = self.guard.step(call.scope, tenant=Stable(self._whose(call)), latch=False)
+        at, known = step.boundary, with_defaults(call.schema, call.arguments)
+        if not set(signature.identity) <= known.keys():  # the framework will add to it: nobody can tell its key from here
+            return step, ordinal, None
+        whole = canonical({field: known[field] for field in signature.identity})
+        return step, ordinal, lambda place: effect_key(at.tenant, at.scope, name, whole, AtOrdinal(place), secret)
+
+    def run(self, call: Call, leg: Leg) -> Answer:
+        """Run it once, or answer with what is known. Raises our errors, the tool's own if it failed for certain, and `Said`."""
+        tool = self._tool(call.tool, coloured=False)
+        try:
+            asked = self._asked(tool, call, leg)
+            effect = asked.at(drive(_place(asked.ordinal, asked.key), Plain(self.guard.store)))
+            return leg.part(leg.run()) if is_running(effect.request.key) else _answer(tool.call(effect), leg)
+        except Passed as passed:
+            raise passed.error from None
+        except Exception as error:  # noqa: BLE001  # whatever the call ended with: raised again, unless somebody has words for it
+            return _instead(error, leg)
+
+    async def arun(self, call: Call, leg: Leg) -> Answer:
+        tool = self._tool(call.tool, coloured=True)
+        try:
+            asked = self._asked(tool, call, leg)
+            effect = asked.at(await adrive(_place(asked.ordinal, asked.key), AsyncPlain(self.guard.store)))
+            return leg.part(await leg.arun()) if is_running(effect.request.key) else _answer(await tool.acall(effect), leg)
+        except Passed as passed:
+            raise passed.error from None
+        except Exception as error:  # noqa: BLE001  # whatever the call ended with: raised again, unless somebody has words for it
+            return _instead(error, leg)
+
+    def _tool(self, name: str, *, coloured: bool) -> GuardedTool:
+        known = self._tools.get((name, coloured))
+        if known is not None:
+            return known
+        function, other = (_arun, _run) if coloured else (_run, _arun)
+        made = self.guard._host(self.declared(name).contract, function, other=other)  # noqa: SLF001  # the door for rooms like this one
+        equip(made, self.declared(name).outside, lambda proceed: Leg(proceed, self._recorded), self._recorded)
+        return self._tools.setdefault((name, coloured), made)
+
+    def _whose(self, call: Call) -> str:
+        return self._house.tenant if call.tenant is None else flagged(call.tenant, "tenant")
+
+    def _asked(self, tool: GuardedTool, call: Call, leg: Leg) -> _Asked:
+        declared, name, secret = self.declared(call.tool), tool.contract.name, self._house.secret
+        tenant, scope = self._whose(call), named(call.scope, "scope")
+        arguments = with_defaults(call.schema, call.arguments)
+        fields = (*(declared.identity or ()), *declared.volatile)
+        # A default is for many tools, not all of which have all of its fields.
+        wrong = misspelt(call.tool, fields, call.schema) if call.tool in self._options else ""
+        if wrong:
+            raise ContractViolation(f"{wrong}. Nothing was sent.")
+        try:
+            intent, matched = declared.intent(arguments), declared.matched(arguments)
+            shown = (with_defaults(call.schema, d.arguments) for d in call.shown if d.tool == call.tool)
+            ordinal = sum(declared.intent(known) == intent for known in shown)
+        except NotCanonical as error:
+            raise ContractViolation(f"{call.tool}: {error}. Nothing was sent.") from None
+        leg.arguments = arguments
+        wanted = fingerprint(canonical(name) + matched, secret)
+        request = Request("", wanted, tool.terms, tenant, scope, "", encode_or_excuse(arguments))
+        return _Asked(request, leg, ordinal, lambda at: effect_key(tenant, scope, name, intent, AtOrdinal(at), secret))
+
+
+class _Asked(Struct, frozen=True):
+    """A call whose place is known as far as the history tells it."""
+
+    request: Request
+    leg: Leg
+    ordinal: int
+    key: KeyAt
+
+    def at(self, ordinal: int) -> Prepared:
+        request = msgspec.structs.replace(self.request, key=self.key(ordinal))
+        return Prepared(request, EffectRef(request.terms.tool, request.key, request.tenant, request.scope), (self.leg,), {})
+
+
+def _place(ordinal: int, key: KeyAt | None) -> Flow[int]:
+    """While the last effect of this intent has no outcome, a call is for that one: no result of it was shown, whatever the history says."""
+    if key is None:
+        return ordinal
+    for earlier in range(ordinal - 1, -1, -1):
+        found: Record | Unavailable | None = yield from Find(key(earlier))
+        if isinstance(found, Unavailable):
+            raise found.error
+        if found is not None:
+            return earlier if in_the_air(found) else ordinal
+    return ordinal
+
+
+class Again(str):
+    """A recorded result as the model was shown it, where a framework makes the text of any other result itself."""
+
+    __slots__ = ()
+
+
+class Shown:
+    """What was last sent to the model, by whose run it was: an object that lives as long as the run."""
+
+    def __init__(self) -> None:
+        self._items: dict[int, tuple[weakref.ref[Any], list[Any]]] = {}
+
+    def note(self, run: Any, items: Iterable[Any]) -> None:
+        name = id(run)
+        self._items[name] = (weakref.ref(run, lambda _: self._items.pop(name, None)), list(items))
+
+    def to(self, run: Any) -> list[Any] | None:
+        known = self._items.get(id(run))
+        return None if known is None else known[1]
+
+
+def with_defaults(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """A model may leave a default out, or write it down: both are one call."""
+    properties = schema.get("properties") or {}
+    defaults = {
+        name: known["default"] for name, known in properties.items() if isinstance(known, Mapping) and "default" in known
+    }
+    return defaults | dict(arguments)
+
+
+def _refuse_unknown(name: str, options: ToolOptions) -> None:
+    known = ToolOptions.__annotations__
+    of_type(name, options, Mapping, 'a contract, such as {"kind": "write"}')
+    for option in options:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, 1)
+            guess = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            raise ContractViolation(f"{name}: a contract has no {option!r}; {guess}")
+
+
+def said(error: EffectOnceError) -> str:
+    """An error as the model reads it."""
+    return json.dumps(error.as_model_error())
+
+
+def text_of(result: Any) -> str:
+    """A result that came without the framework, as text for the model: what a probe found, or a person said."""
+    return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+
+
+def is_told(text: Any) -> bool:
+    """Is this an error that the model got, by us? The layer that handed it on may have put words around it."""
+    began = text.find('{"code": "') if isinstance(text, str) else -1
+    if began < 0:
+        return False
+    try:
+        told, _ = json.JSONDecoder().raw_decode(text, began)
+    except ValueError:
+        return False
+    return is_error(told)
+
+
+def is_error(told: Any) -> bool:
+    """The same, where a framework hands on data."""
+    return isinstance(told, Mapping) and all(name in told for name in ("code", "retriable", "corrective_action"))
+
+
+def _answer(outcome: Outcome[Any], leg: Leg) -> Answer:
+    if outcome.error is not None:
+        raise outcome.error
+    return Answer(leg.own, outcome.value, outcome)
+
+
+def _instead(error: Exception, leg: Leg) -> Answer:
+    """It is definite: those between may have words of their own for it."""
+    instead = leg.one.instead_of(error)
+    if instead is None:
+        raise error
+    return Answer(instead, None, None)
+
+
+def _declared(
+    name: str,
+    *,
+    kind: str | Kind = "write",
+    downstream: str | Downstream = "none",
+    identity: Sequence[str] | None = None,
+    volatile: Sequence[str] = (),
+    version: str = "1",
+    window_s: float | None = None,
+    lease_s: float = 30.0,
+    wait_s: float = 30.0,
+    retry: Retry | None = None,
+    not_sent: Sequence[type[BaseException]] = (),
+    rejected: Sequence[type[BaseException]] = (),
+    rules: Rules = (),
+    one_request: bool = False,
+    probe: Callable[..., Any] | None = None,
+    redrive: Callable[..., Any] | None = None,
+) -> Declared:
+    fields, volatile = None if identity is None else several("identity", identity), several("volatile", volatile)
+    both = sorted(set(fields or ()) & set(volatile))
+    if both:
+        raise ContractViolation(f"{name}: {', '.join(both)} cannot be both identity and volatile")
+    contract = Contract(
+        name=name,
+        kind=kind_of(kind),
+        downstream=Downstream.of(downstream),
+        version=version,
+        window_s=window_of(kind_of(kind), window_s),
+        lease_s=lease_s,
+        wait_s=wait_s,
+        retry=Retry() if retry is None else retry,
+        not_sent=errors("not_sent", not_sent),
+        rejected=(Rejected, *errors("rejected", rejected)),
+        rules=as_rules(rules),
+        one_request=one_request,
+    )
+    return Declared(contract, fields, volatile, Outside(probe, redrive))

@@ -1,0 +1,78 @@
+"""A framework's tool without its framework: from the arguments on its record it can be asked about, and done again, if it is declared how.
+
+    contracts={"refund": {"downstream": "probe", "probe": find_refund, "redrive": refund_at_the_bank}}
+
+Both are called with the arguments of the model by name, defaults included. A tool that nobody says this of stays with its framework: what the
+model was told is on the record, but whatever else the framework hands to a tool is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from effectonce._core.ops import Found
+from effectonce._runtime.signature import is_async
+from effectonce._tools.tool import GuardedTool
+from effectonce.errors import ContractViolation, NotSent
+
+STAYS = (
+    "its agent runs it, and nobody else can. Let the agent ask again: the same call has the same key, and is done once. "
+    "Or declare how it is done without the agent: contracts={...: {'redrive': a function of its arguments}}"
+)
+
+
+class Outside(Struct, frozen=True):
+    """What is declared about a tool outside its framework."""
+
+    probe: Callable[..., Any] | None = None
+    redrive: Callable[..., Any] | None = None
+
+    @property
+    def coloured(self) -> bool | None:
+        """Is it async? None: there is nothing to call."""
+        colours = {is_async(function) for function in (self.probe, self.redrive) if function is not None}
+        if len(colours) > 1:
+            raise ContractViolation("of `probe` and `redrive`, one is async and the other is not: both must have one colour")
+        return colours.pop() if colours else None
+
+
+def equip(tool: GuardedTool, outside: Outside, leg: Callable[[Callable[[], Any]], Any], recorded: Callable[[Any], Any]) -> None:
+    """Give *tool* what is declared. *leg* makes a run of it; *recorded* is how its framework's results are written down."""
+    name, coloured = tool.contract.name, outside.coloured
+    if coloured and not tool.is_async:
+        raise ContractViolation(f"{name} is run by sync code here, and its probe or redrive is async def. Nothing was sent.")
+
+    def recall(arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        run = leg(lambda: _called(tool, _nobody if outside.redrive is None else outside.redrive, arguments))
+        run.arguments = arguments
+        return (run,), {}
+
+    def probed(run: Any) -> Any:
+        return _found(_called(tool, outside.probe, run.arguments), recorded)
+
+    async def aprobed(run: Any) -> Any:
+        return _found(await _called(tool, outside.probe, run.arguments), recorded)
+
+    tool.signature.recall = recall
+    tool.signature.stays = STAYS if outside.redrive is None else ""
+    if outside.probe is not None:
+        tool.probe(aprobed if tool.is_async else probed)
+
+
+def _called(tool: GuardedTool, function: Any, arguments: Mapping[str, Any]) -> Any:
+    """In the colour of the tool: a sync function does not hold up a loop."""
+    if tool.is_async and not is_async(function):
+        return asyncio.to_thread(function, **arguments)
+    return function(**arguments)
+
+
+def _nobody(**_: Any) -> Any:
+    raise NotSent(STAYS, retryable=False)
+
+
+def _found(answer: Any, recorded: Callable[[Any], Any]) -> Any:
+    return Found(recorded(answer.result)) if isinstance(answer, Found) else answer

@@ -1,0 +1,174 @@
+"""JSON-RPC lines, read as little as possible. What is not changed is handed on as the bytes that came."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from effectonce._core.strict_json import read_exactly
+
+UNREADABLE = "This call cannot be protected: not everybody reads it alike. Nothing was sent."
+BAD_ID = "The id of a request is a text or a whole number of 64 bits. Nothing was sent."
+CALL_MAX = 4 << 20  # bytes of a call: to recognise a larger one would hold others up
+ANSWER_MAX = 16 << 20  # bytes of an answer that is recorded
+LINE_MAX = 64 << 20  # bytes of any other line
+_write = msgspec.json.Encoder(decimal_format="number").encode
+
+
+class Unreadable(ValueError):
+    """Not JSON that everybody reads alike."""
+
+
+class Envelope(Struct, frozen=True):
+    """The outside of a message: enough to know where it goes."""
+
+    id: Any = msgspec.UNSET
+    method: Any = msgspec.UNSET
+    params: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def is_request(self) -> bool:
+        return isinstance(self.method, str) and self.id is not msgspec.UNSET
+
+    @property
+    def is_response(self) -> bool:
+        return self.method is msgspec.UNSET and self.id is not msgspec.UNSET
+
+    @property
+    def has_bad_id(self) -> bool:
+        """A request whose answer could not be told from others."""
+        return self.is_request and not is_id(self.id)
+
+    @property
+    def name(self) -> str:
+        """The id as text that tells 1 and "1" apart; "" if it is none."""
+        return name_of(self.id)
+
+    @property
+    def given_up(self) -> str:
+        """The request that its sender does not want to hear of any more; "" if it says no such thing."""
+        if self.method != "notifications/cancelled" or not isinstance(self.params, msgspec.Raw):
+            return ""
+        try:
+            params = msgspec.json.decode(self.params)
+        except (msgspec.DecodeError, ValueError, RecursionError):  # a text, number or depth that names no request
+            return ""
+        return name_of(params["requestId"]) if isinstance(params, dict) and "requestId" in params else ""
+
+
+_envelope = msgspec.json.Decoder(Envelope).decode
+
+
+def is_id(value: Any) -> bool:
+    """Can it be the id of a request, and come back as it was sent?"""
+    if isinstance(value, str):
+        return value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
+
+
+def name_of(request_id: Any) -> str:
+    """A JSON-RPC id as text; "" for what is none."""
+    return _write(request_id).decode() if is_id(request_id) else ""
+
+
+_TEXT_OR_NUMBER = rb'("(?:[^"\\]|\\.)*"|-?\d+)'
+_ID_FIRST = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*' + _TEXT_OR_NUMBER + rb"\s*,")
+_ID_LAST = re.compile(rb'"id"\s*:\s*' + _TEXT_OR_NUMBER + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
+
+
+def id_at_ends(line: bytes) -> Any:
+    """The id of a message of which the middle is missing, if it stands where SDKs write it; None: it does not."""
+    found = _ID_FIRST.match(line) or _ID_LAST.search(line)
+    message = None if found is None else outside(b'{"id":' + found.group(1) + b"}")
+    return message.id if message is not None and is_id(message.id) else None
+
+
+def outside(line: bytes) -> Envelope | None:
+    """None: it is no message, or not one that everybody reads alike."""
+    try:
+        return _envelope(line)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+
+
+def loosely(line: bytes) -> Any:
+    """What the most patient reader would see: NaN as nothing, broken encodings with gaps. Raises ValueError or RecursionError."""
+    return json.loads(line.decode(json.detect_encoding(line), "replace"), parse_constant=lambda _: None)
+
+
+def answered(line: bytes, message: Envelope | None) -> str:
+    """The request that a line answers, of which *message* is the outside; "" if it is no answer. It may be written in any way."""
+    if message is not None:
+        return message.name if message.is_response else ""
+    try:
+        found = loosely(line)
+    except (ValueError, RecursionError):
+        return ""
+    named = found.get("id") if isinstance(found, dict) and "method" not in found else None
+    return name_of(named)
+
+
+def refused_in(line: bytes) -> tuple[Any, str] | None:
+    """Of what is no message to us: the id of a call of a tool in it, or of no request at all, and why it is refused; None: it may pass.
+
+    Others read NaN, broken encodings and batches.
+    """
+    try:
+        found = loosely(line)
+    except (ValueError, RecursionError):
+        return (None, UNREADABLE) if b"tools/call" in line else None
+    messages = [each for each in (found if isinstance(found, list) else [found]) if isinstance(each, dict)]
+    calls = [each.get("id") for each in messages if each.get("method") == "tools/call"]
+    if calls:
+        return calls[0] if _is_whole(calls[0]) else None, UNREADABLE
+    nameless = any("method" in each and "id" in each and not _is_whole(each["id"]) for each in messages)
+    return (None, BAD_ID) if nameless else None
+
+
+def _is_whole(request_id: Any) -> bool:
+    """An id, and not one with gaps where its encoding was broken."""
+    return is_id(request_id) and "\ufffd" not in str(request_id)
+
+
+def each(line: bytes) -> list[bytes]:
+    """The messages of a line: of a batch, those that are in it."""
+    if not line.lstrip().startswith(b"["):
+        return [line]
+    try:
+        return [bytes(part) + b"\n" for part in msgspec.json.decode(line, type=list[msgspec.Raw])]
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return [line]
+
+
+def written(message: Mapping[str, Any]) -> bytes:
+    """A message as a line. Half a surrogate pair, as broken JSON leaves it, is written as it was: escaped."""
+    try:
+        return _write(message) + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(message, default=str).encode() + b"\n"
+
+
+def read(line: bytes) -> dict[str, Any]:
+    """A whole message, without losing a digit of it."""
+    try:
+        message = read_exactly(line.decode())
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        raise Unreadable(str(error)) from None
+    if not isinstance(message, dict):
+        raise Unreadable("it is no object")
+    return message
+
+
+def tool_called(line: bytes) -> tuple[dict[str, Any], str]:
+    """A whole `tools/call`, and which tool it names."""
+    whole = read(line)
+    params = whole.get("params")
+    name = params.get("name") if isinstance(params, dict) else None
+    if not isinstance(params, dict) or not isinstance(name, str) or not isinstance(params.get("arguments") or {}, dict):
+        raise Unreadable("it names no tool")
+    return whole, name

@@ -1,0 +1,52 @@
+"""Asks a server once which tools it has."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from effectonce.mcp._jsonrpc import Unreadable, read, written
+from effectonce.mcp._refusals import tools_listed
+from effectonce.mcp._stdio import NotStarted, ServerProcess
+
+ANSWERS_WITHIN_S = 60.0
+GREETING = {
+    "protocolVersion": "2025-11-25",  # every server of the older era knows it, and those of the newer one speak both
+    "capabilities": {},
+    "clientInfo": {"name": "effectonce", "version": "1"},
+}
+
+
+async def tools_of(command: Sequence[str]) -> list[dict[str, Any]]:
+    """The tools of the server that *command* starts."""
+    server = await ServerProcess.start(command)
+    try:
+        async with asyncio.timeout(ANSWERS_WITHIN_S):
+            await _ask(server, 1, "initialize", GREETING)
+            await server.send(written({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+            numbers = itertools.count(2)
+            found = await tools_listed(lambda method, params: _ask(server, next(numbers), method, params))
+            if found is None:
+                raise NotStarted(f"{command[0]} did not say which tools it has")
+            return found
+    except TimeoutError:
+        raise NotStarted(f"{command[0]} did not say within {ANSWERS_WITHIN_S:.0f} s which tools it has") from None
+    finally:
+        await server.stop()
+
+
+async def _ask(server: ServerProcess, number: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    await server.send(written({"jsonrpc": "2.0", "id": number, "method": method, "params": params}))
+    async for line in server.lines():
+        try:
+            message = read(line)
+        except Unreadable:
+            continue
+        if message.get("id") == number and "method" not in message:
+            result = message.get("result")
+            if not isinstance(result, dict):
+                raise NotStarted(f"the server answered {method} with {message.get('error')}")
+            return result
+    raise NotStarted(f"the server ended before it answered {method}")

@@ -1,0 +1,1 @@
+"""Retries, circuit breakers and budgets, with or without a guard."""

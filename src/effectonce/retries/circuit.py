@@ -1,0 +1,431 @@
+"""The circuit breaker that you use: `@breaker("stripe")`, `with circuit.admit():`, one circuit per dependency.
+
+The machine in `_core/breaker/machine.py` decides; this file gives it time, chance and a lock. The lock is held for the decision and never for the
+call, so callers do not wait for each other. A closed circuit that measures no time hands the same permit to everybody: to ask it is to
+look at an attribute.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from itertools import count
+from math import inf
+from types import CoroutineType
+from typing import Any, ParamSpec, TypeVar, cast, overload
+
+from effectonce._core.breaker.machine import FREE, UNASKED, Machine, Phase, Sign, sign_of
+from effectonce._core.breaker.votes import Standing, carried
+from effectonce._core.classification.classify import Bucket, Certainty, Rules, Verdict, as_rules, classifier
+from effectonce._forks import anew_in_a_fork
+from effectonce._log import LOG
+from effectonce._random import rng
+from effectonce._runtime.signature import is_async
+from effectonce._validate import of_type, texts
+from effectonce.errors import CircuitOpen, ContractViolation
+from effectonce.policy import Breaker, span
+from effectonce.retries.permit import NOTHING, WELL, Change, CircuitStats, Everybodys, OnChange, Permit
+from effectonce.retries.shared_circuit import Sharing
+from effectonce.stores.base import Store
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Circuit:
+    """Stops calls to a dependency that is unwell, and finds out with a few of them when it is well again.
+
+    Use it as a decorator of a `def` or an `async def`, or around any block: `with circuit.admit():`. *rules* say what errors mean that
+    the tables do not know. *on_change* is called with the old phase, the new one and the statistics, after each change, by whoever
+    caused it: hand longer work over. With *shared*, a store, processes tell each other what they found; *node* names this one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        policy: Breaker | None = None,
+        *,
+        rules: Rules = (),
+        on_change: OnChange | None = None,
+        shared: Store | None = None,
+        node: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        rng: Callable[[], float] = rng,
+    ) -> None:
+        if not name:
+            raise ContractViolation("a circuit needs the name of its dependency")
+        texts(name=name)
+        of_type("policy", policy, Breaker, "a policy, such as Breaker(consecutive=5)")
+        if shared is not None and not callable(getattr(shared, "apply", None)):
+            raise ContractViolation(f"shared={shared!r}: give the store through which processes share it, such as guard.store")
+        self.name, self.policy = name, Breaker() if policy is None else policy
+        self.shared = shared  # where its votes are
+        self._on_change, self._clock = () if on_change is None else (on_change,), clock
+        limits = self.policy.limits
+        self._machine, self._lock = Machine(limits, rng, clock()), threading.RLock()
+        self._classify = classifier((), (), rules=as_rules(rules), one_request=True, wall_clock=time.time)
+        self._slow_s = limits.slow_s
+        self._measures = limits.slow_rate is not None
+        self._counter, self._looks = count(), 0  # successes that nothing depends on; `next` is atomic, += is not
+        self._count = self._counter.__next__
+        self._last_failure = ""
+        self._warned = False
+        self._sharing = None if shared is None else self._shared(shared, node)
+        self._everybodys: Everybodys | None = None
+        self.free: Everybodys | None = None  # the same, where it does not matter when a call began: for those in a hurry
+        self._share_out(clock())
+        anew_in_a_fork(self)
+
+    def after_fork(self) -> None:
+        """What it knows goes along; a lock does not."""
+        self._lock = threading.RLock()
+
+    # ------------------------------------------------------------ asking
+
+    def admit(self) -> Permit:
+        """May I call? Raises `CircuitOpen` with the time to the next probe."""
+        free = self._everybodys
+        permit = self._ask() if free is None else self._like(free)
+        if isinstance(permit, CircuitOpen):
+            raise permit
+        return permit
+
+    def try_admit(self) -> Permit | Everybodys | CircuitOpen:
+        """The same, but a refusal is a value, and the permit may be everybody's. Say exactly once how the call ended."""
+        permit, free = self.free, self._everybodys
+        if permit is not None:
+            return permit
+        return self._ask() if free is None else self._like(free)
+
+    def _like(self, free: Everybodys) -> Permit:
+        """A permit of one's own, where everybody has one."""
+        return Permit(self._settle, free.generation, FREE, self._clock() if self._measures else 0.0)
+
+    def refusal(self) -> CircuitOpen | None:
+        """Would a call be refused now? Nothing is taken: whoever is about to prepare a call may save the work."""
+        if self._everybodys is not None or self.policy.shadow:
+            return None
+        now = self._clock()
+        with self._lock:
+            if self._machine.wait_s(now) == 0:
+                return None
+            self._machine.refused += 1
+            return self._refusal(now)
+
+    def _ask(self) -> Permit | CircuitOpen:
+        now, machine = self._clock(), self._machine
+        with self._lock:
+            number = machine.admit(now)
+            generation = machine.generation
+            refusal = self._refusal(now) if number is None and not self.policy.shadow else None
+            change = None if machine.moved is None else self._change(now)
+        self._follow_up(now, change)
+        if refusal is not None:
+            return refusal
+        if number is None:  # in shadow mode
+            return Permit(self._settle, UNASKED, FREE, now)
+        return Permit(self._settle, generation, number, now)
+
+    def _refusal(self, now: float) -> CircuitOpen:
+        machine, name = self._machine, self.name
+        wait_s = machine.wait_s(now)
+        if machine.phase is Phase.HALF_OPEN:
+            what = f"{name} is being tried by {len(machine.probes)} other call(s), and no more are let through"
+        else:
+            last = f"; the last error: {self._last_failure}" if machine.ours and self._last_failure else ""
+            what = f"the circuit of {name} is {machine.phase.replace('_', ' ')}: {machine.why}{last}"
+        then = "Somebody must close it." if wait_s is None else f"The next call is let through in {span(wait_s)} at the latest."
+        return CircuitOpen(f"{what}. Nothing was sent. {then}", circuit=name, phase=machine.phase, retry_after_s=wait_s)
+
+    # ------------------------------------------------------------ telling
+
+    def _settle(self, permit: Permit | Everybodys, ended: object, started_at: float) -> None:
+        free, now = self._everybodys, self._clock()
+        slow = now - started_at >= self._slow_s
+        if ended is not WELL:
+            sign, retry_after_s = self._judge(ended)
+        elif free is not None and free.generation == permit.generation and now < free.counts_until and not slow:
+            self._count()
+            return
+        else:
+            sign, retry_after_s = WELL, None
+        machine = self._machine
+        with self._lock:
+            self._fold()
+            if sign is WELL:
+                machine.succeeded(permit.generation, permit.number, now, int(slow))
+            elif sign is NOTHING:
+                machine.released(permit.generation, permit.number)
+            else:
+                machine.failed(permit.generation, permit.number, now, int(slow), retry_after_s)
+            change = None if machine.moved is None else self._change(now)
+            self._share_out(now)
+        self._follow_up(now, change)
+
+    def _judge(self, ended: object) -> tuple[Sign, float | None]:
+        if ended is NOTHING or (isinstance(ended, BaseException) and not isinstance(ended, Exception)):
+            return NOTHING, None  # a cancellation, of whichever library
+        verdict = ended if isinstance(ended, Verdict) else self._classify(cast(BaseException, ended))
+        sign = sign_of(verdict, self.policy.counts_as_failure, self.policy.counts_as_success)
+        if sign is Sign.FAILURE:
+            self._last_failure = verdict.why
+        elif sign is NOTHING and verdict.bucket is Bucket.UNKNOWN and verdict.certainty is Certainty.AMBIGUOUS:
+            self._mention(ended)
+        return sign, verdict.retry_after_s
+
+    def _mention(self, ended: object) -> None:
+        """A breaker that never opens, because nobody told it what the errors mean, should not be a surprise."""
+        if self._warned or isinstance(ended, Verdict):
+            return
+        self._warned = True
+        LOG.warning(
+            "circuit %s: %s is not known, so it does not count against the dependency. If it should, say so: "
+            "rules={%s: Bucket.SERVER_ERROR}. This is said once.",
+            self.name,
+            type(ended).__qualname__,
+            type(ended).__name__,
+        )
+
+    def _fold(self) -> None:
+        """Tell the machine of the calls that were just counted. The caller holds the lock."""
+        passed = next(self._counter) - self._looks  # to look is to count, too
+        self._looks += passed + 1
+        if passed:
+            self._machine.passed(passed)
+
+    # ------------------------------------------------------------ by hand
+
+    @property
+    def phase(self) -> Phase:
+        """How it treats calls. Open stays open until a call comes after its time."""
+        return self._machine.phase
+
+    def open(self, for_s: float | None = None) -> None:
+        """Refuse calls: for *for_s* seconds and then probe, or until `close()`."""
+        if for_s is not None and not for_s > 0:
+            raise ContractViolation(f"for_s={for_s}: how many seconds? Without it, the circuit stays open until close()")
+        self._by_hand(lambda machine, now: machine.open(now, for_s))
+
+    def close(self) -> None:
+        """Let calls pass, and count from zero."""
+        self._by_hand(Machine.close)
+
+    def disable(self) -> None:
+        """Let calls pass and count nothing, until `close()` or `open()`."""
+        self._by_hand(Machine.disable)
+
+    def stats(self) -> CircuitStats:
+        """How it is now."""
+        now = self._clock()
+        with self._lock:
+            self._fold()
+            return self._stats(now)
+
+    def _by_hand(self, act: Callable[[Machine, float], None]) -> None:
+        now = self._clock()
+        with self._lock:
+            self._fold()
+            act(self._machine, now)
+            change = self._change(now)
+        self._follow_up(now, change)
+
+    # ------------------------------------------------------------ changes
+
+    def _change(self, now: float) -> Change:
+        """What has just changed. The caller holds the lock."""
+        machine = self._machine
+        old, machine.moved = machine.moved, None
+        assert old is not None
+        if self._everybodys is not None:
+            self._everybodys.count_until(-inf)  # whoever still has it is late
+            self._everybodys = self.free = None
+        self._share_out(now)
+        return Change(old, machine.phase, self._stats(now))
+
+    def _share_out(self, now: float) -> None:
+        """One permit for everybody, where none are counted; and for how long its successes need no more than counting."""
+        machine = self._machine
+        if machine.phase is not Phase.CLOSED and machine.phase is not Phase.DISABLED:
+            return
+        if self._everybodys is None:
+            self._everybodys = Everybodys(self._settle, self._count, machine.generation)
+            self.free = None if self._measures else self._everybodys
+        self._everybodys.count_until(self._counts_until(now))
+
+    def _counts_until(self, now: float) -> float:
+        counts_until = self._machine.counts_until(now)
+        return counts_until if self._sharing is None else min(counts_until, self._sharing.due)
+
+    def _follow_up(self, now: float, change: Change | None) -> None:
+        """What is done without the lock: tell people and other processes. Open that was open before is news to processes alone."""
+        if self._sharing is not None and (change is not None or now >= self._sharing.due):
+            self._sharing.start(now, urgent=change is not None)
+        if change is None or change.old is change.new:
+            return
+        level = logging.WARNING if change.new is Phase.OPEN else logging.INFO
+        LOG.log(level, "circuit %s: %s, was %s: %s", self.name, change.new, change.old, change.stats.why)
+        for told in self._on_change:
+            try:
+                told(change.old, change.new, change.stats)
+            except Exception:  # the hook's own; the call that caused the change has nothing to do with it
+                LOG.exception("circuit %s: on_change failed", self.name)
+
+    def _stats(self, now: float) -> CircuitStats:
+        machine, window = self._machine, self._machine.window
+        if window is not None:
+            window.forget(now)
+        return CircuitStats(
+            phase=machine.phase,
+            why=machine.why,
+            since_s=now - machine.since,
+            retry_after_s=machine.wait_s(now),
+            generation=machine.generation,
+            opened=machine.opened,
+            succeeded=machine.succeeded_calls,
+            failed=machine.failed_calls,
+            slow=machine.slow_calls,
+            neutral=machine.neutral,
+            late=machine.late,
+            refused=machine.refused,
+            failures_in_a_row=machine.in_a_row,
+            probes_out=len(machine.probes),
+            window_calls=0 if window is None else window.calls,
+            window_failed=machine.failed_in_window(now),
+            window_slow=0 if window is None else window.slow,
+        )
+
+    # ------------------------------------------------------------ shared
+
+    def _shared(self, store: Store, node: str | None) -> Sharing:
+        return Sharing(store, self.name, node, self.policy.refresh_s, self._vote_s, self._hear)
+
+    def share(self) -> None:
+        """Exchange votes with the other processes now, instead of at the next refresh."""
+        if self._sharing is not None:
+            self._sharing.run()
+
+    async def ashare(self) -> None:
+        """The same, in a loop."""
+        if self._sharing is not None:
+            await self._sharing.arun()
+
+    def _vote_s(self) -> float:
+        with self._lock:
+            return self._machine.vote_s(self._clock())
+
+    def _hear(self, standing: Standing) -> bool:
+        """Open if enough others say so. False: it did not change anything."""
+        if not carried(standing, self.policy.quorum):
+            return False
+        now = self._clock()
+        with self._lock:
+            self._fold()
+            self._machine.follow(now, standing.first_until - standing.now, standing.why)
+            change = None if self._machine.moved is None else self._change(now)
+        self._follow_up(now, change)
+        return change is not None
+
+    def watch(self, on_change: OnChange) -> None:
+        """Call *on_change* as well, after each change from now on."""
+        self._on_change = (*self._on_change, on_change)
+
+    # ------------------------------------------------------------ as a decorator
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R]: ...
+
+    @overload
+    def __call__(self, /, *, fallback: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+    def __call__(self, function: Callable[..., Any] | None = None, /, *, fallback: Callable[..., Any] | None = None) -> Any:
+        """Guard a function. *fallback* answers for calls that are refused: it gets the error, then the call's arguments."""
+        if function is None:
+            return functools.partial(self._guarding, fallback=fallback)
+        return self._guarding(function, fallback)
+
+    def _guarding(self, function: Callable[..., Any], fallback: Callable[..., Any] | None) -> Callable[..., Any]:
+        coloured = is_async(function)
+        if fallback is not None and is_async(fallback) is not coloured:
+            raise TypeError(f"{_named(function)} and its fallback {_named(fallback)}: both must be def, or both async def")
+        wrapper = self._around_async(function, fallback) if coloured else self._around(function, fallback)
+        cast(Any, wrapper).circuit = self
+        return wrapper
+
+    def _around(self, function: Callable[..., Any], fallback: Callable[..., Any] | None) -> Callable[..., Any]:
+        measures, clock, settle = self._measures, self._clock, self._settle
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            started_at = clock() if measures else 0.0
+            permit: Permit | Everybodys | None = self._everybodys
+            if permit is None:
+                asked = self._ask()
+                if isinstance(asked, CircuitOpen):
+                    if fallback is None:
+                        raise asked
+                    return fallback(asked, *args, **kwargs)
+                permit = asked
+            try:
+                value = function(*args, **kwargs)
+                if type(value) is CoroutineType:
+                    value.close()
+                    raise TypeError(
+                        f"{_named(function)} returned a coroutine, so nobody can tell how it ends; guard the async def"
+                    )
+            except BaseException as error:  # the function's own: it is judged, and raised as it is
+                settle(permit, error, started_at)
+                raise
+            if measures:
+                settle(permit, WELL, started_at)
+            else:
+                permit.succeeded()
+            return value
+
+        return call
+
+    def _around_async(self, function: Callable[..., Any], fallback: Callable[..., Any] | None) -> Callable[..., Any]:
+        measures, clock, settle = self._measures, self._clock, self._settle
+
+        @functools.wraps(function)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            started_at = clock() if measures else 0.0
+            permit: Permit | Everybodys | None = self._everybodys
+            if permit is None:
+                asked = self._ask()
+                if isinstance(asked, CircuitOpen):
+                    if fallback is None:
+                        raise asked
+                    return await fallback(asked, *args, **kwargs)
+                permit = asked
+            try:
+                value = await function(*args, **kwargs)
+            except BaseException as error:  # the function's own, cancellation included
+                settle(permit, error, started_at)
+                raise
+            if measures:
+                settle(permit, WELL, started_at)
+            else:
+                permit.succeeded()
+            return value
+
+        return call
+
+
+def _named(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__name__", function))
+
+
+def breaker(
+    name: str,
+    *,
+    rules: Rules = (),
+    on_change: OnChange | None = None,
+    shared: Store | None = None,
+    node: str | None = None,
+    **policy: Any,
+) -> Circuit:
+    """A circuit for one dependency: `@breaker("stripe", consecutive=5)`. Everything else is as in `Breaker`."""
+    return Circuit(name, Breaker(**policy), rules=rules, on_change=on_change, shared=shared, node=node)

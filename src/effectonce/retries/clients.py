@@ -1,0 +1,421 @@
+"""One layer retries: switch off, or count, what SDKs and HTTP clients try again by themselves.
+
+Layers multiply. Three attempts of ours, three of an SDK, three of its HTTP client and three of a proxy are 81 requests, of which we know
+three; and of the others nobody asked whether they are safe. A guarded tool therefore uses a client that sends once:
+
+    client = without_retries(OpenAI())
+
+Theory of operation. A client is known by the package and the name of its class, over the MRO, so nothing of a vendor's is imported. For
+each there is a row in `CLIENTS`: how often one call of it may try, how to make it try once, and whether that changes the client itself or
+makes a copy. What an SDK is built on is looked at as well: their numbers multiply. What a request says for itself (`retries=` of urllib3,
+`options=` of Stripe) still wins; that is in the caller's hand.
+
+Most of these settings are not part of a public interface. So they are read before they are changed and counted after it, and a release that
+has moved them is refused, not guessed about.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from effectonce.stores.base import Finding
+
+T = TypeVar("T")
+FOR_EVER = sys.maxsize  # a client that never gives up
+_ADVICE = "Switch its retries off where it is made."
+
+
+class Client(Struct, frozen=True):
+    """What is known about one kind of client."""
+
+    name: str  # as people call it
+    classes: tuple[str, ...]  # "package:Name"; a module is its own name
+    attempts: Callable[[Any], int]  # how often one call may try
+    once: Callable[[Any], Any]  # the client to use instead
+    copied: bool  # False: it is changed in place
+    tries: str  # for the page: what it does by default
+    off: str  # for the page: what is done about it
+
+
+def without_retries(client: T) -> T:
+    """A client like *client* that sends each request once. Use what is returned: some are changed in place, some are copied.
+
+    In place: Stripe, botocore, redis, urllib3, requests, httpx, aiohttp, google-genai. A copy: openai, anthropic; it shares the HTTP
+    client of the original, and if that retries too, it is changed in place. Raises `TypeError` for a client that is not known.
+    """
+    inner_attempts(client)  # what cannot be read must not be written
+    once: T = _known(client).once(client)
+    left = inner_attempts(once)
+    if left != 1:
+        raise TypeError(f"{_named(client)} still tries {left} times, though its retries were switched off. {_ADVICE}")
+    return once
+
+
+def inner_attempts(client: Any) -> int:
+    """How often one call of this client may try, all that it is built on included. 1: it sends once.
+
+    Raises `TypeError` for a client that is not known.
+    """
+    try:
+        return _known(client).attempts(client)
+    except (AttributeError, KeyError) as moved:
+        raise TypeError(
+            f"this release of {_named(client)} keeps its retries elsewhere ({moved}), so effectonce cannot say how often it sends. "
+            f"Nothing was changed. {_ADVICE}"
+        ) from moved
+
+
+def amplification(attempts: int, *clients: Any) -> Finding | None:
+    """What to know about a tool that makes *attempts* attempts with these clients; None: each attempt is one request."""
+    counted = [(inner_attempts(client), _known(client).name) for client in clients]
+    inner, name = max(counted, default=(1, ""))
+    if inner == 1:
+        return None
+    guilty = ", ".join(dict.fromkeys(each for count, each in counted if count > 1))
+    times = "without end" if inner == FOR_EVER else f"{attempts * inner} times"
+    theirs = "for ever" if inner == FOR_EVER else f"{inner} times"
+    return Finding(
+        "retries",
+        f"one call may send {times}: {attempts} of ours, and {name} tries each of them {theirs}",
+        f"Let one layer retry: without_retries(client) of effectonce.retries.clients, for {guilty}.",
+    )
+
+
+def _known(client: Any) -> Client:
+    for name in class_names(client):
+        if name in _BY_CLASS:
+            return _BY_CLASS[name]
+    raise TypeError(
+        f"{_named(client)} is not a client that effectonce knows, so it cannot say how often that sends. Nothing was changed. {_ADVICE} "
+        f"Or give the client that it is built on; known are {', '.join(row.name for row in CLIENTS)}."
+    )
+
+
+def _named(thing: Any) -> str:
+    return f"{type(thing).__module__}.{type(thing).__qualname__}"
+
+
+def class_names(client: Any) -> Iterable[str]:
+    """The classes of a client, nearest first. The packages of Google share one top-level name, so two parts of theirs count."""
+    if type(client).__name__ == "module":
+        yield client.__name__
+        return
+    for cls in type(client).__mro__[:-1]:
+        package = str(cls.__module__).split(".")
+        yield f"{'.'.join(package[: 2 if package[0] == 'google' else 1])}:{cls.__name__}"
+
+
+# ---------------------------------------------------------------- openai, anthropic
+
+
+def _sdk_attempts(client: Any) -> int:
+    return _times(_limit(client.max_retries) + 1, inner_attempts(client._client))
+
+
+def _sdk_once(client: Any) -> Any:
+    without_retries(client._client)
+    return client.with_options(max_retries=0)
+
+
+# ---------------------------------------------------------------- stripe
+
+
+def _stripe_attempts(client: Any) -> int:
+    return int(client._requestor._options.max_network_retries or 0) + 1
+
+
+def _stripe_once(client: Any) -> Any:
+    client._requestor._options.max_network_retries = 0
+    return client
+
+
+def _stripe_module_attempts(module: Any) -> int:
+    return int(module.max_network_retries) + 1
+
+
+def _stripe_module_once(module: Any) -> Any:
+    module.max_network_retries = 0
+    return module
+
+
+# ---------------------------------------------------------------- botocore
+
+_AWS = {"legacy": {"": 5, "dynamodb": 10}, "standard": {"": 3, "dynamodb": 4, "dynamodb-streams": 4}}
+
+
+def _aws_attempts(client: Any) -> int:
+    said = client.meta.config.retries
+    by_service = _AWS["legacy" if said["mode"] == "legacy" else "standard"]
+    return int(said.get("total_max_attempts") or by_service.get(_service(client), by_service[""]))
+
+
+def _aws_once(client: Any) -> Any:
+    service = _service(client)
+    client.meta.events.unregister(f"needs-retry.{service}", unique_id=f"retry-config-{service}")
+    client.meta.config.retries = client.meta.config.retries | {"total_max_attempts": 1}
+    return client
+
+
+def _service(client: Any) -> str:
+    return str(client.meta.service_model.service_id.hyphenize())
+
+
+# ---------------------------------------------------------------- redis
+
+
+def _redis_attempts(client: Any) -> int:
+    settings = client.get_connection_kwargs()
+    retry = settings.get("retry")
+    if retry is None:  # what a connection then does by itself
+        return 2 if settings.get("retry_on_timeout") or settings.get("retry_on_error") else 1
+    return _limit(retry.get_retries()) + 1
+
+
+def _redis_once(client: Any) -> Any:
+    package = next(cls.__module__.rpartition(".")[0] for cls in type(client).__mro__ if cls.__module__.startswith("redis."))
+    never = sys.modules[f"{package}.retry"].Retry(sys.modules["redis.backoff"].NoBackoff(), 0)
+    client.set_retry(never)
+    return client
+
+
+# ---------------------------------------------------------------- urllib3, requests
+
+
+def _retries_of(given: Any) -> int:
+    """How often a `Retry` of urllib3 sends again. Redirects are not counted: they were answered."""
+    retry = sys.modules["urllib3.util.retry"].Retry.from_int(given)
+    kinds = (retry.connect, retry.read, retry.status, retry.other)
+    return max(min(_limit(retry.total), _limit(kind)) for kind in kinds)
+
+
+def _no_retries(given: Any) -> Any:
+    """Both 0 and False are none; what differs is the error that comes out, and that stays as it was."""
+    retry = sys.modules["urllib3.util.retry"].Retry.from_int(given)
+    kinds = ("connect", "read", "status", "other")
+    return retry.new(**{kind: False if getattr(retry, kind) is False else 0 for kind in kinds})
+
+
+def _urllib3_attempts(manager: Any) -> int:
+    return _retries_of(manager.connection_pool_kw.get("retries")) + 1
+
+
+def _urllib3_once(manager: Any) -> Any:
+    manager.connection_pool_kw["retries"] = _no_retries(manager.connection_pool_kw.get("retries"))
+    return manager
+
+
+def _requests_attempts(session: Any) -> int:
+    return max(_retries_of(adapter.max_retries) + 1 for adapter in _adapters(session))
+
+
+def _requests_once(session: Any) -> Any:
+    for adapter in _adapters(session):
+        adapter_without_retries(adapter)
+    return session
+
+
+def adapter_without_retries(adapter: Any) -> Any:
+    """An adapter of requests that sends once."""
+    if "requests:HTTPAdapter" not in class_names(adapter):
+        raise TypeError(f"effectonce does not know how often a {_named(adapter)} sends, so it was not mounted.")
+    adapter.max_retries = _no_retries(adapter.max_retries)
+    return adapter
+
+
+def _adapters(session: Any) -> list[Any]:
+    return [_part(session, _unwrapped(adapter), "requests:HTTPAdapter") for adapter in session.adapters.values()]
+
+
+# ---------------------------------------------------------------- httpx and httpx2
+
+_WIRED = ("httpx:HTTPTransport", "httpx:AsyncHTTPTransport", "httpx2:HTTPTransport", "httpx2:AsyncHTTPTransport")
+_UNWIRED = tuple(f"{p}:{name}" for p in ("httpx", "httpx2") for name in ("MockTransport", "ASGITransport", "WSGITransport"))
+
+
+def _httpx_attempts(client: Any) -> int:
+    return max((_limit(pool._retries) + 1 for pool in _pools(client)), default=1)
+
+
+def _httpx_once(client: Any) -> Any:
+    for pool in _pools(client):
+        pool._retries = 0
+    return client
+
+
+def _pools(client: Any) -> list[Any]:
+    mounted = (transport for transport in client._mounts.values() if transport is not None)
+    transports = [_unwrapped(transport) for transport in (client._transport, *mounted)]
+    known = [_part(client, transport, *_WIRED, *_UNWIRED) for transport in transports]
+    return [transport._pool for transport in known if not set(class_names(transport)) & set(_UNWIRED)]
+
+
+# ---------------------------------------------------------------- aiohttp
+
+
+def _aiohttp_attempts(session: Any) -> int:
+    return 2 if session._retry_connection else 1
+
+
+def _aiohttp_once(session: Any) -> Any:
+    session._retry_connection = False
+    return session
+
+
+# ---------------------------------------------------------------- google-genai
+
+
+def _genai_attempts(client: Any) -> int:
+    api = client._api_client
+    tried = api._retry.stop.max_attempt_number
+    again_by_itself = 1 if api._http_options.retry_options is not None or not api._use_aiohttp() else 2
+    below = max(inner_attempts(http) for http in (api._httpx_client, api._async_httpx_client))
+    return _times(tried, max(again_by_itself, below))
+
+
+def _genai_once(client: Any) -> Any:
+    api = client._api_client
+    options = type(api._http_options).model_validate({"retry_options": {"attempts": 1}})
+    # With options of its own, its aiohttp path does not try again by itself.
+    api._http_options.retry_options = options.retry_options
+    once = type(api._retry.stop)(1)
+    api._retry, api._async_retry = api._retry.copy(stop=once), api._async_retry.copy(stop=once)
+    for http in (api._httpx_client, api._async_httpx_client):
+        without_retries(http)
+    return client
+
+
+# ---------------------------------------------------------------- what they share
+
+
+def _limit(retries: Any) -> int:
+    """How many retries that means: None, negative and infinite are "for ever", False is none."""
+    if retries is False:
+        return 0
+    return FOR_EVER - 1 if retries is None or retries < 0 or retries >= FOR_EVER else int(retries)
+
+
+def _times(outer: int, inner: int) -> int:
+    return min(outer * inner, FOR_EVER)
+
+
+def _unwrapped(part: Any) -> Any:
+    """What a protected client sends through. Our own attempts are not counted: whoever is around them does not repeat them."""
+    return getattr(part, "effectonce_inner", part)
+
+
+def _part(whole: Any, part: Any, *known: str) -> Any:
+    """*part*, if it is one that is known."""
+    if not set(class_names(part)) & set(known):
+        raise TypeError(
+            f"{_named(whole)} sends through a {_named(part)}, which effectonce does not know, so it cannot say how often that sends. "
+            f"Nothing was changed. {_ADVICE}"
+        )
+    return part
+
+
+CLIENTS: tuple[Client, ...] = (
+    Client(
+        "openai",
+        ("openai:SyncAPIClient", "openai:AsyncAPIClient"),
+        _sdk_attempts,
+        _sdk_once,
+        copied=True,
+        tries="3 times, time-outs of a POST included",
+        off="`with_options(max_retries=0)`",
+    ),
+    Client(
+        "anthropic",
+        ("anthropic:SyncAPIClient", "anthropic:AsyncAPIClient"),
+        _sdk_attempts,
+        _sdk_once,
+        copied=True,
+        tries="3 times, time-outs of a POST included",
+        off="`with_options(max_retries=0)`",
+    ),
+    Client(
+        "stripe.StripeClient",
+        ("stripe:StripeClient",),
+        _stripe_attempts,
+        _stripe_once,
+        copied=False,
+        tries="once, unless `max_network_retries` is given",
+        off="`max_network_retries` is 0",
+    ),
+    Client(
+        "stripe",
+        ("stripe",),
+        _stripe_module_attempts,
+        _stripe_module_once,
+        copied=False,
+        tries="3 times, under one key of its own",
+        off="`stripe.max_network_retries` is 0, for the whole process",
+    ),
+    Client(
+        "botocore and boto3",
+        ("botocore:BaseClient",),
+        _aws_attempts,
+        _aws_once,
+        copied=False,
+        tries="3 times, 4 with DynamoDB; in legacy mode 5 and 10",
+        off="its retry handler is unregistered",
+    ),
+    Client(
+        "redis",
+        ("redis:Redis",),
+        _redis_attempts,
+        _redis_once,
+        copied=False,
+        tries="11 times, with a pool of its own making; a lost reply to `SET k v NX` is sent again",
+        off="`set_retry()` with none; clients that share its pool have none either",
+    ),
+    Client(
+        "urllib3.PoolManager",
+        ("urllib3:PoolManager",),
+        _urllib3_attempts,
+        _urllib3_once,
+        copied=False,
+        tries="4 times: connecting always, a lost answer only of methods that may be repeated",
+        off="connect, read, status and other are 0; redirects are followed as before",
+    ),
+    Client(
+        "requests.Session",
+        ("requests:Session",),
+        _requests_attempts,
+        _requests_once,
+        copied=False,
+        tries="once, unless an `HTTPAdapter(max_retries=...)` is mounted",
+        off="the same for each adapter",
+    ),
+    Client(
+        "httpx and httpx2",
+        ("httpx:Client", "httpx:AsyncClient", "httpx2:Client", "httpx2:AsyncClient"),
+        _httpx_attempts,
+        _httpx_once,
+        copied=False,
+        tries="once, unless a transport has `retries=`; it connects again, the request leaves once",
+        off="the transports' `retries` are 0",
+    ),
+    Client(
+        "aiohttp.ClientSession",
+        ("aiohttp:ClientSession",),
+        _aiohttp_attempts,
+        _aiohttp_once,
+        copied=False,
+        tries="twice, if the connection breaks: GET, HEAD, OPTIONS, TRACE, PUT and DELETE",
+        off="`_retry_connection` is false",
+    ),
+    Client(
+        "google-genai",
+        ("google.genai:Client",),
+        _genai_attempts,
+        _genai_once,
+        copied=False,
+        tries="once, or as `retry_options` says; its async client sends again once if aiohttp is installed and the connection breaks",
+        off="`retry_options` is one attempt, sync and async",
+    ),
+)
+_BY_CLASS = {name: row for row in CLIENTS for name in row.classes}

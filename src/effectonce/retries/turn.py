@@ -1,0 +1,51 @@
+"""Turns: what an agent may spend on one answer, in whichever process it goes on."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+
+from effectonce._core.budget import Purchase, Turn
+from effectonce._core.keys import derive
+from effectonce._runtime.drive import AsyncPlain, Plain, adrive, drive
+from effectonce._runtime.step import Entered
+from effectonce.effect import EffectRef
+from effectonce.errors import GaveUp
+from effectonce.policy import Budget
+from effectonce.stores.base import Store
+
+turn_here: ContextVar[TurnBudget | None] = ContextVar("effectonce_turn", default=None)
+
+
+class TurnBudget(Entered["TurnBudget"]):
+    """`with guard.turn(conversation, turn) as turn:` every call inside spends from one budget, also after a crash."""
+
+    variable = turn_here
+    what = "turn"
+
+    def __init__(self, store: Store, tenant: str, scope: str, turn: str, budget: Budget) -> None:
+        super().__init__(self)
+        self.store = store
+        self.turn = Turn("turn/" + derive("turn", tenant, scope, turn), budget.limits, f"turn {turn}")
+
+    @property
+    def remaining_s(self) -> float:
+        """How many seconds were left when something was last spent."""
+        return self.turn.left_s
+
+    def repair(self) -> None:
+        """Take one repair prompt: the model is about to be told what was wrong with its answer. Raises `GaveUp` if there is none left."""
+        self._taken(drive(self.turn.spend(Purchase(repair=True)), Plain(self.store)))
+
+    async def arepair(self) -> None:
+        """The same, awaited."""
+        self._taken(await adrive(self.turn.spend(Purchase(repair=True)), AsyncPlain(self.store)))
+
+    def _taken(self, refusal: str) -> None:
+        if refusal:
+            action = "Do not correct the answer again in this turn: use what there is, or end it."
+            raise GaveUp(f"No repair prompt: {refusal}.", retriable=False, corrective_action=action)
+
+
+def step_of(effect: EffectRef) -> str:
+    """What a turn calls a step: enough to count it, and nothing that somebody could read."""
+    return derive("step", effect.tenant, effect.scope, effect.step)[:16] if effect.step else effect.key[-16:]

@@ -1,0 +1,395 @@
+"""Who carries jobs to the server and back: threads take turns at a few connections, an event loop keeps a few of its own.
+
+Both work the same way. A job that finds a connection idle goes out at once, alone. One that does not waits, and the connection that is free
+first takes along everybody who waits, in one transaction: the busier it is, the more calls share a round trip and a commit. The tasks that
+an answer wakes ask again one after the other: they are waited for, so that the first of them does not go alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from effectonce.stores.base import in_a_signal_handler
+from effectonce.stores.postgres.batch import Job
+from effectonce.stores.postgres.connection import Lost, ServerError, Wire
+from effectonce.stores.postgres.pipeline import BATCH_MAX, Habits, Talk, talk
+from effectonce.stores.postgres.schema import Unfit
+
+Open = Callable[[float], Wire]  # connects, until the given moment
+
+
+def fail(jobs: Iterable[Job], error: Exception) -> None:
+    """Nobody knows what became of these."""
+    for job in jobs:
+        if not job.done:
+            job.refuse(error)
+
+
+# ---------------------------------------------------------------- threads
+
+
+class _Turn:
+    """A thread that waits for a connection, or for somebody who takes its job along."""
+
+    __slots__ = ("gate", "jobs", "thread", "wire", "won")
+
+    def __init__(self, jobs: list[Job]) -> None:
+        self.jobs, self.won, self.thread = jobs, False, threading.get_ident()
+        self.wire: Wire | None = None
+        self.gate = threading.Lock()
+        self.gate.acquire()
+
+    def release(self, _: None) -> None:
+        self.gate.release()
+
+
+class Crew:
+    """A few connections for many threads."""
+
+    def __init__(self, open_wire: Open, habits: Habits, limit: int) -> None:
+        self._open, self._habits, self._limit = open_wire, habits, limit
+        self._lock = threading.RLock()  # it knows who holds it
+        self._idle: list[Wire] = []
+        self._leaders: set[int] = set()  # threads. One that comes again was interrupted before it could say that it had ended
+        self._waiting: deque[_Turn] = deque()
+
+    def do(self, jobs: list[Job]) -> None:
+        """Return when these jobs are done."""
+        me = threading.get_ident()
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
+            raise in_a_signal_handler("this store")
+        with self._lock:
+            if len(self._leaders) < self._limit or me in self._leaders:
+                self._leaders.add(me)
+                turn = None
+                wire = self._idle.pop() if self._idle else None
+            else:
+                turn = _Turn(jobs)
+                self._waiting.append(turn)
+                wire = None
+        if turn is None:
+            self._lead(wire, jobs)
+        else:
+            self._follow(turn)
+
+    def _follow(self, turn: _Turn) -> None:
+        """Wait until a connection is free, our job is done, or the time is over."""
+        try:
+            turn.gate.acquire(timeout=max(0.0, turn.jobs[0].give_up_at - time.monotonic()))
+        except BaseException:
+            self._step_back(turn)
+            raise
+        with self._lock:
+            jobs = self._take_along(turn.jobs) if turn.won else []
+            late = turn in self._waiting
+            if late:
+                self._waiting.remove(turn)
+        if late:
+            fail(turn.jobs, Lost(f"all {self._limit} connections were busy all the time"))
+        elif turn.won:
+            self._lead(turn.wire, jobs)
+        else:
+            self._await(turn)
+
+    def _step_back(self, turn: _Turn) -> None:
+        """Interrupted while waiting: leave the queue, and pass on what was handed to us."""
+        with self._lock:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+        if turn.won:
+            self._hand_over(turn.wire)
+
+    def _await(self, turn: _Turn) -> None:
+        """Somebody took our job along just when we stopped waiting: it has the same deadline, so it is not long."""
+        while not all(job.done for job in turn.jobs):
+            turn.gate.acquire(timeout=0.01)
+
+    def _take_along(self, jobs: list[Job]) -> list[Job]:
+        jobs = list(jobs)
+        followers = []
+        while self._waiting and len(jobs) < BATCH_MAX:
+            followers.append(self._waiting.popleft())
+            jobs += followers[-1].jobs
+        for turn in followers:
+            turn.jobs[-1].notify = turn.release
+        return jobs
+
+    def _lead(self, wire: Wire | None, jobs: list[Job]) -> None:
+        """Work for everybody on the list; then let the next one lead."""
+        well, failure = False, None
+        try:
+            if wire is not None and wire.stale():
+                wire.close()
+                wire = None
+            if wire is None:
+                wire = self._open(min(job.give_up_at for job in jobs))
+            if len(jobs) > 1 or not asked_alone(wire, jobs[0], self._habits):
+                converse(talk(wire, jobs, self._habits), wire)
+            well = True
+        except (Lost, ServerError, Unfit) as error:
+            failure = error
+        finally:
+            if not well and wire is not None:
+                wire.close()
+                wire = None
+            self._hand_over(wire)
+            if not well:
+                fail(jobs, failure or Lost("the caller that asked for all was interrupted"))
+
+    def _hand_over(self, wire: Wire | None) -> None:
+        with self._lock:
+            self._leaders.discard(threading.get_ident())
+            if self._waiting:
+                turn = self._waiting.popleft()
+                self._leaders.add(turn.thread)
+                turn.wire, turn.won = wire, True
+                turn.gate.release()
+            elif wire is not None:
+                self._idle.append(wire)
+
+    def close(self) -> None:
+        """Close what nobody is using."""
+        with self._lock:
+            while self._idle:
+                self._idle.pop().close()
+
+
+def asked_alone(wire: Wire, job: Job, habits: Habits) -> bool:
+    """Do one job without a conversation, as most go. False: the server refused it, so nothing of it was done; talk about it."""
+    try:
+        job.settle(wire.ask(job.asks(), job.give_up_at, named=habits.named))
+    except (ServerError, UnicodeError):
+        return False
+    return True
+
+
+def converse(talking: Talk, wire: Wire) -> None:
+    """Run a conversation to its end, blocking."""
+    try:
+        give_up_at = next(talking)
+        while True:
+            try:
+                results = wire.wait(give_up_at)
+            except ServerError as error:
+                give_up_at = talking.throw(error)
+            else:
+                give_up_at = talking.send(results)
+    except StopIteration:
+        return
+
+
+# ---------------------------------------------------------------- an event loop
+
+
+class Lane:
+    """One connection of an event loop."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes, self._loop = lanes, lanes.loop
+        self.wire: Wire | None = None
+        self.busy = False
+        self._jobs: list[Job] = []
+        self._talk: Talk | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        self._connecting: asyncio.Task[Wire] | None = None
+
+    def work(self) -> None:
+        """Take along everybody who waits."""
+        waiting = self._lanes.waiting
+        while waiting:
+            self._jobs = self._lanes.take_along()
+            if not self._jobs:
+                continue
+            self.busy = True
+            if self.wire is not None and self.wire.stale():
+                self.drop()
+            if self.wire is None:
+                self._connect()
+                return
+            if self._start():
+                return
+        self.busy = False
+
+    def _start(self) -> bool:
+        """Send the first question; True: an answer is to come."""
+        assert self.wire is not None
+        try:
+            self._talk = talk(self.wire, self._jobs, self._lanes.habits)
+            next(self._talk)
+            self._expect()
+        except Lost as error:
+            self._break(error)
+            return False
+        except StopIteration:  # there was nothing that could be asked
+            self._talk = None
+            return False
+        return True
+
+    def _expect(self) -> None:
+        if self._watch is None:
+            first = min([job.give_up_at for job in self._jobs if not job.done])
+            self._watch = self._loop.call_later(max(0.0, first - time.monotonic()), self._look_at_the_clock)
+        assert self.wire is not None
+        if not self.wire.flushed:
+            self._loop.add_writer(self.wire.fd, self._readable)
+
+    def _readable(self) -> None:
+        assert self.wire is not None
+        if self._talk is None:
+            self._hear()
+            return
+        try:
+            flushing = not self.wire.flushed
+            try:
+                results = self.wire.receive()
+                if flushing and self.wire.flushed:
+                    self._loop.remove_writer(self.wire.fd)
+                if results is None:
+                    return
+                self._talk.send(results)
+                self._expect()
+            except ServerError as error:
+                self._talk.throw(error)
+                self._expect()
+        except Lost as error:
+            self._break(error)
+            self.work()
+        except StopIteration:
+            self._talk = None
+            self.work()
+
+    def _hear(self) -> None:
+        """Nobody asked anything: the server says that it closes the connection."""
+        assert self.wire is not None
+        try:
+            self.wire.pgconn.consume_input()
+        except Exception as error:  # noqa: BLE001  # whatever is wrong with an idle connection, nobody waits for it
+            self._break(Lost(str(error)))
+
+    def _look_at_the_clock(self) -> None:
+        """One timer for all: it looks once per deadline, not once per call. Those who have more time go on waiting."""
+        self._watch = None
+        if not self.busy or self._talk is None:
+            return
+        now = time.monotonic()
+        late = Lost("no answer in time")
+        fail((job for job in self._jobs if job.give_up_at <= now), late)
+        left = [job.give_up_at for job in self._jobs if not job.done]
+        if left:
+            self._watch = self._loop.call_later(min(left) - now, self._look_at_the_clock)
+        else:
+            self._break(late)
+            self.work()
+
+    def _break(self, error: Exception) -> None:
+        self.drop()
+        jobs, self._jobs, self._talk = self._jobs, [], None
+        fail(jobs, error)
+
+    def drop(self) -> None:
+        """Close the connection. The loop may be closed already."""
+        wire, self.wire = self.wire, None
+        if wire is not None:
+            if not self._loop.is_closed():
+                self._loop.remove_reader(wire.fd)
+                self._loop.remove_writer(wire.fd)
+            wire.close()
+
+    def _connect(self) -> None:
+        self._connecting = self._loop.create_task(self._open(min(job.give_up_at for job in self._jobs)))
+        self._connecting.add_done_callback(self._connected)
+
+    async def _open(self, give_up_at: float) -> Wire:
+        try:
+            async with asyncio.timeout(max(0.0, give_up_at - time.monotonic()) + 1.0):
+                return await asyncio.to_thread(self._lanes.open, give_up_at)
+        except TimeoutError:
+            raise Lost("no connection in time") from None
+
+    def _connected(self, connecting: asyncio.Task[Wire]) -> None:
+        """Send what waits, or say why not. A shutdown may cancel every task of this loop, this one before it began."""
+        error = Lost("the task that connected for all was cancelled") if connecting.cancelled() else connecting.exception()
+        if isinstance(error, Exception):
+            self._break(error)
+        else:
+            self.wire = connecting.result()
+            self._loop.add_reader(self.wire.fd, self._readable)
+            if self._start():
+                return
+        self.work()
+
+
+class Lanes:
+    """The connections of one event loop, and the jobs that wait for one."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, open_wire: Open, habits: Habits, limit: int) -> None:
+        self.loop, self.open, self.habits = loop, open_wire, habits
+        self.waiting: deque[Job] = deque()
+        self._crowded = self._waking = False
+        self._lanes = [Lane(self) for _ in range(limit)]
+
+    async def do(self, jobs: list[Job]) -> None:
+        """Return when these jobs are done. A caller that is cancelled meanwhile leaves them to themselves."""
+        done, left = self.loop.create_future(), len(jobs)
+
+        def notify(_: None) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0 and not done.done():
+                done.set_result(None)
+
+        for job in jobs:
+            job.notify = notify
+        self.waiting.extend(jobs)
+        self._wake()
+        await done
+
+    def do_one(self, job: Job) -> asyncio.Future[None]:
+        """The same for one job."""
+        done: asyncio.Future[None] = self.loop.create_future()
+        job.notify = done.set_result
+        self.waiting.append(job)
+        self._wake()
+        return done
+
+    def _wake(self) -> None:
+        """Let an idle connection begin: at once, or, if several shared the last round trip, when all who can ask now have asked."""
+        if not self._crowded:
+            self._begin()
+        elif not self._waking:
+            self._waking = True
+            self.loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self._waking = False
+        for lane in self._lanes:
+            if not lane.busy:
+                lane.work()
+                break
+
+    def take_along(self) -> list[Job]:
+        """Everybody who waits, but for those whose time was over before their turn came."""
+        waiting = self.waiting
+        jobs = [waiting.popleft() for _ in range(min(len(waiting), BATCH_MAX))]
+        self._crowded = len(jobs) > 1
+        now = time.monotonic()
+        if min([job.give_up_at for job in jobs]) > now:
+            return jobs
+        fail((job for job in jobs if job.give_up_at <= now), Lost("all connections were busy all the time"))
+        return [job for job in jobs if not job.done]
+
+    def close(self) -> None:
+        """From any thread."""
+        if self.loop.is_running():
+            self.loop.call_soon_threadsafe(self._drop)
+        else:
+            self._drop()
+
+    def _drop(self) -> None:
+        for lane in self._lanes:
+            if not lane.busy or self.loop.is_closed():
+                lane.drop()

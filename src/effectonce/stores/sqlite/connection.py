@@ -1,0 +1,477 @@
+"""One SQLite file: its schema, its statements, and a connection with a place in the queue of writers.
+
+Processes queue on a lock file before they ask SQLite for its write lock: SQLite's own busy handler sleeps with growing pauses, and the
+unluckiest of eight processes waits more than a second. A wait is bounded by `busy_s`; past it, nothing was written and the caller is told.
+
+What can go wrong with a file is checked before it can cost an effect: a connection never crosses a fork, and a database or a log of it that
+was deleted or replaced underneath is noticed before the next write (records written to an unlinked file protect nobody).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator
+from math import inf
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from effectonce._core.keys import REFERENCE_LENGTH
+from effectonce._core.ops import Cell, Complete, ListCells, ReadCell, Recorded, Request, WriteCell
+from effectonce._core.rules import Record, State
+from effectonce._core.transitions import Step
+from effectonce.errors import StoreUnavailable
+from effectonce.stores import _rows
+from effectonce.stores._clock_steps import Note, Steadiness
+from effectonce.stores.base import DUE_SHOWN, Finding, StoreUnusable, due_finding, size_finding
+from effectonce.stores.sqlite import faults
+
+Isolation: TypeAlias = Literal["IMMEDIATE"] | None
+POLL_S = 0.0002
+STEADY = "clock/steady"  # a cell that is never forgotten
+_MINE = fcntl.LOCK_EX | fcntl.LOCK_NB
+SCHEMA_VERSION = 5
+PAGES_KIB = 64 << 10  # of the file that a connection keeps in memory, at most
+
+# SQLite uses a partial index only where a statement repeats its condition word for word.
+OPEN = "(state = 'claimed' OR state = 'dispatched' OR state = 'in_doubt')"
+RARE = "(state = 'claimed' OR state = 'failed' OR state = 'in_doubt' OR state = 'tombstone')"
+RARELY = frozenset({State.CLAIMED, State.FAILED, State.IN_DOUBT, State.TOMBSTONE})
+_DUE = "(state = 'completed' OR state = 'failed' OR state = 'tombstone') AND due_at < 9e999"
+
+SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS effects (
+  key               TEXT PRIMARY KEY,
+  fingerprint       TEXT NOT NULL,
+  terms             TEXT NOT NULL,
+  tenant            TEXT NOT NULL,
+  scope             TEXT NOT NULL,
+  step              TEXT NOT NULL,
+  arguments         BLOB NOT NULL,
+  latch             TEXT NOT NULL,
+  after             TEXT NOT NULL,
+  created_at        REAL NOT NULL,
+  tool              TEXT NOT NULL,
+  window_s          REAL NOT NULL,
+  state             TEXT NOT NULL,
+  epoch             INTEGER NOT NULL,
+  token             TEXT NOT NULL,
+  lease_until       REAL NOT NULL,
+  sends             INTEGER NOT NULL,
+  dtoken            TEXT NOT NULL,
+  first_dispatch_at REAL NOT NULL,
+  sent_until        REAL NOT NULL,
+  outcome           BLOB NOT NULL,
+  decided_at        REAL NOT NULL,
+  dedup_until       REAL NOT NULL,
+  settled_by        TEXT NOT NULL,
+  reason            TEXT NOT NULL,
+  evidence          TEXT NOT NULL,
+  due_at            REAL NOT NULL
+) STRICT;
+-- Since version 3 without IN: for a list of three, SQLite builds and drops a table of its own, four times in every write.
+DROP INDEX IF EXISTS effects_open;
+DROP INDEX IF EXISTS effects_due;
+-- Few rows are open at any moment, so this stays small: who shares a latch, who is in doubt, whose owner vanished.
+CREATE INDEX effects_open ON effects (state, latch, key) WHERE {OPEN};
+-- What the sweeper looks for. A record without an outcome is not in it, and one that is remembered for ever neither.
+CREATE INDEX effects_due ON effects (due_at) WHERE {_DUE};
+-- What people browse, in their order, and by the reference that they have of it. An ordinary call is never in these, and pays nothing.
+-- Version 4 had an index of doubts alone.
+DROP INDEX IF EXISTS effects_in_doubt;
+CREATE INDEX IF NOT EXISTS effects_rare ON effects (state, created_at, key) WHERE {RARE};
+CREATE INDEX IF NOT EXISTS effects_rare_of ON effects (tenant, state, created_at, key) WHERE {RARE};
+CREATE INDEX IF NOT EXISTS effects_named ON effects (substr(key, -{REFERENCE_LENGTH})) WHERE {RARE};
+-- Since version 2: small values that processes share.
+CREATE TABLE IF NOT EXISTS cells (
+  name      TEXT PRIMARY KEY,
+  value     BLOB NOT NULL,
+  revision  INTEGER NOT NULL,
+  forget_at REAL NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS cells_forget_at ON cells (forget_at);
+"""
+
+_COLUMNS = ", ".join(_rows.COLUMNS)
+READ = f"SELECT {_COLUMNS} FROM effects WHERE key = ?"
+# Is it there, and is it a known outcome of exactly this request, within its window? Then the rest of the row is the reply.
+LOOK = """
+SELECT state IN ('completed', 'failed') AND fingerprint = ? AND dedup_until > ?,
+       state, outcome, ? - decided_at, dedup_until - ?, settled_by
+  FROM effects WHERE key = ?
+"""
+_ROW = ", ".join(_rows.BIRTH + _rows.LIFE)
+_VALUES = ", ".join("?" * len(_rows.BIRTH + _rows.LIFE))
+# Not INSERT OR REPLACE: what becomes a tombstone keeps its row, and so its place among the others by age.
+REPLACE = f"""
+INSERT INTO effects ({_ROW}) VALUES ({_VALUES})
+    ON CONFLICT (key) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _rows.BIRTH[1:] + _rows.LIFE)}
+"""
+# T1 in one statement: born only if no other call of its step is in the air, and it is absent. A rival leaves it without a fingerprint, and
+# such a row is ignored. INSERT ... SELECT would do the same, and SQLite would build a table for it.
+_IN_THE_AIR = " OR ".join(
+    f"EXISTS (SELECT 1 FROM effects WHERE {OPEN} AND {which} AND latch = ?8)"
+    for which in ("state = 'dispatched'", "state = 'in_doubt'", "state = 'claimed' AND sends > 0")
+)
+_UNLATCHED = f"CASE WHEN ?8 <> '' AND ({_IN_THE_AIR}) THEN NULL ELSE ?2 END"
+_BIRTH = f"INSERT OR IGNORE INTO effects ({_ROW}) VALUES (?1, {_UNLATCHED}, {{rest}})"
+BIRTH = _BIRTH.format(rest=", ".join(f"?{n}" for n in range(3, 1 + len(_rows.BIRTH + _rows.LIFE))))
+# The same for a first send. What each of these has alike costs less as a part of the statement.
+BIRTH_SENT = _BIRTH.format(
+    rest="?3, ?4, ?5, ?6, ?7, ?8, '', ?9, ?10, ?11, 'dispatched', 1, ?12, ?13, 1, ?14, ?15, ?16, x'', 0.0, 9e999, '', '', '', ?17"
+)
+UPDATE = f"UPDATE effects SET {', '.join(f'{name} = ?' for name in _rows.LIFE)} WHERE key = ?"
+# T5 in one statement, for the second write of every call. 0 rows: look closer.
+FINISH = """
+UPDATE effects SET state = 'completed', outcome = ?, lease_until = ?, decided_at = ?,
+       dedup_until = ? + window_s, due_at = ? + window_s, settled_by = ?
+ WHERE key = ? AND state = 'dispatched' AND token = ? AND epoch = ?
+"""
+DELETE = "DELETE FROM effects WHERE key = ?"
+RIVAL = f"""
+SELECT {_COLUMNS} FROM effects
+ WHERE {OPEN} AND latch = ? AND key <> ? AND (state <> 'claimed' OR sends > 0)
+ ORDER BY key LIMIT 1
+"""
+# By state, of all tenants (NULL) or of one. SQLite would take a wrong index, so each is named.
+_BROWSE = """
+SELECT {columns} FROM effects {indexed}
+ WHERE {among} AND state = ?1 AND {tenant} AND (created_at, key) > (?3, ?4)
+ ORDER BY created_at, key LIMIT ?5
+"""
+_OF_ANY = "(?2 IS NULL OR tenant = ?2)"
+_OPEN_ONES, _COMPLETED_ONES, _RARE_ONES, _OF_ONE = (
+    _BROWSE.format(columns=_COLUMNS, indexed=indexed, among=among, tenant=tenant)
+    for indexed, among, tenant in (
+        ("INDEXED BY effects_open", OPEN, _OF_ANY),
+        ("", "true", _OF_ANY),
+        ("INDEXED BY effects_rare", RARE, "?2 IS NULL"),
+        ("INDEXED BY effects_rare_of", RARE, "tenant = ?2"),
+    )
+)
+BROWSE = dict.fromkeys(State, _OPEN_ONES) | {State.COMPLETED: _COMPLETED_ONES} | dict.fromkeys(RARELY, _RARE_ONES)
+BROWSE_OF = BROWSE | dict.fromkeys(RARELY, _OF_ONE)
+# For people, and rare: every row is looked at, because an index by age would cost every call. Only what is shown is sorted as a whole row.
+SEARCH = f"""
+SELECT {_COLUMNS} FROM effects WHERE rowid IN (
+SELECT rowid FROM effects
+ WHERE (?1 IS NULL OR tool = ?1) AND (?2 IS NULL OR state = ?2) AND (?3 IS NULL OR tenant = ?3) AND (?4 IS NULL OR scope = ?4)
+   AND created_at >= ?5 AND (created_at, key) < (?6, ?7)
+ ORDER BY created_at DESC, key DESC LIMIT ?8)
+ ORDER BY created_at DESC, key DESC
+"""
+# By reference, the index of the keys is enough to find it.
+_REFERRED = f"key IN (SELECT key FROM effects WHERE substr(substr(key, -{REFERENCE_LENGTH}), 1, length(?9)) = ?9)"
+SEARCH_REFERENCE = SEARCH.replace("(?1 IS NULL", f"{_REFERRED} AND (?1 IS NULL")
+TALLY = "SELECT state, count(*) FROM effects GROUP BY state"
+DUE = f"""
+SELECT * FROM (
+SELECT {_COLUMNS} FROM effects INDEXED BY effects_open WHERE {OPEN} AND state IN ('claimed', 'dispatched') AND due_at <= ?1
+ UNION ALL
+SELECT {_COLUMNS} FROM effects INDEXED BY effects_due WHERE {_DUE} AND due_at <= ?1)
+ LIMIT ?2
+"""
+
+CELL = "SELECT value, revision FROM cells WHERE name = ? AND forget_at > ?"
+# 0 rows: it is not the revision that was seen. A name that was forgotten starts anywhere, so that nobody takes it for what he saw before.
+WRITE_CELL = """
+INSERT INTO cells (name, value, revision, forget_at)
+SELECT ?1, ?3, 1 + abs(random() % 1000000000000000), ?4
+ WHERE ?2 = coalesce((SELECT revision FROM cells WHERE name = ?1 AND forget_at > ?5), 0)
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value, revision = revision + 1, forget_at = excluded.forget_at
+"""
+LIST_CELLS = "SELECT name, value FROM cells WHERE name > ? AND name < ? AND forget_at > ? ORDER BY name LIMIT ?"
+LIST_CELLS_BACKWARDS = LIST_CELLS.replace("name LIMIT", "name DESC LIMIT")
+KEEP_CELL = "INSERT OR REPLACE INTO cells (name, value, revision, forget_at) VALUES (?, ?, 1, 9e999)"
+FORGET_CELLS = "DELETE FROM cells WHERE name IN (SELECT name FROM cells WHERE forget_at <= ? ORDER BY forget_at LIMIT ?)"
+
+LOW_B = 100_000_000
+MOUNTS = Path("/proc/mounts")
+_SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
+_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+_OVER_A_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs"})
+
+
+def _filesystem(path: Path) -> str:
+    """The type of the filesystem that a file is on."""
+    try:
+        mounts = [line.split() for line in MOUNTS.read_text().splitlines()]
+    except OSError:
+        return "unknown filesystem"
+    return max((len(at), kind) for _, at, kind, *_ in mounts if path.is_relative_to(at.replace("\\040", " ")))[1]
+
+
+class Connection:
+    """One SQLite connection and its place in the queue of writers."""
+
+    def __init__(
+        self, path: Path, busy_s: float, kind: type[sqlite3.Connection] = sqlite3.Connection, isolation: Isolation = None
+    ) -> None:
+        self.path, self._busy_s = path, busy_s
+        self.file = faults.found(path)
+        self._name, self._queue, self.at_rest = str(path), -1, False
+        self._passes_by = False  # the queue is held by one who does not write
+        self._closed = faults.closed_to_writers(self.file)
+        if self._closed is not None:
+            self._open_to_read(self._closed)
+            return
+        faults.make_private(self.file)
+        self.db = sqlite3.connect(self.file, timeout=busy_s, isolation_level=isolation, check_same_thread=False, factory=kind)
+        try:
+            prepared = self._is_prepared()
+            self._queue = faults.open_queue(self.file)
+            if not prepared and not self._entered_queue(busy_s):  # two processes must not create the schema at once
+                raise self._locked()
+            self._prepare()
+            self._inodes = self._look_at_files()
+            fcntl.flock(self._queue, fcntl.LOCK_UN)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_to_read(self, closed: StoreUnusable) -> None:
+        """This user may only read: whatever writes is refused."""
+        self.db, self.at_rest = faults.connect_to_read(self.file, self._busy_s)
+        try:
+            if not self._is_prepared() and self._version() < SCHEMA_VERSION:
+                what = f"{self.path} has schema {self._version()} of an older release, and this one needs {SCHEMA_VERSION}"
+                raise StoreUnusable(f"{what}. It cannot be upgraded: {closed}", corrective_action=closed.corrective_action)
+            self._refuse_newer(self._version())
+        except BaseException:
+            self.close()
+            raise
+
+    def _version(self) -> int:
+        return int(self.db.execute("PRAGMA user_version").fetchone()[0])
+
+    def _is_prepared(self) -> bool:
+        """Is there nothing to write? Then opening the file need not wait for a writer. Raises if it is not for us."""
+        version, journal = self._version(), self.db.execute("PRAGMA journal_mode").fetchone()[0]
+        if version == SCHEMA_VERSION and journal == "wal":
+            return True
+        other = faults.whose(self.db, version)
+        if other:
+            raise faults.of_another_application(self.path, other)
+        return False
+
+    def _refuse_newer(self, version: int) -> None:
+        if version > SCHEMA_VERSION:
+            raise StoreUnavailable(
+                f"{self.path} was written by a newer release (schema {version}, this one knows {SCHEMA_VERSION}). "
+                f"Nothing was sent. Upgrade effectonce here."
+            )
+
+    def _prepare(self) -> None:
+        version = self._version()
+        self._refuse_newer(version)
+        # A call changes a little on each of seven pages: small ones halve what is logged and synced. Only a new file listens.
+        self.db.execute("PRAGMA page_size = 2048")
+        journal = self.db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        self._log = f"{self.file}-wal" if journal == "wal" else self._name  # some filesystems cannot have one
+        # An acknowledged claim must survive a power cut: with NORMAL it does not, and the effect would run twice.
+        self.db.execute("PRAGMA synchronous = FULL")
+        self.db.execute("PRAGMA fullfsync = ON")  # on macOS a plain sync leaves it in the memory of the disk
+        self.db.execute(f"PRAGMA cache_size = -{PAGES_KIB}")
+        # A log has an index of its pages, in which those that every call writes stand in each other's way: the longer it is, the slower.
+        self.db.execute("PRAGMA wal_autocheckpoint = 1000")
+        if version < SCHEMA_VERSION:
+            sqlite3.Connection.executescript(
+                self.db, f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+            )
+
+    def close(self) -> None:
+        """Close it, as often as you like. What is not committed is gone, and the next writer may come."""
+        sqlite3.Connection.close(self.db)
+        self.leave_queue()
+
+    def leave_queue(self) -> None:
+        if self._queue >= 0:
+            fcntl.flock(self._queue, fcntl.LOCK_UN)  # first: a signal may strike before it is closed
+            queue, self._queue = self._queue, -1
+            os.close(queue)
+
+    def check_file(self) -> None:
+        """Are the file at this path and its log still those that are open?"""
+        self._refuse_closed()
+        try:
+            same = self._look_at_files() == self._inodes
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise StoreUnavailable(
+                f"{self.path} or its -wal was deleted or replaced while it was open. Nothing was sent. "
+                f"Restore the file, or restart to begin with what is there now."
+            )
+
+    def _look_at_files(self) -> tuple[int, int]:
+        return os.stat(self._name).st_ino, os.stat(self._log).st_ino  # noqa: PTH116  # twice as fast, and on the path of every call
+
+    # ------------------------------------------------------------ reading
+
+    def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        return self.db.execute(sql, parameters).fetchall()
+
+    def records(self, sql: str, *parameters: Any) -> Iterator[Record]:
+        return map(_rows.read, self.rows(sql, *parameters))
+
+    def record(self, sql: str, *parameters: Any) -> Record | None:
+        row = self.db.execute(sql, parameters).fetchone()
+        return None if row is None else _rows.read(row)
+
+    def due(self, now: float, limit: int) -> tuple[list[Record], list[str]]:
+        return _rows.read_due(self.rows(DUE, now, limit))
+
+    def look(self, request: Request, now: float) -> Recorded | tuple[Any, ...] | None:
+        """The outcome that answers this request; None if there is no record, its row if it is not so simple."""
+        row: tuple[Any, ...] | None = self.db.execute(LOOK, (request.fingerprint, now, now, now, request.key)).fetchone()
+        if row is None or not row[0]:
+            return row
+        _, state, outcome, age_s, remaining_s, settled_by = row
+        return Recorded(_rows.STATES[state], outcome, age_s, remaining_s, settled_by)
+
+    def cell(self, name: str, now: float) -> Cell:
+        row = self.db.execute(CELL, (name, now)).fetchone()
+        return Cell(now) if row is None else Cell(now, *row)
+
+    def shared(self, op: ReadCell | ListCells, now: float) -> Cell | tuple[tuple[str, bytes], ...]:
+        """What processes share, as it stands now."""
+        if isinstance(op, ReadCell):
+            return self.cell(op.name, now)
+        sql = LIST_CELLS_BACKWARDS if op.backwards else LIST_CELLS
+        return tuple((name, value) for name, value in self.rows(sql, *op.bounds, now, op.limit))
+
+    def examine(self, now: float) -> tuple[Finding, ...]:
+        """What safety and speed rest on."""
+        self.begin()  # is it writable?
+        self.roll_back()
+        kind, free = _filesystem(self.file), shutil.disk_usage(self.file.parent).free
+        forgets, shared = kind in _IN_MEMORY, kind in _OVER_A_NETWORK
+        place = "it is in memory: a reboot forgets it" if forgets else "WAL does not work over a network" if shared else ""
+        journal, synchronous = (self.rows(f"PRAGMA {name}")[0][0] for name in ("journal_mode", "synchronous"))
+        found, unreadable = self.due(now, DUE_SHOWN)
+        return (
+            Finding("durability", f"journal {journal}, synchronous {_SYNCHRONOUS[synchronous]}"),
+            Finding(
+                "disk", f"{kind}, {place}" if place else kind, "Put the file on a local disk." if place else "", bad=shared
+            ),
+            Finding(
+                "space",
+                f"{free / 1e6:,.0f} MB free",
+                "Make room: a full disk refuses every call." * (free < LOW_B),
+                bad=free < LOW_B,
+            ),
+            size_finding(sum(file.stat().st_size for file in self.file.parent.glob(f"{self.file.name}*")), "in its files"),
+            faults.access_finding(self.file),
+            Finding("schema", f"version {SCHEMA_VERSION}"),
+            Finding("clock", "this machine's own"),
+            due_finding(len(found) + len(unreadable), unreadable),
+        )
+
+    # ------------------------------------------------------------ writing
+
+    def bear(self, record: Record) -> bool:
+        """Insert a record that was not there, unless another caller was faster or its step is latched."""
+        sent = _rows.first_send(record)
+        sql, row = (BIRTH, (*_rows.birth(record), *_rows.life(record))) if sent is None else (BIRTH_SENT, sent)
+        return self.db.execute(sql, row).rowcount == 1
+
+    def finish(self, op: Complete, now: float) -> bool:
+        """Complete the record that this owner has dispatched."""
+        return (
+            self.db.execute(FINISH, (bytearray(op.outcome), now, now, now, now, op.by, op.key, op.token, op.epoch)).rowcount
+            == 1
+        )
+
+    def put(self, key: str, step: Step) -> None:
+        before, after = step.before, step.after
+        if after is None:
+            self.db.execute(DELETE, (key,))
+        elif before is not None and after.request is before.request:
+            self.db.execute(UPDATE, (*_rows.life(after), key))
+        else:  # born, or reduced to a tombstone
+            self.db.execute(REPLACE, (*_rows.birth(after), *_rows.life(after)))
+
+    def write_cell(self, op: WriteCell, now: float) -> Cell | None:
+        written = self.db.execute(WRITE_CELL, (op.name, op.revision, op.value, now + op.keep_s, now)).rowcount == 1
+        return None if written else self.cell(op.name, now)
+
+    def steady(self, steadiness: Steadiness) -> Note:
+        """What this file says about the clock, put right if it is not true any more. In a transaction: who sends next relies on it."""
+        stored = self.cell(STEADY, 0.0).value
+        noted = msgspec.json.decode(stored, type=Note) if stored else None
+        note = steadiness.look(noted)
+        if note is not noted:
+            self.db.execute(KEEP_CELL, (STEADY, msgspec.json.encode(note)))
+        return note
+
+    def forget_cells(self, now: float, limit: int) -> int:
+        return self.db.execute(FORGET_CELLS, (now, limit)).rowcount
+
+    def _refuse_closed(self) -> None:
+        if self._closed is not None:
+            raise StoreUnusable(str(self._closed), corrective_action=self._closed.corrective_action)
+
+    def take_turn(self) -> bool:
+        """Is it our turn to write one statement, which is a transaction by itself? False: `begin` one. Either way, `roll_back` ends it."""
+        return self._closed is None and not self._passes_by and self._entered_queue(0.0)
+
+    def begin(self) -> None:
+        self._refuse_closed()
+        try:
+            if self._entered_queue(0.0 if self._passes_by else self._busy_s):
+                self._passes_by = False
+                self.db.execute("BEGIN IMMEDIATE")
+            else:
+                self._pass_by()
+        except BaseException:  # also a signal that was raised after BEGIN had succeeded
+            self.roll_back()
+            raise
+
+    def commit(self) -> None:
+        self.db.execute("COMMIT")
+
+    def roll_back(self) -> None:
+        """Undo what is not committed, and let the next writer in."""
+        try:
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
+        finally:
+            if self._closed is None:
+                fcntl.flock(self._queue, fcntl.LOCK_UN)
+
+    def _entered_queue(self, patience_s: float) -> bool:
+        give_up_at = inf  # until another one is in the way
+        while True:
+            try:
+                fcntl.flock(self._queue, _MINE)
+            except BlockingIOError:
+                give_up_at = min(give_up_at, time.monotonic() + patience_s)
+                if time.monotonic() >= give_up_at:
+                    return False
+                time.sleep(POLL_S)
+            else:
+                return True
+
+    def _pass_by(self) -> None:
+        """Begin without a turn: whoever may open the queue may hold it and never write. Only the lock of the file counts.
+
+        Having waited for a turn, we wait no longer; having passed by before, we wait for that lock alone.
+        """
+        patience_s = self._busy_s if self._passes_by else 0.0
+        self._passes_by = False
+        self.db.execute(f"PRAGMA busy_timeout = {int(patience_s * 1000)}")
+        try:
+            self.db.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            raise self._locked() from None
+        finally:
+            self.db.execute(f"PRAGMA busy_timeout = {int(self._busy_s * 1000)}")
+        self._passes_by = True
+
+    def _locked(self) -> StoreUnavailable:
+        return StoreUnavailable(f"{self.path} has been locked by another writer for {self._busy_s:g} s. Nothing was sent.")

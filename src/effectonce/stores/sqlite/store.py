@@ -1,0 +1,497 @@
+"""SQLite: the embedded default, durable, for many threads and processes of one machine.
+
+Theory of operation. One connection, one lock, and a list of jobs. Whoever holds the lock works off everything that waits, in one
+transaction and so with one fsync, however many callers share it (group commit); a lone caller does its own job and pays for no thread.
+Async callers wait for a writer thread that does the same. Readers' jobs are answered from a plain read, so a replay never writes.
+
+Inside the transaction a record is read, put through the transition table and written back. `BEGIN IMMEDIATE` holds the database's
+write lock around all three, which makes them one atomic step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from effectonce._core.ops import (
+    Applied,
+    Browse,
+    Claim,
+    Complete,
+    Dispatch,
+    Find,
+    Inquire,
+    ListCells,
+    Op,
+    ReadCell,
+    Recorded,
+    Request,
+    Search,
+    Sweep,
+    Swept,
+    Tally,
+    Together,
+    WriteCell,
+)
+from effectonce._core.pages import Beside, Count, Recent, Refer
+from effectonce._core.rules import Record, Scene, State, latch_of
+from effectonce._core.transitions import Step, born_and_ended, transition
+from effectonce.errors import StoreUnavailable
+from effectonce.stores._clock_steps import Note, Steadiness
+from effectonce.stores.base import Capabilities, Finding, in_a_signal_handler
+from effectonce.stores.sqlite import faults, forks, pages
+from effectonce.stores.sqlite.batch import MUST_WRITE, Job, finish_all
+from effectonce.stores.sqlite.connection import READ, RIVAL, Connection
+from effectonce.stores.sqlite.transaction import AsyncLent, Handover, Lent, LentConnection
+
+R = TypeVar("R")
+C = TypeVar("C", bound=Connection)
+BATCH_MAX = 256
+FOLLOW_S = 0.1  # how long a follower waits before it looks for itself; it is woken long before
+_BEFORE_A_SEND, _ORDINARY = frozenset({Claim, Dispatch, Together}), frozenset({Claim, Complete})
+
+
+class SqliteStore:
+    """One SQLite file shared by every thread and process of this machine."""
+
+    capabilities = Capabilities(durable=True, transactions=True)
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        busy_s: float = 5.0,
+        clock: Callable[[], float] = time.time,
+        ticks: Callable[[], float] | None = None,
+    ) -> None:
+        """Open nothing yet. Only tests pass a *clock*, and *ticks* that no step of the clock touches."""
+        self.path = Path(path).absolute()  # a later chdir must not lead to another, empty store
+        self._busy_s = busy_s
+        self._clock, self._steadiness = clock, Steadiness(clock, ticks)
+        self._start()
+        forks.STORES.add(self)
+
+    def _start(self) -> None:
+        """Everything that must not cross a fork: connection, lock, jobs, threads."""
+        self._jobs: deque[Job] = deque()
+        self._lock = threading.RLock()
+        self._opening = threading.RLock()  # after the other one, where both are held
+        self._wake = threading.Event()
+        self._writer: threading.Thread | None = None
+        self._main: Connection | None = None
+        self._connections: list[Connection] = []  # all of them, also those that are lent to a tool
+        self._beginner: ThreadPoolExecutor | None = None
+        self._steady: Note | None = None  # as this file has it
+
+    def _connect(self) -> Connection:
+        if self._main is not None and self._main.at_rest:
+            self._close_main()  # it shows the file as it was
+        if self._main is None:
+            self._main = self._open(Connection)
+        return self._main
+
+    def _open(self, kind: type[C]) -> C:
+        with self._opening:
+            forks.check(self.path)
+            connection = kind(self.path, self._busy_s)
+            self._connections.append(connection)
+        return connection
+
+    # ------------------------------------------------------------ both colours
+
+    def apply(self, op: Op[R], /) -> R:
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
+            raise in_a_signal_handler(self.path)
+        try:
+            if self._jobs or not self._lock.acquire(False):  # positional: by name it costs a dict
+                return cast(R, self._together(Job(op)))
+            # Alone: no job, no waiting, no thread.
+            connection = self._connect()
+            reply = self._read(connection, op)
+            return self._commit(connection, (op,))[0] if reply is MUST_WRITE else reply  # type: ignore[no-any-return]
+        except Exception as error:  # noqa: BLE001  # whatever it is, nobody knows what was written
+            raise (told := self._unavailable(error)) from told.__cause__
+        finally:
+            try:
+                self._lock.release()  # at once: a signal may strike where a function of ours begins, and everybody else would wait for ever
+            except RuntimeError:
+                pass  # it is not ours
+            else:
+                self._wake_next()
+
+    def look(self, request: Request, /) -> Recorded | None:
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+            return None  # a signal handler's: it would see what is not committed yet
+        try:
+            if self._main is None or self._jobs or not self._lock.acquire(False):
+                return None
+            known = self._main.look(request, self._clock())
+        except sqlite3.Error:
+            return None  # the claim will meet it too, and tell
+        finally:
+            try:
+                self._lock.release()  # as in `apply`
+            except RuntimeError:
+                pass
+            else:
+                self._wake_next()
+        return known if isinstance(known, Recorded) else None
+
+    async def aapply(self, op: Op[R], /) -> R:
+        job = Job(op)
+        if self._look(job):
+            return cast(R, job.reply)
+        if self._writer is None:
+            self._hire_writer()
+        job.loop = asyncio.get_running_loop()
+        job.future = job.loop.create_future()
+        self._jobs.append(job)
+        if not self._wake.is_set():  # setting it again would go through a lock
+            self._wake.set()
+        return cast(R, await job.future)
+
+    def _look(self, job: Job) -> bool:
+        """Answer an async caller on its own loop, if a read is enough and nobody is in the way: a replay needs no thread."""
+        try:
+            if self._main is None or self._main.at_rest or self._jobs or not self._lock.acquire(False):
+                return False
+            job.answer(self._read(self._main, job.op))
+            job.looked = True
+            return job.done
+        except Exception as error:  # noqa: BLE001  # as in `apply`
+            raise (told := self._unavailable(error)) from told.__cause__
+        finally:
+            self._hand_over()
+
+    def examine(self) -> tuple[Finding, ...]:
+        """How this file is set up. A file that is not there is not made by looking."""
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+            raise in_a_signal_handler(self.path)
+        with self._lock:
+            try:
+                if not self.path.exists():
+                    raise StoreUnavailable(f"there is no file {self.path}.") from FileNotFoundError()
+                return self._connect().examine(self._clock())
+            except (sqlite3.Error, OSError) as error:
+                raise (told := self._unavailable(error)) from told.__cause__
+
+    def close(self) -> None:
+        """Close every connection. A later call opens new ones."""
+        with self._lock:
+            self._close_main()
+            if self._beginner is not None:
+                self._beginner.shutdown(wait=False)
+                self._beginner = None
+
+    def _close_main(self) -> None:
+        connection, self._main = self._main, None
+        if connection is not None:
+            self._connections.remove(connection)
+            connection.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the interpreter may be half gone
+            self.close()
+
+    def _hire_beginner(self) -> ThreadPoolExecutor:
+        """One thread in which async transactions wait for their turn: on the loop's own threads they would block each other's COMMIT."""
+        if self._beginner is None:
+            self._beginner = ThreadPoolExecutor(1, "effectonce-sqlite-begin")
+        return self._beginner
+
+    def _hire_writer(self) -> None:
+        with self._lock:
+            if self._writer is None:
+                wake = self._wake
+                store = weakref.ref(self, lambda _: wake.set())  # or the thread would wait for ever
+                writer = threading.Thread(
+                    target=_write_for_async_callers, args=(store, wake), name="effectonce-sqlite", daemon=True
+                )
+                try:
+                    writer.start()
+                except RuntimeError as error:  # no room for a thread, or the interpreter ends
+                    raise self._unavailable(error) from error
+                self._writer = writer
+
+    # ------------------------------------------------------------ group commit
+
+    def _together(self, job: Job) -> Any:
+        """Join those who wait: lead them, or be taken along."""
+        self._jobs.append(job)
+        while not job.done:
+            try:
+                if self._lock.acquire(blocking=False):
+                    self._lead(job)
+                else:
+                    self._follow(job)
+            finally:
+                self._hand_over()
+        if job.error is not None:
+            raise job.error
+        return job.reply
+
+    def _lead(self, job: Job) -> None:
+        """Work for everybody who waits, until our own job is done."""
+        while not job.done:
+            self._work()
+            if not job.done and not self._jobs:  # type: ignore[redundant-expr]  # _work() may have done it
+                job.error, job.done = self._unavailable(InterruptedError("an interrupted caller lost it")), True
+
+    def _hand_over(self) -> None:
+        """Give the lock back, if it is ours, and let one of those who came meanwhile lead.
+
+        Asked of the lock itself: a signal may strike between taking it and noting that it was taken.
+        """
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
+            self._lock.release()
+            self._wake_next()
+
+    def _wake_next(self) -> None:
+        if self._jobs:
+            with contextlib.suppress(IndexError):  # somebody else took it
+                self._jobs[0].wake()
+
+    def _follow(self, job: Job) -> None:
+        """Somebody else holds the lock: it takes our job along, or leaves the lead to us.
+
+        Not by waiting for the lock: sixty waiters would pass it from one to the next only to find that their jobs are done, and
+        whoever came in between would commit alone.
+        """
+        job.follower = threading.Event()
+        if not job.done:
+            job.follower.wait(FOLLOW_S)
+
+    def _work(self) -> None:
+        """Work off what waits. The lock is held."""
+        jobs: list[Job] = []
+        failure: BaseException = InterruptedError("the caller that wrote for all was interrupted")
+        try:
+            while self._jobs and len(jobs) < BATCH_MAX:
+                jobs.append(self._jobs.popleft())
+            connection = self._connect()
+            for job in jobs:
+                if not job.looked:
+                    job.answer(self._read(connection, job.op))
+            writes = [job for job in jobs if not job.done]
+            if writes:
+                self._write_all(connection, writes)
+        except Exception as error:  # noqa: BLE001  # one caller works for all: each must hear of it, none may wait for ever
+            failure = error
+        finally:
+            for job in jobs:
+                if not job.done:
+                    job.error, job.done = self._unavailable(failure), True
+            self._deliver(jobs)
+
+    def _write_all(self, connection: Connection, writes: list[Job]) -> None:
+        try:
+            for job, reply in zip(writes, self._commit(connection, [job.op for job in writes]), strict=True):
+                job.answer(reply)
+        except faults.TOO_LARGE:
+            if len(writes) == 1:
+                raise
+            for job in writes:  # nothing was written, and only one of them is at fault
+                try:
+                    self._write_all(connection, [job])
+                except faults.TOO_LARGE as error:
+                    job.error, job.done = self._unavailable(error), True
+
+    def _read(self, connection: Connection, op: Any) -> Any:
+        """Most ops find a record that leaves them nothing to write. Those take no lock of the file's."""
+        match op:
+            case Claim(request):
+                known = connection.look(request, self._clock())
+                if known is None:
+                    return MUST_WRITE  # a first call, unless another call of its step is in the air
+                if isinstance(known, Recorded):
+                    return known
+                record = connection.record(READ, request.key)
+                step = transition(record, op, self._scene(connection, op, record))
+                return MUST_WRITE if step.changed else step.reply
+            case Complete() | Together():  # the other write of every call, and of every step: not at the end of this list
+                return MUST_WRITE
+            case Find(key):
+                return connection.record(READ, key)
+            case Browse() | Search() | Tally() | Count() | Recent() | Refer() | Beside():
+                return pages.answer(connection, op)
+            case ReadCell() | ListCells():
+                return connection.shared(op, self._clock())
+            case _:
+                return MUST_WRITE
+
+    def _commit(self, connection: Connection, ops: Sequence[Op[Any]]) -> list[Any]:
+        """Write what these ops change in one transaction; their replies, when it is on the disk."""
+        for op in ops:  # not `any(...)`: a generator costs more than the look
+            if type(op) in _BEFORE_A_SEND:
+                connection.check_file()
+                break
+        if len(ops) == 1 and (reply := self._write_alone(connection, ops[0])) is not None:
+            return [reply]
+        try:
+            connection.begin()
+            steady = self._look_at_the_clock(connection)
+            replies = [self._write(connection, op) for op in ops]
+            connection.commit()
+            self._steady = steady
+        finally:
+            connection.roll_back()  # nothing, if it was committed
+        return replies
+
+    def _write_alone(self, connection: Connection, op: Op[Any]) -> Any:
+        """An ordinary write is one statement, which SQLite commits by itself. None: it takes more than that, and nothing was written."""
+        if type(op) not in _ORDINARY or self._steady is None or self._steadiness.look(self._steady) is not self._steady:
+            return None
+        try:
+            return self._write_ordinary(connection, op) if connection.take_turn() else None
+        finally:
+            connection.roll_back()
+
+    def _look_at_the_clock(self, connection: Connection) -> Note:
+        """A step of the clock is noted in the same COMMIT as whatever is sent after it."""
+        known = self._steady
+        return known if known is not None and self._steadiness.look(known) is known else connection.steady(self._steadiness)
+
+    def _deliver(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            job.wake()
+        for loop in {job.loop for job in jobs if job.loop is not None}:
+            mine = [job for job in jobs if job.loop is loop]
+            with contextlib.suppress(RuntimeError):  # the loop was closed: its callers are gone
+                loop.call_soon_threadsafe(finish_all, mine)
+
+    # ------------------------------------------------------------ ops
+
+    def _write_ordinary(self, connection: Connection, op: Any) -> Any:
+        """The two writes of a call that meets no other; None: it does, and nothing was written."""
+        if type(op) is Complete:
+            return Applied(op.epoch) if connection.finish(op, self._clock()) else None
+        if op.request.after:
+            return None
+        born = transition(None, op, Scene(self._clock()))
+        return born.reply if connection.bear(cast(Record, born.after)) else None
+
+    def _write(self, connection: Connection, op: Any) -> Any:
+        if type(op) in _ORDINARY and (reply := self._write_ordinary(connection, op)) is not None:
+            return reply
+        if isinstance(op, Together):
+            once = born_and_ended(op, Scene(self._clock()))
+            if once is not None and connection.bear(cast(Record, once.after)):
+                return once.reply
+            return tuple([self._apply_one(connection, each) for each in op.ops])
+        if isinstance(op, Sweep):
+            return self._sweep(connection, op)
+        if isinstance(op, WriteCell):
+            return connection.write_cell(op, self._clock())
+        return self._change(connection, op).reply
+
+    def _apply_one(self, connection: Connection, op: Any) -> Any:
+        """One of several, inside their transaction: what writes need not be looked for first."""
+        reply = MUST_WRITE if type(op) in _BEFORE_A_SEND else self._read(connection, op)
+        return self._write(connection, op) if reply is MUST_WRITE else reply
+
+    def _change(self, connection: Connection, op: Any) -> Step:
+        record = connection.record(READ, op.key)
+        step = transition(record, op, self._scene(connection, op, record))
+        if step.changed:
+            connection.put(op.key, step)
+        return step
+
+    def _scene(self, connection: Connection, op: Any, record: Record | None) -> Scene:
+        latch = latch_of(record, op)
+        rival = connection.record(RIVAL, latch, op.key) if latch else None
+        after = op.request.after if isinstance(op, Claim) and record is None else ""
+        predecessor = connection.record(READ, after) if after else None
+        steady_since = connection.steady(self._steadiness).since if isinstance(op, Inquire) else -inf
+        return Scene(self._clock(), rival, predecessor, steady_since)
+
+    def _sweep(self, connection: Connection, op: Sweep) -> Swept:
+        scene, counts, asked = Scene(self._clock()), Counter[State](), op.limit
+        found, unreadable = connection.due(scene.now, asked)
+        while unreadable and len(found) + len(unreadable) == asked and len(found) < op.limit:  # they stay due: look behind them
+            asked *= 2
+            found, unreadable = connection.due(scene.now, asked)
+        for before in found[: op.limit]:
+            step = transition(before, op, scene)
+            connection.put(before.request.key, step)
+            counts[State.ABSENT if step.after is None else step.after.state] += 1
+        cells = connection.forget_cells(scene.now, op.limit - counts.total())
+        return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT], cells, tuple(unreadable))
+
+    def _unavailable(self, error: BaseException) -> StoreUnavailable:
+        return faults.unavailable(self.path, error)
+
+    # ------------------------------------------------------------ transactions
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Lent]:
+        """The tool's writes and its record in one COMMIT. Other writers of this file wait as long as the tool runs."""
+        transaction = self._begin()
+        try:
+            yield transaction
+        finally:
+            try:
+                self._end(transaction)
+            except BaseException:  # a signal, perhaps, that struck where it begins: every process would find the file locked
+                self._end(transaction)
+                raise
+
+    @contextlib.asynccontextmanager
+    async def atransaction(self) -> AsyncIterator[AsyncLent]:
+        handover = Handover(self._begin, self._end)
+        try:
+            transaction = await asyncio.get_running_loop().run_in_executor(self._hire_beginner(), handover.begin)
+        except asyncio.CancelledError:
+            handover.abandon()
+            raise
+        except RuntimeError as error:  # no room for a thread, or the interpreter ends; the next one to come may still begin it
+            handover.abandon()
+            raise self._unavailable(error) from error
+        try:
+            yield AsyncLent(transaction)
+        finally:
+            self._end(transaction)
+
+    def _begin(self) -> Lent:
+        try:
+            connection = self._open(LentConnection)
+            lent = Lent(connection, partial(self._change, connection), self._unavailable)
+            try:
+                connection.check_file()
+                connection.begin()
+            except BaseException:
+                self._end(lent)
+                raise
+        except (sqlite3.Error, OSError, StoreUnavailable) as error:
+            raise (told := self._unavailable(error)) from told.__cause__
+        return lent
+
+    def _end(self, transaction: Lent) -> None:
+        transaction.held.end()
+        with contextlib.suppress(ValueError):  # a signal struck when it was all but done
+            self._connections.remove(transaction.held)
+
+
+def _write_for_async_callers(store: weakref.ref[SqliteStore], wake: threading.Event) -> None:
+    """The writer thread: it lives as long as its store does."""
+    while True:
+        wake.wait()
+        wake.clear()
+        this = store()
+        if this is None:
+            return
+        while this._jobs:  # noqa: SLF001  # the same module's
+            with this._lock:  # noqa: SLF001
+                this._work()  # noqa: SLF001
+        del this

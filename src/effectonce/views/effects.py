@@ -1,0 +1,207 @@
+"""One effect as data, and the sentence about it. Keys are never shown where a reference does; arguments and results only when asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from effectonce._core.codec import AS_DATA, SEALED, NotReadable, Stored, decode, told
+from effectonce._core.failed_attempts import attempts_of
+from effectonce._core.ops import ReadCell
+from effectonce._core.rules import Record, Scene, State, leased, resendable
+from effectonce.effect import INSIDE, EffectRef
+from effectonce.views.history import asked_data, asked_of, attempt_data, gave_up, is_run, partial_of, run_of, run_verdict, said
+from effectonce.views.text import Screen, dumps
+from effectonce.views.times import iso
+
+if TYPE_CHECKING:
+    from effectonce import Guard
+
+STATES = (State.COMPLETED, State.FAILED, State.IN_DOUBT, State.DISPATCHED, State.CLAIMED, State.TOMBSTONE)
+
+
+def now_of(guard: Guard) -> float:
+    """The store's clock, by which leases and windows are judged."""
+    return guard.store.apply(ReadCell("a cell that nobody has")).now
+
+
+def reference(record: Record) -> str:
+    return ref_of(record).reference
+
+
+def ref_of(record: Record) -> EffectRef:
+    request = record.request
+    return EffectRef(request.terms.tool, request.key, request.tenant, request.scope, request.step)
+
+
+def step_of(record: Record) -> str:
+    """The step's own name; a step that is another effect is named by its reference."""
+    step = record.request.step
+    nested = step.startswith(INSIDE) and len(step) == len(INSIDE) + len(record.request.key)
+    return f"{INSIDE}{EffectRef('', step).reference}" if nested else step
+
+
+def place_of(record: Record) -> str:
+    return "/".join(part for part in (record.request.scope, step_of(record)) if part)
+
+
+def is_sealed(record: Record) -> bool:
+    """Could this process not open what is stored?"""
+    return any(data.startswith(SEALED) for data in (record.request.arguments, record.outcome))
+
+
+def abandoned(record: Record, now: float) -> bool:
+    """Was it sent, and its owner is gone?"""
+    sent = record.state is State.DISPATCHED or (record.state is State.CLAIMED and record.sends > 0)
+    return sent and not leased(record, now)
+
+
+def may_resend(record: Record, now: float) -> bool:
+    return resendable(record, None, Scene(now))
+
+
+# ---------------------------------------------------------------- sentences
+
+
+def verdict(record: Record, now: float) -> str:
+    """What is known about it, in a sentence or two."""
+    if is_run(record):
+        return run_verdict(record, now)
+    by = record.settled_by
+    match record.state:
+        case State.COMPLETED if partial_of(record) is not None:
+            return "Some of it happened, and the rest did not. Nothing is sent again: every later call gets this report."
+        case State.COMPLETED:
+            said = {"": "", "probe": ": the downstream has it", "late evidence": ": its answer came late"}.get(
+                by, f": {by} says so"
+            )
+            sends = "" if record.sends < 2 else f" It was sent {record.sends} times under one key."
+            return f"It happened{said}.{sends} Every later call gets the stored result."
+        case State.FAILED:
+            who = "the downstream refused it" if by == "" else f"{by} says so"
+            return f"It did not happen: {who}. Every later call gets this failure."
+        case State.IN_DOUBT:
+            return "Nobody knows whether it happened. It is not sent again until that is settled."
+        case State.DISPATCHED | State.CLAIMED:
+            return _open_verdict(record, now)
+        case _:
+            return "It had an outcome, which is forgotten since its window ended. Its key is refused, and never run again."
+
+
+def _open_verdict(record: Record, now: float) -> str:
+    if leased(record, now):
+        return "It is being done right now." if record.state is State.DISPATCHED else "It is claimed; nothing was sent yet."
+    owner = "its owner gave up" if gave_up(record) else "its owner is gone"
+    if record.sends == 0:
+        return f"Nothing was sent, and {owner}. The next call does it."
+    if record.settled_by:
+        return f"{record.settled_by} asked for another attempt. The next call sends the same request again under the same key."
+    if may_resend(record, now):
+        return f"It may have happened, and {owner}. The next call sends the same request again under the same key."
+    return f"It may have happened, and {owner}. The next call, or the next sweep, puts it in doubt."
+
+
+# ---------------------------------------------------------------- what was said
+
+
+class Said(NamedTuple):
+    """Arguments or an outcome, as far as they may be shown."""
+
+    text: str
+    value: Any  # None unless revealed
+    hidden: str = ""  # "it" or "them", if there is more than the text
+
+    def words(self, screen: Screen) -> str:
+        """For people."""
+        return screen.hidden(self.text, self.hidden) if self.hidden else self.text or dumps(self.value)
+
+
+def arguments_of(record: Record, *, reveal: bool) -> Said:
+    if not record.request.arguments:
+        return Said("none are stored", None)
+    stored = _stored(record.request.arguments)
+    if stored.status not in ("ok", "redacted"):
+        return Said(_why(stored), None)
+    if reveal:
+        return Said("", stored.content)
+    names = ", ".join(stored.content) if isinstance(stored.content, dict) else "a value"
+    return Said(names, None, "them") if names else Said("none", None)
+
+
+def outcome_of(data: bytes, *, reveal: bool) -> Said:
+    """A result is hidden; why it failed is not."""
+    if not data:
+        return Said("", None)
+    stored = _stored(data)
+    match stored.status:
+        case "ok":
+            return Said("", stored.content) if reveal else Said(f"a result of {len(data):,} bytes", None, "it")
+        case "error":
+            return Said(told(stored.content["type"], stored.content["message"]), stored.content if reveal else None)
+        case "partial":
+            return Said(f"some of it happened: {stored.content['message']}", stored.content if reveal else None)
+        case _:
+            return Said(_why(stored), None)
+
+
+def _described(data: bytes) -> dict[str, Any] | None:
+    """An outcome without its content: how it ended, why if it failed, how large it is."""
+    if not data:
+        return None
+    status = _stored(data).status
+    return {"status": status, "error": None if status == "ok" else outcome_of(data, reveal=False).text, "bytes": len(data)}
+
+
+def _stored(data: bytes) -> Stored:
+    try:
+        return decode(data, AS_DATA)
+    except NotReadable as error:
+        return Stored("unavailable", {"why": str(error)})
+
+
+def _why(stored: Stored) -> str:
+    return f"cannot be shown: {stored.content['why']}"
+
+
+# ---------------------------------------------------------------- data
+
+
+def as_data(record: Record, now: float, *, reveal: bool = False) -> dict[str, Any]:
+    """The effect as `effectonce.effect/1`."""
+    request, terms = record.request, record.request.terms
+    data: dict[str, Any] = {
+        "reference": reference(record),
+        "tool": terms.tool,
+        "version": terms.version,
+        "kind": terms.kind,
+        "downstream": terms.downstream,
+        "tenant": request.tenant,
+        "scope": request.scope,
+        "step": step_of(record),
+        "state": record.state,
+        "verdict": verdict(record, now),
+        "claimed_at": iso(record.created_at),
+        "first_sent_at": iso(record.first_dispatch_at),
+        "decided_at": iso(record.decided_at),
+        "lease_until": iso(record.lease_until),
+        "lease_over": not leased(record, now),
+        "window_until": iso(record.dedup_until),
+        "sends": record.sends,
+        "epoch": record.epoch,
+        "settled_by": record.settled_by or None,
+        "reason": record.reason or None,
+        "outcome": _described(record.outcome),
+        "attempts": [attempt_data(attempt) for attempt in attempts_of(record)],
+        "asked": [asked_data(asked) for asked in asked_of(record)],
+        "evidence": [
+            {"at": iso(e.at), "note": e.note, "outcome": _described(e.outcome)} for e in record.evidence if said(e) is None
+        ],
+        "is_run": is_run(record),
+        "run": run_of(record),
+    }
+    if reveal:
+        data |= {
+            "key": request.key,
+            "arguments": arguments_of(record, reveal=True).value,
+            "result": outcome_of(record.outcome, reveal=True).value,
+        }
+    return data

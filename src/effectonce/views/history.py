@@ -1,0 +1,160 @@
+"""What a record tells of before: attempts that failed, who asked for it again, who wants a run to end, and whose step it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from effectonce._core.attempt_log import UNREADABLE, Asked, FailedAttempt, read_entry
+from effectonce._core.codec import NotReadable, decode
+from effectonce._core.failed_attempts import attempts_of
+from effectonce._core.rules import Evidence, Record, State, leased
+from effectonce._core.workflow import CANCEL, Cancellation
+from effectonce.views.text import Screen
+from effectonce.views.times import iso
+
+_RUN = re.compile(r".+ (eff_[0-9a-f]{12})")  # the scope of a step: which workflow, which run of it
+_POSITION = re.compile(r"(undo )?\d+ .")  # and what it is called there
+_ANY = Screen()
+Said: TypeAlias = "FailedAttempt | Asked | Cancellation"
+
+
+def is_run(record: Record) -> bool:
+    """Is it a run of a workflow?"""
+    return record.request.terms.steps
+
+
+def run_of(record: Record) -> str | None:
+    """The run that it is a step of, by its reference."""
+    found = _RUN.fullmatch(record.request.scope)
+    return found[1] if found is not None and _POSITION.match(record.request.step) else None
+
+
+def said(evidence: Evidence) -> Said | None:
+    """What an entry says; None: it is a result, or a note."""
+    if evidence.note != CANCEL:
+        return read_entry(evidence.at, evidence.note, evidence.outcome)
+    try:
+        return msgspec.json.decode(evidence.outcome.removeprefix(b"v1 ok "), type=Cancellation)
+    except (msgspec.MsgspecError, UnicodeDecodeError):  # it is sealed
+        return Cancellation("", UNREADABLE)
+
+
+def partial_of(record: Record) -> Mapping[str, Any] | None:
+    """What a tool reported that did some of it: `message`, `done` and `corrective_action`. None: it did all or nothing."""
+    if record.state is not State.COMPLETED:
+        return None
+    try:
+        stored = decode(record.outcome)
+    except NotReadable:
+        return None
+    return stored.content if stored.status == "partial" else None
+
+
+def gave_up(record: Record) -> bool:
+    """Did whoever owned it say so?"""
+    return any(attempt.gave_up is not None for attempt in attempts_of(record))
+
+
+def asked_of(record: Record) -> list[Asked]:
+    """Who asked for it again."""
+    return [entry for entry in map(said, record.evidence) if isinstance(entry, Asked)]
+
+
+def cancelled_of(record: Record) -> Cancellation | None:
+    """Who wants this run to end."""
+    return next((entry for entry in map(said, record.evidence) if isinstance(entry, Cancellation)), None)
+
+
+# ---------------------------------------------------------------- in words
+
+
+def told(entry: Said, screen: Screen = _ANY) -> str:
+    """An entry in a sentence."""
+    match entry:
+        case FailedAttempt():
+            return attempt_told(entry, screen)
+        case Asked(by, reason):
+            return f"{by or 'somebody'} asked for it again: {reason}"
+        case Cancellation(by, reason):
+            return f"{by or 'somebody'} wants it to end: {reason}"
+
+
+def attempt_told(attempt: FailedAttempt, screen: Screen) -> str:
+    said = screen.shorten(attempt.message)
+    what = f"{attempt.error}: {said}" if attempt.error and said else attempt.error or said
+    what += f" ({taken_for(attempt.bucket, attempt.certainty)}{rests_on(attempt)})" if attempt.bucket else ""
+    after = f"; not before {attempt.retry_after_s:g} s" if attempt.retry_after_s is not None else ""
+    gave_up = f"; gave up: {attempt.gave_up}" if attempt.gave_up and attempt.number else ""
+    if attempt.number == 0 and attempt.gave_up is not None:
+        return f"gave up: {attempt.gave_up}" + (f"; {what}" if attempt.error else "")
+    number = f"attempt {attempt.number}" if attempt.number else "an attempt"
+    return f"{number} failed with {what}{after}{gave_up}"
+
+
+def rests_on(attempt: FailedAttempt) -> str:
+    """What a certain verdict about an attempt rests on; nothing where the error is the tool's own statement."""
+    if attempt.certainty in ("", "ambiguous") or attempt.error in ("NotSent", "Rejected"):
+        return ""
+    return {"witnessed": ", witnessed", "declared": ", declared", "error": ", by its error alone"}.get(attempt.basis, "")
+
+
+def taken_for(bucket: str, certainty: str) -> str:
+    """What an error was taken to mean. Where it is certain what became of the effect, a bucket of unknown errors only confuses."""
+    certain = certainty not in ("", "ambiguous")
+    return ", ".join(part.replace("_", " ") for part in ("" if certain and bucket == "unknown" else bucket, certainty) if part)
+
+
+def attempt_data(attempt: FailedAttempt) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(attempt), "at": iso(attempt.at)}
+
+
+def asked_data(asked: Asked) -> dict[str, Any]:
+    return {"by": asked.by, "reason": asked.reason, "at": iso(asked.at)}
+
+
+# ---------------------------------------------------------------- runs
+
+
+def run_state(record: Record, now: float) -> str:
+    """In the words of `guard.workflows.summary`."""
+    if record.state is not State.CLAIMED:
+        return str(record.state)
+    return "running" if leased(record, now) else "waiting"
+
+
+def run_verdict(record: Record, now: float) -> str:
+    """What is known about a run, in a sentence or two."""
+    cancelled = cancelled_of(record)
+    ending = "" if cancelled is None else f" {told(cancelled)}."
+    match run_state(record, now):
+        case "running":
+            return f"This run of a workflow is going on right now.{ending}"
+        case "waiting" if cancelled is not None:
+            return f"This run of a workflow waits to be ended: {told(cancelled)}. Whoever resumes it compensates what was done."
+        case "waiting":
+            return "This run of a workflow waits. The next call, or whoever resumes it, goes on where it stopped."
+        case "completed":
+            return "This run of a workflow came to its end. Every later call gets the stored result."
+        case "failed":
+            return f"This run of a workflow failed for good, and was compensated.{ending} Every later call gets this failure."
+        case _:
+            return "This run of a workflow has ended, and is forgotten since its window ended. Its key is refused."
+
+
+def run_steps(record: Record, reference: str, now: float) -> list[tuple[str, str]]:
+    """What to do about a run, and the exact command."""
+    if run_state(record, now) != "waiting":
+        return []
+    resume = f"effectonce workflow resume {reference} --app MODULE:GUARD"
+    if cancelled_of(record) is not None:
+        return [("end it", resume)]
+    return [("go on", resume), ("end it", f"effectonce workflow cancel {reference} --reason TEXT")]
+
+
+def begun(record: Record) -> str:
+    """How often a run was begun."""
+    return f"begun {record.epoch} time{'s' * (record.epoch != 1)}"

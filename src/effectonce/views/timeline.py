@@ -1,0 +1,129 @@
+"""The whole story of one effect, for somebody who has a customer on the telephone: what it is, and what happened when."""
+
+from __future__ import annotations
+
+from math import inf
+
+from effectonce._core.failed_attempts import failure_of
+from effectonce._core.guarantees import GUARANTEES
+from effectonce._core.rules import TERMINAL, Record, State, leased
+from effectonce.views.effects import abandoned, arguments_of, is_sealed, may_resend, outcome_of, place_of
+from effectonce.views.history import attempt_told, gave_up, is_run, partial_of, run_of, said, told
+from effectonce.views.text import Screen, dumps
+from effectonce.views.times import moment, span
+
+OURSELVES = ("probe", "late evidence")  # they settle a doubt, and leave the reason of it as it was
+MARK = {State.COMPLETED: "✓", State.FAILED: "✗", State.IN_DOUBT: "?", State.TOMBSTONE: "·"}
+
+
+def facts_of(record: Record, now: float, screen: Screen) -> list[tuple[str, str]]:
+    """What it is, and how it stands."""
+    request, terms = record.request, record.request.terms
+    promise = GUARANTEES[terms.kind, terms.downstream].promise
+    contract = f"{terms.kind}, downstream {terms.downstream}, version {terms.version}: {promise}"
+    rows = [
+        ("where", _where(record, screen)),
+        ("step of", f"the run {run_of(record)}" if run_of(record) else ""),
+        ("tenant", request.tenant),
+        ("contract", f"workflow, version {terms.version}: each step by its own" if is_run(record) else contract),
+        ("begun", f"{record.epoch} time{'s' * (record.epoch != 1)}" if is_run(record) else ""),
+        ("sends", "" if is_run(record) else _sends(record, now)),
+        ("owner", _owner(record, now)),
+        ("settled by", record.settled_by),
+        (
+            "was in doubt" if record.settled_by in OURSELVES else "reason",
+            "" if record.state is State.IN_DOUBT else screen.shorten(record.reason),
+        ),
+        ("arguments", "" if record.state is State.TOMBSTONE else arguments_of(record, reveal=screen.reveal).words(screen)),
+        ("outcome", _outcome(record.outcome, screen)),
+        ("done", _done(record, screen)),
+        ("key", request.key if screen.reveal else ""),
+        ("sealed", screen.keys if is_sealed(record) else ""),
+    ]
+    return [(name, text) for name, text in rows if text]
+
+
+def _where(record: Record, screen: Screen) -> str:
+    if record.state is State.TOMBSTONE or is_run(record):
+        return place_of(record)
+    return screen.shorten(place_of(record)) or "anywhere: the same tool and arguments, for as long as its window"
+
+
+def _outcome(data: bytes, screen: Screen) -> str:
+    said = outcome_of(data, reveal=screen.reveal).words(screen) if data else ""
+    return said if screen.reveal else screen.shorten(said)
+
+
+def _done(record: Record, screen: Screen) -> str:
+    """What of it happened, if not all of it did."""
+    report = partial_of(record)
+    if report is None:
+        return ""
+    return dumps(report["done"]) if screen.reveal else screen.hidden("a part", "it")
+
+
+def _sends(record: Record, now: float) -> str:
+    if record.sends == 0:
+        return "none" if record.state is not State.COMPLETED else "none that this record counts"
+    again = ""
+    if record.state not in TERMINAL:
+        until_s = record.first_dispatch_at + record.request.terms.resend_s - now
+        again = f"; may be sent again for {span(until_s)}" if may_resend(record, now) else "; may not be sent again"
+    return f"{record.sends}{again}"
+
+
+def _owner(record: Record, now: float) -> str:
+    left_s = record.lease_until - now
+    alive = leased(record, now)
+    if record.state in TERMINAL or (not alive and (record.state is State.IN_DOUBT or not record.token)):
+        return ""  # whoever asked about a doubt last does not own it
+    lease = f"its lease runs {span(left_s)} more" if alive else f"its lease ended {span(-left_s)} ago"
+    if left_s > 0 and not alive:
+        lease = "its lease was written by a wrong clock, and counts as over"
+    return f"{record.token[:8] or 'nobody'}, epoch {record.epoch}; {lease}"
+
+
+def timeline(record: Record, now: float, screen: Screen) -> list[tuple[str, str, str]]:
+    """What happened, in the order of time, and how long after the claim."""
+    rows = []
+    for at, what in sorted(_moments(record, now, screen), key=lambda moment: moment[0]):
+        since = f"in {span(at - now)}" if at > now else f"+{span(at - record.created_at)}" if at > record.created_at else ""
+        rows.append((moment(at), since, what))
+    return rows
+
+
+def _moments(record: Record, now: float, screen: Screen) -> list[tuple[float, str]]:
+    sent = "first sent" if record.sends != 1 else "sent"
+    if record.first_dispatch_at == record.created_at:
+        moments = [(record.created_at, f"claimed and {sent}")]
+    else:
+        moments = [(record.created_at, "claimed")]
+        moments += [(record.first_dispatch_at, sent)] if record.first_dispatch_at and record.sends else []
+    for evidence in record.evidence:
+        entry = said(evidence)
+        if entry is not None:
+            moments.append((evidence.at, told(entry, screen)))
+            continue
+        outcome = _outcome(evidence.outcome, screen)
+        moments.append((evidence.at, f"{evidence.note}: {outcome}" if evidence.outcome else evidence.note))
+    if abandoned(record, now) and not gave_up(record):
+        moments.append((record.lease_until, "the lease ended, and nobody renewed it"))
+    if record.decided_at and record.state is not State.CLAIMED:
+        moments.append((record.decided_at, _decision(record, screen)))
+    if record.state in (State.COMPLETED, State.FAILED) and record.dedup_until != inf:
+        moments.append((record.dedup_until, "its window ends: the outcome is forgotten, the key is refused"))
+    return moments
+
+
+def _decision(record: Record, screen: Screen) -> str:
+    who = f", by {record.settled_by}" if record.settled_by else ""
+    match record.state:
+        case State.COMPLETED:
+            return f"completed{who}"
+        case State.FAILED:
+            attempt = failure_of(record)
+            return f"failed{who}" if attempt is None or not attempt.number else f"failed: {attempt_told(attempt, screen)}"
+        case State.IN_DOUBT:
+            return f"in doubt: {screen.shorten(record.reason)}"
+        case _:
+            return "decided"
