@@ -3,7 +3,7 @@
 import inspect
 
 import effectonce
-from effectonce import _names, errors
+from effectonce import errors
 
 NAMES = [
     "StepFailed",
@@ -105,7 +105,6 @@ GUARD = [
 def test_the_public_names_are_these():
     assert effectonce.__all__ == sorted(NAMES)
     assert all(hasattr(effectonce, name) for name in NAMES)
-    assert _names.__all__ == effectonce.__all__
 
 
 def test_the_guards_methods_are_these():

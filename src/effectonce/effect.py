@@ -11,45 +11,15 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
+from effectonce._core.effect_ref import EffectRef
 from effectonce._core.guarantees import Terms
-from effectonce._core.keys import REFERENCE_LENGTH, downstream_key, request_key
+from effectonce._core.keys import downstream_key, request_key
 from effectonce._core.observed_sends import Sighting
+from effectonce.errors import ContractViolation
 
 THIS_CLOCK = object()  # whose monotonic clock a time is of: an error that was pickled elsewhere comes with another object
 OVER = "over"  # an attempt ended, and was taken as one that sent nothing: a thread or a task of it that goes on may not send any more
 NOT_WRITTEN = Verdict(Bucket.CANCELLED, Certainty.NOT_SENT, "its record could not say that it leaves")
-INSIDE = "inside "  # and the key of a running effect: the step of its own guarded calls
-
-
-class EffectRef(Struct, frozen=True):
-    """Which effect an error or an outcome is about."""
-
-    tool: str
-    key: str
-    tenant: str = ""
-    scope: str = ""
-    step: str = ""
-
-    @property
-    def reference(self) -> str:
-        """A short name that is safe to show: enough to find the effect, not enough to forge its key."""
-        return reference_of(self.key)
-
-    def __str__(self) -> str:
-        nested = self.step.startswith(INSIDE) and len(self.step) == len(INSIDE) + len(self.key)
-        step = f"{INSIDE}{reference_of(self.step)}" if nested else self.step
-        where = "/".join(part for part in (self.scope, step) if part)
-        name = f"{self.tool} {self.reference}" if self.key else self.tool
-        return f"{name} ({where})" if where else name
-
-    def __repr__(self) -> str:
-        """It ends up in logs and tracebacks, where no key belongs."""
-        return f"<{type(self).__name__} {self}>"
-
-
-def reference_of(key: str) -> str:
-    """How people are told of the effect that has this key."""
-    return f"eff_{key[-REFERENCE_LENGTH:]}"
 
 
 class Effect(Struct, frozen=True):
@@ -113,8 +83,6 @@ class Effect(Struct, frozen=True):
         self.requests.append(sighting)
         if OVER in self.used:
             sighting.verdict = Verdict(Bucket.CANCELLED, Certainty.NOT_SENT, "its attempt was over")
-            from effectonce.errors import ContractViolation  # noqa: PLC0415  # it needs what is above
-
             message = f"an attempt of {self.ref} left something behind, and ended as one that sent nothing. {sighting.request} was not sent."
             raise ContractViolation(message, effect=self.ref)
 

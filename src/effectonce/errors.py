@@ -27,7 +27,7 @@ import copyreg
 from typing import Any, ClassVar
 
 from effectonce._core.classification.classify import OURS, Bucket, Certainty, Verdict
-from effectonce.effect import EffectRef
+from effectonce._core.effect_ref import EffectRef
 
 IN_MEMORY = "guard.in_doubt(), in this process: the store is its memory"
 

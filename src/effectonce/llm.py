@@ -28,6 +28,7 @@ import msgspec
 from effectonce._core.canonical import canonical
 from effectonce._core.classification.classify import Bucket, Certainty, Verdict, classify
 from effectonce._core.codec import encode
+from effectonce._core.effect_ref import EffectRef
 from effectonce._core.ops import Find
 from effectonce._core.rules import Record, State
 from effectonce._core.safe_access import attempt
@@ -37,7 +38,7 @@ from effectonce._runtime.signature import is_async
 from effectonce._runtime.step import here
 from effectonce._tools.tool import GuardedTool
 from effectonce._validate import seconds, several
-from effectonce.effect import EffectRef, current_effect
+from effectonce.effect import current_effect
 from effectonce.errors import ContractViolation, ResultUnavailable
 from effectonce.guard import Guard
 from effectonce.outcome import Outcome

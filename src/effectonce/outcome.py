@@ -26,6 +26,7 @@ from effectonce._core.codec import (
     printable,
     told,
 )
+from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import (
     Done,
     Ending,
@@ -42,7 +43,7 @@ from effectonce._core.ops import Busy, Doubtful, Early, Latched, Mismatch, Unava
 from effectonce._core.ops import Expired as ExpiredReply
 from effectonce._core.rules import State
 from effectonce._log import LOG
-from effectonce.effect import THIS_CLOCK, EffectRef
+from effectonce.effect import THIS_CLOCK
 from effectonce.errors import (
     Conflict,
     Expired,

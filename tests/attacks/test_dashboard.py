@@ -8,11 +8,11 @@ import anyio.to_thread
 import pytest
 
 from effectonce import EffectOnceError, Guard, NotSent, Retry
+from effectonce._core.effect_ref import reference_of
 from effectonce._core.ops import Search, Tally
 from effectonce._core.rules import State
 from effectonce.dashboard import Access, _playground
 from effectonce.dashboard._request import Refusal
-from effectonce.effect import reference_of
 from effectonce.simulate.storm import simulate
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore

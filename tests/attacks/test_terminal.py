@@ -12,10 +12,10 @@ import structlog
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry, generate_latest
 
+from effectonce._core.effect_ref import EffectRef
 from effectonce._log import LOG
 from effectonce._text import harmless, harmless_json, on_one_line
 from effectonce.cli import main
-from effectonce.effect import EffectRef
 from effectonce.observe import Event, Logs, StructLog
 from effectonce.observe.prometheus import Prometheus
 from tests.attacks.hostile import HALF, HOSTILE, OBEYED, STORABLE, filled

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from tests.cli.desk import Desk
 
 from effectonce import EffectOnceError, Guard, PartialSuccess, Retry, TimeWindow, current_effect
-from effectonce.effect import EffectRef
+from effectonce._core.effect_ref import EffectRef
 from effectonce.workflows import Run
 
 ONCE = Retry(attempts=1)

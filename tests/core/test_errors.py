@@ -22,7 +22,7 @@ from effectonce import (
     Retry,
     current_effect,
 )
-from effectonce.effect import EffectRef
+from effectonce._core.effect_ref import EffectRef
 from tests.core.helpers import QUICK, Ledger, named, tool
 
 ROOT = Path(__file__).parent.parent.parent

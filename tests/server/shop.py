@@ -87,8 +87,8 @@ class Shop:
             await self.guard.call(tool, arguments)
 
     def newest(self):
+        from effectonce._core.effect_ref import reference_of
         from effectonce._core.ops import Search
-        from effectonce.effect import reference_of
 
         return reference_of(self.guard.store.apply(Search(limit=1))[0].request.key)
 

@@ -7,7 +7,7 @@ import pytest
 
 from effectonce import Guard, Swept
 from effectonce._core import ops
-from effectonce.effect import reference_of
+from effectonce._core.effect_ref import reference_of
 from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.redis import RedisStore
 from effectonce.stores.sqlite import SqliteStore

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 from msgspec import Struct
 
 from effectonce._core.codec import plain
+from effectonce._core.effect_ref import EffectRef
 from effectonce._core.ops import (
     Answer,
     Applied,
@@ -40,7 +41,7 @@ from effectonce._core.safe_access import attempt, get
 from effectonce._runtime.heartbeat import Heart
 from effectonce._runtime.isolation import done
 from effectonce._runtime.step import Boundary, here, inside
-from effectonce.effect import THIS_CLOCK, Effect, EffectRef, running
+from effectonce.effect import THIS_CLOCK, Effect, running
 from effectonce.errors import ContractViolation, NotSent, PartialSuccess, StoreUnavailable
 from effectonce.stores.base import AsyncTransaction, RolledBack, Store, Transaction, TransactionalStore
 

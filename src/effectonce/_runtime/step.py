@@ -17,12 +17,12 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
+from effectonce._core.effect_ref import INSIDE, EffectRef
 from effectonce._core.keys import Part, Stable, UnstableKey, check_stable
 from effectonce._core.stability import LASTING, changes_in, unstable_text
 from effectonce._log import LOG
 from effectonce._runtime.unawaited import WRAPPERS, look
 from effectonce._validate import several
-from effectonce.effect import INSIDE, EffectRef
 from effectonce.errors import ContractViolation
 
 T = TypeVar("T")

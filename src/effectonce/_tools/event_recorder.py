@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from effectonce._core.classification.classify import UNKNOWN, Certainty, Classifier, Verdict
+from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import Ending
 from effectonce._core.observed_sends import of_another, of_attempt
 from effectonce._core.ops import (
@@ -52,7 +53,6 @@ from effectonce._core.ops import (
 )
 from effectonce._core.retry_flow import Over
 from effectonce._tools.observers import Watch
-from effectonce.effect import EffectRef
 from effectonce.observe.events import Event, ended, given_up, suppressed
 
 T = TypeVar("T")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from effectonce._core.canonical import canonical
+from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import Ending, Fresh, Replay
 from effectonce._core.keys import derive
 from effectonce._core.ops import Flow, Recorded
@@ -15,7 +16,6 @@ from effectonce._core.rules import Record
 from effectonce._core.safe_access import attempt
 from effectonce._runtime.drive import AsyncPlain, Plain, Prepared, adrive, drive
 from effectonce._tools.event_recorder import Facts, Telling, heard, heard_call
-from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.retries.retry import Retrier, concluded
 from effectonce.stores.base import Store

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from effectonce._core.effect_ref import EffectRef
 from effectonce._core.ops import Confirm, Rearm, Refute, Swept
 from effectonce._core.rules import Record
 from effectonce._log import LOG
 from effectonce._runtime.signature import is_async
-from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from effectonce._core.call import GuardedCall
 from effectonce._core.canonical import canonical, fingerprint
 from effectonce._core.classification.classify import classifier
 from effectonce._core.codec import REDACTED, encode_partial
+from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import Ending, Fresh, Replay
 from effectonce._core.guarantees import Capability, Kind, Terms
 from effectonce._core.keys import (
@@ -48,7 +49,7 @@ from effectonce._runtime.step import Boundary, here, stable
 from effectonce._tools.check_declaration import DeclarationCheck
 from effectonce._tools.observers import Watch
 from effectonce._tools.separate_dispatch import AnnouncedPerformer, AsyncAnnouncedPerformer
-from effectonce.effect import Effect, EffectRef, running
+from effectonce.effect import Effect, running
 from effectonce.errors import (
     CircuitOpen,
     ContractViolation,

@@ -14,11 +14,11 @@ from msgspec import Struct
 from effectonce._core.attempt_log import Asked, FailedAttempt, read_entry, read_failure
 from effectonce._core.classification.verdicts import Bucket
 from effectonce._core.codec import AS_DATA, NotReadable, Stored, decode
+from effectonce._core.effect_ref import EffectRef
 from effectonce._core.ops import Browse, Find, Flow, ReadCell
 from effectonce._core.rules import Evidence, Record, State, leased
 from effectonce._core.workflow import CANCEL
 from effectonce._tools.tool import GuardedTool
-from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation
 from effectonce.recovery.in_doubt import BATCH, CLOCK, place
 

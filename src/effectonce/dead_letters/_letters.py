@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from effectonce._core.attempt_log import asked_again
 from effectonce._core.codec import encode_error
+from effectonce._core.effect_ref import EffectRef, reference_of
 from effectonce._core.endings import Ending
 from effectonce._core.ops import Applied, Flow, Refute
 from effectonce._core.pages import Refer
@@ -37,7 +38,6 @@ from effectonce.dead_letters._letter import (
     page,
 )
 from effectonce.dead_letters._redriving import Pace, Redriven, came_to, settled, skipped, unsendable, would
-from effectonce.effect import EffectRef, reference_of
 from effectonce.errors import ContractViolation
 from effectonce.recovery.in_doubt import atold, told, who
 from effectonce.stores.base import Store, TooLarge

@@ -8,12 +8,12 @@ from typing import Any, Literal, assert_never
 from msgspec import Struct
 
 from effectonce._core.codec import NotReadable
+from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import Done, Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, OutOfPatience, Rejection, Replay
 from effectonce._core.ops import Busy, Doubtful, Early, Expired, Latched, Mismatch, Unavailable
 from effectonce._core.rules import Record, State
 from effectonce._tools.tool import GuardedTool
 from effectonce.dead_letters._letter import Letter, effect_of
-from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation
 from effectonce.outcome import last_of
 

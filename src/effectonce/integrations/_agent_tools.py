@@ -26,6 +26,7 @@ from effectonce._core.canonical import NotCanonical, canonical, fingerprint
 from effectonce._core.classification.classify import Rules, as_rules
 from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
 from effectonce._core.codec import encode_or_excuse
+from effectonce._core.effect_ref import EffectRef
 from effectonce._core.guarantees import Kind
 from effectonce._core.keys import AtOrdinal, Stable, effect_key
 from effectonce._core.ops import Find, Flow, Request, Unavailable
@@ -35,7 +36,7 @@ from effectonce._runtime.drive import AsyncPlain, Plain, Prepared, adrive, drive
 from effectonce._runtime.step import Delivered, Within, at_ordinal, flagged, named
 from effectonce._tools.tool import GuardedTool
 from effectonce._validate import errors, of_type, several
-from effectonce.effect import EffectRef, is_running
+from effectonce.effect import is_running
 from effectonce.errors import ContractViolation, EffectOnceError, Rejected
 from effectonce.guard import Guard
 from effectonce.integrations._redrive import Outside, equip

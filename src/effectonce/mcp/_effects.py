@@ -9,12 +9,12 @@ from msgspec import Struct
 
 from effectonce._core.canonical import NotCanonical, fingerprint
 from effectonce._core.codec import encode_or_excuse
+from effectonce._core.effect_ref import EffectRef
 from effectonce._core.keys import AtStep, effect_key
 from effectonce._core.ops import Request
 from effectonce._runtime.drive import Prepared
 from effectonce._runtime.step import flagged
 from effectonce._tools.tool import GuardedTool
-from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation
 from effectonce.guard import Guard
 from effectonce.mcp._call_identity import Asked, Placed, Places, asked

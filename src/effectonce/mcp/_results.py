@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from effectonce.effect import EffectRef
+from effectonce._core.effect_ref import EffectRef
 from effectonce.errors import EffectOnceError, InDoubt
 from effectonce.mcp._call_identity import KEY
 from effectonce.mcp._contracts import ToolContract

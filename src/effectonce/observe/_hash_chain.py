@@ -29,7 +29,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from effectonce._core.codec import printable
-from effectonce.effect import INSIDE, EffectRef
+from effectonce._core.effect_ref import INSIDE, EffectRef
 from effectonce.observe.events import Event
 
 BATCHES, HEADS = "audit/", "audit-head/"

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from effectonce._core.classification.verdicts import Bucket
+from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import (
     Done,
     Ending,
@@ -29,7 +30,6 @@ from effectonce._core.retry_flow import Over
 from effectonce._core.retry_state import Why
 from effectonce._core.rules import State
 from effectonce._core.safe_access import get
-from effectonce.effect import EffectRef
 
 EVENTS: dict[str, str] = {
     "calling": "A call begins.",

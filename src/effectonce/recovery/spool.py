@@ -23,12 +23,12 @@ from msgspec import Struct
 
 from effectonce._core.backoff import full_jitter
 from effectonce._core.codec import excuse
+from effectonce._core.effect_ref import reference_of
 from effectonce._core.keys import derive
 from effectonce._core.ops import Applied, Attest, Complete, Fail
 from effectonce._forks import anew_in_a_fork
 from effectonce._log import LOG
 from effectonce._random import rng
-from effectonce.effect import reference_of
 from effectonce.errors import StoreUnavailable
 from effectonce.stores.base import Finding, Store, TooLarge
 from effectonce.stores.keyring import Keyring, NotOpened

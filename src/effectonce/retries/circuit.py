@@ -1,8 +1,8 @@
 """The circuit breaker that you use: `@breaker("stripe")`, `with circuit.admit():`, one circuit per dependency.
 
-The machine in `_core/breaker/machine.py` decides; this file gives it time, chance and a lock. The lock is held for the decision and never for the
-call, so callers do not wait for each other. A closed circuit that measures no time hands the same permit to everybody: to ask it is to
-look at an attribute.
+The machine in `_core/breaker/machine.py` decides; this file gives it time, chance and a lock. The lock is held for the decision and
+never for the call, so callers do not wait for each other. A closed circuit that measures no time gives every caller the same permit: to
+ask it is to look at an attribute.
 """
 
 from __future__ import annotations

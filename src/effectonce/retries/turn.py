@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextvars import ContextVar
 
 from effectonce._core.budget import Purchase, Turn
+from effectonce._core.effect_ref import EffectRef
 from effectonce._core.keys import derive
 from effectonce._runtime.drive import AsyncPlain, Plain, adrive, drive
 from effectonce._runtime.step import Entered
-from effectonce.effect import EffectRef
 from effectonce.errors import GaveUp
 from effectonce.policy import Budget
 from effectonce.stores.base import Store

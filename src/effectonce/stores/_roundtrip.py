@@ -24,6 +24,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 
+from effectonce._core.effect_ref import reference_of
 from effectonce._core.ops import (
     Applied,
     Browse,
@@ -48,7 +49,6 @@ from effectonce._core.ops import (
 from effectonce._core.pages import Beside, Count, Paging, Recent, Refer
 from effectonce._core.rules import TABLE, Record, Scene, State, Table, latch_of
 from effectonce._core.transitions import born_and_ended, transition
-from effectonce.effect import reference_of
 from effectonce.errors import StoreUnavailable
 
 R = TypeVar("R", covariant=True)

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import orjson
 
+from effectonce._core.effect_ref import reference_of
 from effectonce._core.guarantees import Terms
 from effectonce._core.ops import Request
 from effectonce._core.rules import Evidence, Record, State, due_at
-from effectonce.effect import reference_of
 
 # Written once, when the record is born.
 BIRTH = (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from effectonce._core.codec import AS_DATA, SEALED, NotReadable, Stored, decode, told
+from effectonce._core.effect_ref import INSIDE, EffectRef
 from effectonce._core.failed_attempts import attempts_of
 from effectonce._core.ops import ReadCell
 from effectonce._core.rules import Record, Scene, State, leased, resendable
-from effectonce.effect import INSIDE, EffectRef
 from effectonce.views.history import asked_data, asked_of, attempt_data, gave_up, is_run, partial_of, run_of, run_verdict, said
 from effectonce.views.text import Screen, dumps
 from effectonce.views.times import iso

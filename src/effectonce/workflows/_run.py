@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 from effectonce._core.call import GuardedCall
 from effectonce._core.codec import encode_error, printable
 from effectonce._core.codec import told as told_as
+from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import Ending, Fenced, Fresh, NothingSent
 from effectonce._core.keys import run_key
 from effectonce._core.ops import (
@@ -34,7 +35,7 @@ from effectonce._core.rules import Record, State
 from effectonce._core.workflow import CANCEL, Cancellation, LateCall, Parked, cancellation, label
 from effectonce._runtime.drive import Prepared, adrive, drive
 from effectonce._tools.registry import tool_of
-from effectonce.effect import EffectRef, running
+from effectonce.effect import running
 from effectonce.errors import (
     Cancelled,
     CodeChanged,

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from effectonce._core.attempt_log import FailedAttempt
 from effectonce._core.codec import AS_DATA, NotReadable, decode, told
+from effectonce._core.effect_ref import EffectRef
 from effectonce._core.failed_attempts import attempts_of
 from effectonce._core.guarantees import DAY_S, Kind
 from effectonce._core.keys import Stable, run_key
@@ -25,7 +26,6 @@ from effectonce._tools.observers import told_of
 from effectonce._tools.tool import GuardedTool, House, Tool
 from effectonce._tools.wrapper import wrap
 from effectonce._validate import errors, fields, seconds, several, whole
-from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation, InFlight, LeaseLost, Rejected, StepFailed
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from effectonce._core.codec import NotReadable, NotStorable, encode
+from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import Ending
 from effectonce._core.guarantees import Capability, Kind, Terms
 from effectonce._core.ops import Flow, Invoke, Op
@@ -25,7 +26,7 @@ from effectonce._core.workflow import WorkflowCall
 from effectonce._runtime.drive import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive, drive
 from effectonce._runtime.signature import is_async, signature_of
 from effectonce._tools.tool import GuardedTool, House
-from effectonce.effect import EffectRef, current_effect
+from effectonce.effect import current_effect
 from effectonce.errors import CodeChanged, ContractViolation, GaveUp, Rejected, StepFailed
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream

@@ -24,6 +24,7 @@ from typing import Any, NoReturn, assert_never
 from msgspec import Struct
 
 from effectonce._core.codec import encode
+from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import (
     Done,
     Ending,
@@ -44,7 +45,6 @@ from effectonce._runtime.drive import Prepared
 from effectonce._runtime.step import flagged, named
 from effectonce._tools.tool import GuardedTool
 from effectonce._validate import of_type, seconds, several, whole
-from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation, LeaseLost, StoreUnavailable
 from effectonce.guard import Guard
 from effectonce.http.server.fingerprint import Asked, Fields, fingerprint_of

@@ -12,9 +12,9 @@ import msgspec
 import orjson
 from msgspec import Struct, structs
 
-from effectonce._core.codec import OK, NotReadable, decode
+from effectonce._core.codec import NotReadable, decode
+from effectonce._core.effect_ref import EffectRef
 from effectonce._core.ops import Recorded
-from effectonce.effect import EffectRef
 from effectonce.errors import ContractViolation
 from effectonce.http.server.profiles import Profile, Style, Trouble
 

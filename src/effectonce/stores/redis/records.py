@@ -15,11 +15,11 @@ from typing import cast
 import msgspec
 from msgspec import Struct
 
+from effectonce._core.effect_ref import reference_of
 from effectonce._core.guarantees import Terms
 from effectonce._core.ops import Cell, Claim, Recorded, Request
 from effectonce._core.rules import Evidence, Record, State, due_at
 from effectonce._random import random_bits
-from effectonce.effect import reference_of
 from effectonce.errors import StoreUnavailable
 
 VERSION = 1

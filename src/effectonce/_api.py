@@ -1,17 +1,18 @@
-"""Every public name, where it lives. `effectonce` hands them on when the first one is asked for."""
+"""Every public name, and where it lives. `effectonce` imports this file when its first name is asked for."""
 
 from effectonce._core.backoff import Jitter
 from effectonce._core.breaker.machine import Phase
 from effectonce._core.classification.classify import Bucket, Certainty, Rule, Scope, Verdict, classify
 from effectonce._core.classification.transient import transient
 from effectonce._core.decisions import Action
+from effectonce._core.effect_ref import EffectRef
 from effectonce._core.guarantees import Capability, Kind
 from effectonce._core.keys import Explanation, Stable, content_key
 from effectonce._core.ops import CannotTell, Found, NotFound, Swept
 from effectonce._core.rules import Record, State
 from effectonce._runtime.step import Delivered
 from effectonce._tools.tool import Tool
-from effectonce.effect import Effect, EffectRef, current_effect
+from effectonce.effect import Effect, current_effect
 from effectonce.errors import (
     Cancelled,
     CircuitOpen,

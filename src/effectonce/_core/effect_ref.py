@@ -1,0 +1,40 @@
+"""Which effect an error or an outcome is about, and how people name it."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from effectonce._core.keys import REFERENCE_LENGTH
+
+INSIDE = "inside "  # and the key of a running effect: the step of its own guarded calls
+
+
+class EffectRef(Struct, frozen=True):
+    """Which effect an error or an outcome is about."""
+
+    tool: str
+    key: str
+    tenant: str = ""
+    scope: str = ""
+    step: str = ""
+
+    @property
+    def reference(self) -> str:
+        """A short name that is safe to show: enough to find the effect, not enough to forge its key."""
+        return reference_of(self.key)
+
+    def __str__(self) -> str:
+        nested = self.step.startswith(INSIDE) and len(self.step) == len(INSIDE) + len(self.key)
+        step = f"{INSIDE}{reference_of(self.step)}" if nested else self.step
+        where = "/".join(part for part in (self.scope, step) if part)
+        name = f"{self.tool} {self.reference}" if self.key else self.tool
+        return f"{name} ({where})" if where else name
+
+    def __repr__(self) -> str:
+        """It ends up in logs and tracebacks, where no key belongs."""
+        return f"<{type(self).__name__} {self}>"
+
+
+def reference_of(key: str) -> str:
+    """How people are told of the effect that has this key."""
+    return f"eff_{key[-REFERENCE_LENGTH:]}"
