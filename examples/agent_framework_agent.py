@@ -22,7 +22,7 @@ from agent_framework import (
 )
 
 from effectonce import Guard
-from effectonce.integrations.agent_framework import once
+from effectonce.integrations.agent_framework import EffectOnce
 from effectonce.testing.bank import Bank
 
 
@@ -59,7 +59,7 @@ with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as ba
         return str(bank.pay(payment_id, amount_minor)["receipt"])
 
     for line in (asks("call_1", "late delivery"), asks("call_2", "the parcel was late")):
-        middleware = once(guard, contracts={"refund": {"kind": "irreversible", "volatile": ["reason"]}})
+        middleware = EffectOnce(guard, contracts={"refund": {"kind": "irreversible", "volatile": ["reason"]}})
         agent = Agent(Script(line, Content.from_text("done")), tools=[refund], middleware=middleware)
         asyncio.run(talk(agent))
     print("refunds in the bank's ledger:", len(bank.ledger()))

@@ -14,7 +14,7 @@ import httpx2
 from anthropic import Anthropic, beta_tool
 
 from effectonce import Guard
-from effectonce.integrations.anthropic_runner import tool_runner
+from effectonce.integrations.anthropic_runner import protect
 from effectonce.testing.bank import Bank
 
 
@@ -44,7 +44,7 @@ with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as ba
         return bank.pay(payment_id, amount_minor)["receipt"]
 
     for wire in (script("toolu_1", "late delivery"), script("toolu_2", "the parcel was late")):
-        runner = tool_runner(
+        runner = protect(
             Anthropic(api_key="none", http_client=httpx2.Client(transport=wire)),
             guard,
             conversation="chat-42",

@@ -16,12 +16,12 @@ from pathlib import Path
 from celery import Celery
 
 from effectonce import Guard, current_effect
-from effectonce.integrations.celery import once
+from effectonce.integrations.celery import EffectOnce
 from effectonce.testing.bank import Bank, pay
 
 BROKER = f"redis+socket://{Path('broker.sock').absolute()}"
 guard = Guard("sqlite:///effects.db")
-app = Celery("celery_task", broker=BROKER, backend=BROKER, task_cls=once(guard))  # the one line
+app = Celery("celery_task", broker=BROKER, backend=BROKER, task_cls=EffectOnce(guard))  # the one line
 
 
 @guard.tool(kind="irreversible", downstream="key", lease_s=1)

@@ -20,7 +20,7 @@ from google.adk.sessions import InMemorySessionService
 from google.genai import types
 
 from effectonce import Guard
-from effectonce.integrations.google_adk import OncePlugin
+from effectonce.integrations.google_adk import EffectOnce
 from effectonce.testing.bank import Bank
 
 
@@ -54,7 +54,7 @@ async def talk(app: App) -> None:
 
 with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as bank:
     guard = Guard(f"sqlite:///{folder}/effects.db", spool=Path(folder, "spool"))
-    once = OncePlugin(guard, contracts={"refund": {"kind": "irreversible", "volatile": ["reason"]}})
+    once = EffectOnce(guard, contracts={"refund": {"kind": "irreversible", "volatile": ["reason"]}})
 
     async def refund(payment_id: str, amount_minor: int, reason: str) -> str:
         """Refund a payment."""

@@ -17,7 +17,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
 from effectonce import Guard
-from effectonce.integrations.langchain import OnceMiddleware
+from effectonce.integrations.langchain import EffectOnce
 from effectonce.testing.bank import Bank
 
 
@@ -51,7 +51,7 @@ with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as ba
         """Refund a payment."""
         return bank.pay(payment_id, amount_minor)["receipt"]
 
-    once = OnceMiddleware(guard, contracts={"refund": {"kind": "irreversible", "volatile": ["reason"]}})
+    once = EffectOnce(guard, contracts={"refund": {"kind": "irreversible", "volatile": ["reason"]}})
     thread = {"configurable": {"thread_id": "chat-42"}}
     for line in (asks("call_1", "late delivery"), asks("call_2", "the parcel was late")):
         # A saver of its own each time: the first run is lost with all that it had saved.

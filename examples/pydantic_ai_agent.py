@@ -15,7 +15,7 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolRetu
 from pydantic_ai.models.function import FunctionModel
 
 from effectonce import Guard
-from effectonce.integrations.pydantic_ai import Once
+from effectonce.integrations.pydantic_ai import EffectOnce
 from effectonce.testing.bank import Bank
 
 
@@ -28,7 +28,7 @@ def script(call_id: str, reason: str) -> FunctionModel:
 
 with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as bank:
     guard = Guard(f"sqlite:///{folder}/effects.db", spool=Path(folder, "spool"))
-    once: Once = Once(guard, contracts={"refund": {"kind": "irreversible", "volatile": ["reason"]}})
+    once: EffectOnce = EffectOnce(guard, contracts={"refund": {"kind": "irreversible", "volatile": ["reason"]}})
 
     async def refund(payment_id: str, amount_minor: int, reason: str) -> str:
         """Refund a payment."""

@@ -24,11 +24,11 @@ from hypercorn.asyncio import serve
 from hypercorn.config import Config
 
 from effectonce import Guard, current_effect
-from effectonce.integrations.restate import once
+from effectonce.integrations.restate import EffectOnce
 from effectonce.testing.bank import Bank, pay
 
 guard = Guard("sqlite:///effects.db")
-refunds = restate.Service("refunds", invocation_context_managers=[once(guard)])  # the one line
+refunds = restate.Service("refunds", invocation_context_managers=[EffectOnce(guard)])  # the one line
 
 
 @guard.tool(kind="irreversible", downstream="key", lease_s=1)

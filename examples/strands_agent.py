@@ -16,7 +16,7 @@ from strands.models.model import Model
 from strands.session import FileSessionManager
 
 from effectonce import Guard
-from effectonce.integrations.strands import OncePlugin
+from effectonce.integrations.strands import EffectOnce
 from effectonce.testing.bank import Bank
 
 
@@ -51,7 +51,7 @@ class Script(Model):
 
 with tempfile.TemporaryDirectory() as folder, Bank(Path(folder, "ledger")) as bank:
     guard = Guard(f"sqlite:///{folder}/effects.db", spool=Path(folder, "spool"))
-    once = OncePlugin(guard, contracts={"refund": {"kind": "irreversible", "volatile": ["reason"]}})
+    once = EffectOnce(guard, contracts={"refund": {"kind": "irreversible", "volatile": ["reason"]}})
 
     @tool
     def refund(payment_id: str, amount_minor: int, reason: str) -> str:

@@ -19,7 +19,7 @@ from temporalio.worker import Worker
 
 with workflow.unsafe.imports_passed_through():
     from effectonce import Guard, current_effect
-    from effectonce.integrations.temporal import EffectOncePlugin
+    from effectonce.integrations.temporal import EffectOnce
     from effectonce.testing.bank import Bank
 
 guard = Guard("sqlite:///effects.db")
@@ -48,7 +48,7 @@ class RefundWorkflow:
 
 
 async def main(target: str) -> None:
-    client = await Client.connect(target, plugins=[EffectOncePlugin(guard)])  # the one line
+    client = await Client.connect(target, plugins=[EffectOnce(guard)])  # the one line
     with ThreadPoolExecutor(1) as threads:
         async with Worker(
             client,

@@ -17,7 +17,7 @@ from effectonce._core import rules
 from effectonce._core.call import GuardedCall
 from effectonce._core.endings import Rejection
 from effectonce._core.guarantees import Capability, Kind, Terms
-from effectonce._core.rules import RULES, Guard, Rule, Scene
+from effectonce._core.rules import RULES, Guard, Scene, TransitionRule
 from ledger import STALE
 from world import DUPLICATE, FALSE_FAILURE, Case
 
@@ -80,12 +80,12 @@ def _never(*_: Any) -> bool:
     return False
 
 
-def _swap(guards: dict[Guard, Guard]) -> tuple[Rule, ...]:
+def _swap(guards: dict[Guard, Guard]) -> tuple[TransitionRule, ...]:
     """The table with each guard of *guards* replaced."""
     return tuple(replace(rule, when=tuple(guards.get(guard, guard) for guard in rule.when)) for rule in RULES)
 
 
-def _change(names: set[str], change: Any) -> tuple[Rule, ...]:
+def _change(names: set[str], change: Any) -> tuple[TransitionRule, ...]:
     """The table with the change of the rules called *names* replaced."""
     return tuple(replace(rule, change=change) if rule.name in names else rule for rule in RULES)
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from effectonce._core.ops import Attest, Complete, Fail, Together
-from effectonce._core.rules import RULES, TERMINAL, Evidence, Record, Rule, Scene, State, index, resendable
+from effectonce._core.rules import RULES, TERMINAL, Evidence, Record, Scene, State, TransitionRule, index, resendable
 from effectonce._core.transitions import transition
 
 NOW = 1000.0
@@ -40,14 +40,14 @@ class Written(NamedTuple):
 class Ledger:
     """Records and ops, numbered, and what the table makes of them."""
 
-    def __init__(self, rules: tuple[Rule, ...] = RULES) -> None:
+    def __init__(self, rules: tuple[TransitionRule, ...] = RULES) -> None:
         self._table = index(rules)
         self._numbers: dict[Record | None, int] = {}
         self._op_numbers: dict[Any, int] = {}
         self._written: dict[tuple[int, int], Written] = {}
         self.records: list[Record | None] = []
         self.ops: list[Any] = []
-        self.fired: Counter[Rule] = Counter()
+        self.fired: Counter[TransitionRule] = Counter()
         assert self.number(None) == ABSENT
 
     def number(self, record: Record | None) -> int:

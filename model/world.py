@@ -8,7 +8,7 @@ from typing import NamedTuple
 from effectonce._core.call import GuardedCall
 from effectonce._core.classification.classify import Bucket, Certainty, Verdict
 from effectonce._core.guarantees import Terms
-from effectonce._core.rules import RULES, Rule
+from effectonce._core.rules import RULES, TransitionRule
 from flows import IDLE
 
 # How a worker's request is doing. From FIRST_RESULT on: it was answered with result number `net - FIRST_RESULT + 1`.
@@ -42,7 +42,7 @@ class Case:
 
     name: str
     terms: Terms
-    rules: tuple[Rule, ...] = RULES
+    rules: tuple[TransitionRule, ...] = RULES
     flow: type[GuardedCall] = GuardedCall
     separate_dispatch: bool = False
     has_probe: bool = False

@@ -22,21 +22,21 @@ from effectonce._core.rules import Record, State
 from effectonce._environment import report
 from effectonce._log import LOG
 from effectonce._random import rng
-from effectonce._runtime.heartbeat import Heart
+from effectonce._runtime.heartbeat import Heartbeat
 from effectonce._runtime.owner_token import new_token
 from effectonce._runtime.replay_cache import ReplayCache
-from effectonce._runtime.step import Boundary, Delivered, Within, deliveries, named, place, stable_part
+from effectonce._runtime.step import Delivered, Step, StepContext, deliveries, named, place, stable_part
 from effectonce._runtime.unprotected_sends import only_through
-from effectonce._tools.observers import Observer, Watch, tidied
+from effectonce._tools.observers import Observer, Observers, tidied
 from effectonce._tools.registry import register, tool_of
-from effectonce._tools.tool import GuardedTool, House, Tool, not_kept
+from effectonce._tools.tool import GuardContext, GuardedTool, Tool, not_kept
 from effectonce._tools.wrapper import wrap
 from effectonce._validate import errors, fields, flags, of_type, parenthesised, seconds, several, whole
 from effectonce.errors import ContractViolation, Rejected
 from effectonce.health import Health, examine
 from effectonce.outcome import Outcome
 from effectonce.policy import Budget, Contract, Downstream, Retry, TimeWindow, kind_of, window_of
-from effectonce.recovery.in_doubt import Desk, Doubts, Reconciled
+from effectonce.recovery.in_doubt import InDoubtFilter, Reconciled, Settlement
 from effectonce.recovery.sweeper import Sweeper
 from effectonce.retries.budget import RetryBudget
 from effectonce.retries.circuit import Circuit
@@ -86,22 +86,22 @@ class Guard:
         self.store: Store = _sealed(as_store(store), keyring, secret)
         self.spool = _spool(store if isinstance(store, str) else "memory:", self.store, spool, keyring, secret)
         env = Env(now=time.monotonic, new_token=new_token, rng=rng)
-        self._house = House(
+        self._house = GuardContext(
             store=self.store,
             tenant=named(tenant, "tenant"),
             secret=Secret(secret),
             env=env,
-            heart=Heart(self.store),
+            heart=Heartbeat(self.store),
             cache=ReplayCache(cache, time.monotonic),
             keep=not_kept if self.spool is None else self.spool.keep,
-            watch=Watch(),
+            watch=Observers(),
             where=where_is(store, self.store),
         )
         self._tools: dict[str, GuardedTool] = {}
         shared = isinstance(store, str) and not store.startswith("memory:")
         # Guards that have all of it in common share keys.
         self._keys = (store if shared else id(store), self._house.tenant, self._house.secret)
-        self._desk = Desk(self.store, self._tools, self._house.watch)
+        self._desk = Settlement(self.store, self._tools, self._house.watch)
         for observer in observers:
             self.observe(observer)
 
@@ -271,7 +271,7 @@ class Guard:
         permissions: Iterable[str] = (),
         delivered: Iterable[Delivered] = (),
         latch: bool = True,
-    ) -> Within:
+    ) -> Step:
         """The outermost layer that can decide to retry: a conversation or workflow, and the step in it.
 
         The same call in the same step is the same effect. Without a step id, a call that the model makes again after it was shown
@@ -283,8 +283,8 @@ class Guard:
             flags(latch=latch)
         whose = self._house.tenant if tenant is None else named(tenant, "tenant")
         if type(step) in _REMEMBERED and type(scope) is str and not delivered:
-            return Within(place(whose, scope, step, latch, allowed))
-        boundary = Boundary(
+            return Step(place(whose, scope, step, latch, allowed))
+        boundary = StepContext(
             tenant=whose,
             scope=named(scope, "scope"),
             step=None if step is None else stable_part(step, "the step id"),
@@ -292,11 +292,11 @@ class Guard:
             permissions=allowed,
             delivered=deliveries(delivered),
         )
-        return Within(boundary)
+        return Step(boundary)
 
     def sequence(
         self, stream: str | Stable, number: int, *, tenant: str | Stable | None = None, permissions: Iterable[str] = ()
-    ) -> Within:
+    ) -> Step:
         """Number *number* of *stream*, counted from 1: runs only after its predecessor has an outcome; a repeat is replayed.
 
         For ordered changes by one writer, such as the events of one account. Do not use it for concurrent clients, which would only
@@ -305,12 +305,12 @@ class Guard:
         whole(number=number)
         if number < 1:
             raise ContractViolation(f"number {number} of {stream!r}: a sequence counts from 1. Nothing was sent.")
-        boundary = Boundary(
+        boundary = StepContext(
             tenant=self._house.tenant if tenant is None else named(tenant, "tenant"),
             stream=(named(stream, "stream"), int(number)),
             permissions=frozenset(several("permissions", permissions)),
         )
-        return Within(boundary)
+        return Step(boundary)
 
     def turn(
         self, scope: str | Stable, turn: Part, *, tenant: str | Stable | None = None, budget: Budget | None = None
@@ -367,7 +367,7 @@ class Guard:
         self, *, limit: int = 100, tenant: str | None = None, tool: str | None = None, older_than_s: float = 0.0
     ) -> tuple[Record, ...]:
         """Effects whose outcome nobody knows, oldest first."""
-        return self._desk.in_doubt(Doubts(tenant=tenant, tool=tool, older_than_s=older_than_s), limit)
+        return self._desk.in_doubt(InDoubtFilter(tenant=tenant, tool=tool, older_than_s=older_than_s), limit)
 
     def counts(self) -> dict[State, int]:
         """How many effects there are in each state."""
@@ -389,13 +389,13 @@ class Guard:
         self, *, key: str | None = None, limit: int = 100, tool: str | None = None, older_than_s: float = 0.0
     ) -> Reconciled:
         """Ask the probes of sync tools about effects in doubt, or about the one of *key*. Nothing is sent again."""
-        return self._desk.reconcile(Doubts(tool=tool, older_than_s=older_than_s), limit, key)
+        return self._desk.reconcile(InDoubtFilter(tool=tool, older_than_s=older_than_s), limit, key)
 
     async def areconcile(
         self, *, key: str | None = None, limit: int = 100, tool: str | None = None, older_than_s: float = 0.0
     ) -> Reconciled:
         """Ask the probes of async tools about effects in doubt, or about the one of *key*. Nothing is sent again."""
-        return await self._desk.areconcile(Doubts(tool=tool, older_than_s=older_than_s), limit, key)
+        return await self._desk.areconcile(InDoubtFilter(tool=tool, older_than_s=older_than_s), limit, key)
 
     def reconciler(
         self, *, every_s: float = 60.0, per_s: float = 5.0, at_least_every_s: float = 86_400.0, tool: str | None = None
@@ -407,7 +407,7 @@ class Guard:
         """
         from effectonce.recovery.reconciler import Reconciler
 
-        return Reconciler(self._desk, Doubts(tool=tool), every_s=every_s, per_s=per_s, at_least_every_s=at_least_every_s)
+        return Reconciler(self._desk, InDoubtFilter(tool=tool), every_s=every_s, per_s=per_s, at_least_every_s=at_least_every_s)
 
     @property
     def dead_letters(self) -> DeadLetters:

@@ -38,9 +38,9 @@ from effectonce._core.endings import (
     Rejection,
     Replay,
 )
-from effectonce._core.endings import GaveUp as GaveUpEnding
+from effectonce._core.endings import Exhausted as GaveUpEnding
 from effectonce._core.ops import Busy, Doubtful, Early, Latched, Mismatch, Unavailable
-from effectonce._core.ops import Expired as ExpiredReply
+from effectonce._core.ops import KeyExpired as ExpiredReply
 from effectonce._core.rules import State
 from effectonce._log import LOG
 from effectonce.effect import THIS_CLOCK

@@ -12,7 +12,7 @@ from effectonce._core.effect_ref import reference_of
 from effectonce._core.ops import Search, Tally
 from effectonce._core.rules import State
 from effectonce.dashboard import Access, _playground
-from effectonce.dashboard._request import Refusal
+from effectonce.dashboard._request import RefusedVisit
 from effectonce.simulate.storm import simulate
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
@@ -179,7 +179,7 @@ def test_simulations_leave_the_threads_of_the_application_free():
         async def one(viewer, seed):
             try:
                 await simulations.result(viewer, (*asked[:2], seed))
-            except Refusal as refusal:
+            except RefusedVisit as refusal:
                 refused.append(refusal.status)
 
         async with anyio.create_task_group() as group:
@@ -208,7 +208,7 @@ def test_a_viewer_has_one_simulation_at_a_time_and_another_afterwards():
         async with anyio.create_task_group() as group:
             group.start_soon(simulations.result, "vera", (policy, rate, 1))
             await anyio.to_thread.run_sync(held.begun.acquire)
-            with pytest.raises(Refusal) as refused:
+            with pytest.raises(RefusedVisit) as refused:
                 await simulations.result("vera", (policy, rate, 2))
             held.go.set()
         again = await simulations.result("vera", (policy, rate, 2))

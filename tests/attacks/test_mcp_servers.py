@@ -20,13 +20,13 @@ REPLAYED = "dev.effectonce/replayed"
 
 
 def sdk_app(guard, pay, **options):
-    server = MCPServer("bank", extensions=[for_mcp.protect(guard, **options)])
+    server = MCPServer("bank", extensions=[for_mcp.EffectOnce(guard, **options)])
     server.add_tool(pay)
     return lambda stateless: server.streamable_http_app(stateless_http=stateless, json_response=True)
 
 
 def fastmcp_app(guard, pay, **options):
-    server = FastMCP("bank", middleware=[for_fastmcp.protect(guard, **options)])
+    server = FastMCP("bank", middleware=[for_fastmcp.EffectOnce(guard, **options)])
     server.tool(pay)
     return lambda stateless: server.http_app(stateless_http=stateless, json_response=True)
 

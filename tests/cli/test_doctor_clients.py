@@ -10,7 +10,7 @@ import smtplib
 import httpx, requests, urllib3, openai
 import botocore.session
 from effectonce import Guard, current_effect
-from effectonce.http.clients import protect
+from effectonce.http.client import protect
 
 guard = Guard("sqlite:///{}")
 guard.counts()

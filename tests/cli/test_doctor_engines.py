@@ -75,10 +75,10 @@ def test_a_graph_that_a_crash_costs_more_than_it_has_to_is_told(found):
 
 CELERY = """
 from celery import Celery
-from effectonce.integrations.celery import once
+from effectonce.integrations.celery import EffectOnce
 
-hasty = Celery("hasty", broker="redis://127.0.0.1:1/0", task_cls=once(guard), broker_transport_options={"visibility_timeout": 30})
-patient = Celery("patient", broker="redis://127.0.0.1:1/0", task_cls=once(guard))
+hasty = Celery("hasty", broker="redis://127.0.0.1:1/0", task_cls=EffectOnce(guard), broker_transport_options={"visibility_timeout": 30})
+patient = Celery("patient", broker="redis://127.0.0.1:1/0", task_cls=EffectOnce(guard))
 other = Celery("other", broker="amqp://127.0.0.1:1//")
 
 @hasty.task(name="safe")

@@ -21,7 +21,16 @@ from effectonce import (
     current_effect,
 )
 from effectonce._core import ops
-from effectonce._core.attempt_log import GAVE_UP, REDRIVEN, TRIED, Asked, FailedAttempt, asked_again, read_entry, read_failure
+from effectonce._core.attempt_log import (
+    GAVE_UP,
+    REDRIVEN,
+    TRIED,
+    FailedAttempt,
+    RedriveRequest,
+    asked_again,
+    read_entry,
+    read_failure,
+)
 from effectonce._core.codec import decode, encode_error
 from effectonce.stores.sqlite import SqliteStore
 from tests.core.helpers import QUICK, Ledger, tool
@@ -295,8 +304,8 @@ def test_what_an_error_said_is_sealed_and_opened(tmp_path, clock):
 def test_who_asked_again_can_be_read_and_a_note_is_neither():
     op = asked_again("k", "ada", "the bank is back")
 
-    assert read_entry(5.0, op.note, op.outcome) == Asked("ada", "the bank is back", 5.0)
-    assert read_entry(5.0, REDRIVEN, b"?") == Asked("", "what it said cannot be read", 5.0)
+    assert read_entry(5.0, op.note, op.outcome) == RedriveRequest("ada", "the bank is back", 5.0)
+    assert read_entry(5.0, REDRIVEN, b"?") == RedriveRequest("", "what it said cannot be read", 5.0)
     assert read_entry(5.0, GAVE_UP, b"v1 attempt {") == FailedAttempt(
         0, "", "what it said cannot be read", gave_up="what it said cannot be read", at=5.0
     )

@@ -9,7 +9,7 @@ from effectonce._core.backoff import Jitter, delay, full_jitter
 from effectonce._core.classification.classify import Certainty, classifier
 from effectonce._core.ops import Invoke, Raised, Sleep
 from effectonce._core.retry_flow import plain_call
-from effectonce._core.retry_state import Env, Patience, Retrying
+from effectonce._core.retry_state import Env, Retrying, RetryState
 from effectonce._runtime.drive import Plain, drive
 from effectonce.retries.retry import retrying
 
@@ -53,7 +53,7 @@ def test_who_was_told_to_slow_down_begins_with_a_longer_pause(bucket, delay_s):
         jitter=Jitter.FULL,
         classify=lambda _: verdict,
     )
-    patience = Patience(how, Env(now=lambda: 0.0, new_token=str, rng=lambda: 1.0), attempt=1)
+    patience = RetryState(how, Env(now=lambda: 0.0, new_token=str, rng=lambda: 1.0), attempt=1)
 
     then = drive(patience.after(RuntimeError(), verdict, repeatable=False), Plain(None))
 
@@ -132,7 +132,7 @@ def patience(clock, *, rng=lambda: 1.0, **changes):
         "classify": classifier((), (), one_request=True),
     }
     env = Env(now=lambda: clock.now, new_token=lambda: "t", rng=rng)
-    return Patience(Retrying(**settings | changes), env, attempt=1)
+    return RetryState(Retrying(**settings | changes), env, attempt=1)
 
 
 def test_no_attempt_starts_after_the_deadline():

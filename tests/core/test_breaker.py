@@ -5,7 +5,7 @@ from math import inf
 import pytest
 
 from effectonce import Breaker, Bucket, Certainty, ContractViolation, Scope, Verdict
-from effectonce._core.breaker.machine import FREE, MOVES, UNHEALTHY, Event, Machine, Phase, Sign, sign_of
+from effectonce._core.breaker.machine import FREE, MOVES, UNHEALTHY, BreakerEvent, Machine, Phase, Sign, sign_of
 from effectonce._core.classification.classify import classifier
 from effectonce.errors import CircuitOpen
 
@@ -389,7 +389,9 @@ def test_a_dependency_that_was_well_for_long_starts_from_the_first_open_time():
 
 @pytest.mark.parametrize("phase", Phase)
 def test_a_hand_moves_it_from_anywhere(phase):
-    assert {MOVES[phase, event] for event in (Event.OPEN_BY_HAND, Event.CLOSE_BY_HAND, Event.DISABLE_BY_HAND)} == {
+    assert {
+        MOVES[phase, event] for event in (BreakerEvent.OPEN_BY_HAND, BreakerEvent.CLOSE_BY_HAND, BreakerEvent.DISABLE_BY_HAND)
+    } == {
         Phase.FORCED_OPEN,
         Phase.CLOSED,
         Phase.DISABLED,

@@ -3,7 +3,7 @@
 import pytest
 
 from effectonce import Bucket, Budget, Certainty, ContractViolation, RetryBudget, Verdict
-from effectonce._core.budget import Purchase, TokenBucket, Turn
+from effectonce._core.budget import Purchase, TokenBucket, TurnState
 from effectonce._core.ops import Cell, ReadCell, Unavailable, WriteCell
 from effectonce._runtime.drive import Plain, drive
 from effectonce.errors import StoreUnavailable
@@ -173,7 +173,7 @@ def test_what_others_spend_all_the_time_is_not_spent_once_more():
     budget = RetryBudget("stripe", capacity=28, shared=True)
     busy = Cell(0.0, b"", 1)
     assert answered(budget.charge(DOWN), *[busy] * 21)[0] is False
-    turn = Turn("turn", Budget(steps=8, attempts=3, repairs=1).limits, "turn 7")
+    turn = TurnState("turn", Budget(steps=8, attempts=3, repairs=1).limits, "turn 7")
     refusal, asked = answered(turn.spend(Purchase("a")), *[Cell(0.0)] * 27)
     assert refusal == "turn 7 is being spent by others"
     assert len(asked) == 1 + 26  # as often as others can have bought something, and once more
@@ -197,7 +197,7 @@ class Spending:
         self.budget = Budget(**limits)
 
     def spend(self, step="a", after=None, *, again=False, repair=False):
-        turn = Turn("turn", self.budget.limits, "turn 7")  # each time another process
+        turn = TurnState("turn", self.budget.limits, "turn 7")  # each time another process
         refusal = drive(turn.spend(Purchase(step, again, after, repair)), Plain(self.store))
         self.left_s = turn.left_s
         return refusal
@@ -252,14 +252,14 @@ def test_what_is_refused_is_not_spent():
 
 
 def test_a_store_that_cannot_be_asked_stops_nobody():
-    turn = Turn("turn", Budget().limits, "turn 7")
+    turn = TurnState("turn", Budget().limits, "turn 7")
     gone = Unavailable(StoreUnavailable("gone"))
     assert answered(turn.spend(Purchase("a")), gone)[0] == ""
     assert answered(turn.spend(Purchase("a")), Cell(0.0), gone)[0] == ""
 
 
 def test_while_the_store_cannot_be_asked_a_turn_counts_for_itself():
-    turn = Turn("turn", Budget(repairs=2, attempts=2).limits, "turn 7")
+    turn = TurnState("turn", Budget(repairs=2, attempts=2).limits, "turn 7")
     gone, repair, again = Unavailable(StoreUnavailable("gone")), Purchase(repair=True), Purchase("a", again=True)
 
     assert answered(turn.spend(repair), Cell(0.0), None)[0] == ""  # the store knows of this one

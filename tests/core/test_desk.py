@@ -7,7 +7,7 @@ import pytest
 
 from effectonce import CannotTell, ContractViolation, Found, Guard, InDoubt, Reconciled, State, StoreUnavailable
 from effectonce._core import ops
-from effectonce.recovery.in_doubt import Doubts
+from effectonce.recovery.in_doubt import InDoubtFilter
 from effectonce.recovery.reconciler import Reconciler
 from effectonce.testing.clock import FakeClock
 from tests.core.helpers import QUICK, named, tool
@@ -153,7 +153,7 @@ def test_a_decision_leaves_its_name_its_reason_and_what_was_known(guard):
 
 
 def reconciler(guard, clock=None, **settings):
-    return Reconciler(guard._desk, Doubts(), per_s=1e9, clock=clock or FakeClock(), **settings)
+    return Reconciler(guard._desk, InDoubtFilter(), per_s=1e9, clock=clock or FakeClock(), **settings)
 
 
 def test_a_round_asks_about_everything_once(guard):

@@ -9,7 +9,7 @@ from effectonce import Capability, Contract, Downstream, Finding, Guard, Kind, S
 from effectonce.policy import span
 from effectonce.stores import base
 from effectonce.stores.postgres import PostgresStore
-from effectonce.stores.redis.connection import Facts
+from effectonce.stores.redis.connection import ServerFacts
 from effectonce.stores.sqlite import SqliteStore, connection
 from tests.servers import redis
 from tests.servers.postgres import Postgres
@@ -200,7 +200,7 @@ def test_a_redis_that_would_drop_records_is_not_healthy(tmp_path):
 
 
 def test_replicas_that_nobody_waits_for_are_told():
-    facts = Facts("7.0", "master", "noeviction", synced=True, replicas=2)
+    facts = ServerFacts("7.0", "master", "noeviction", synced=True, replicas=2)
 
     assert "replicas=2" in facts.findings("redis://db", 0)[2].advice
     assert facts.findings("redis://db", 2)[2].advice == ""

@@ -158,7 +158,7 @@ def test_tools_of_one_loop_share_a_timer_and_one_with_a_shorter_lease_is_not_lat
         set_at = loop.call_at
 
         def counted(when, callback, *args, **kwargs):
-            if getattr(callback, "__self__", None).__class__ is heartbeat.Pulse:
+            if getattr(callback, "__self__", None).__class__ is heartbeat.LoopHeartbeat:
                 timers.append(when)
             return set_at(when, callback, *args, **kwargs)
 
@@ -184,7 +184,7 @@ def test_tools_of_one_loop_share_a_timer_and_one_with_a_shorter_lease_is_not_lat
 
 
 def test_a_loop_that_is_closed_is_forgotten():
-    heart = heartbeat.Heart(MemoryStore())
+    heart = heartbeat.Heartbeat(MemoryStore())
 
     async def pulse():
         return heart.pulse()
@@ -196,7 +196,7 @@ def test_a_loop_that_is_closed_is_forgotten():
 
 def test_a_heart_with_nothing_to_do_ends_its_thread_and_starts_another(monkeypatch):
     monkeypatch.setattr(heartbeat, "IDLE_S", 0.01)
-    heart = heartbeat.Heart(MemoryStore())
+    heart = heartbeat.Heartbeat(MemoryStore())
     running = ops.Invoke("k", "t", 1, 1, 0.0)
     with heart._lock:  # or else it may have ended before it is looked at
         heart.wake(heart.beat(running, 0.01))

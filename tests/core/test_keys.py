@@ -11,7 +11,7 @@ import pytest
 
 from effectonce import Conflict, ContractViolation, Delivered, GaveUp, Guard, NotSent, Retry, Stable, current_effect
 from effectonce._core.keys import HOME_LENGTH
-from effectonce.integrations._agent_tools import Toolbox
+from effectonce.integrations._agent_tools import AgentTools
 from tests.core.helpers import named, tool
 
 COMPOSED, DECOMPOSED = "Zo\u00eb", "Zoe\u0308"
@@ -93,7 +93,9 @@ def test_two_tools_of_one_name_in_guards_that_share_keys_are_told(store, caplog)
         guard.tool(kind="write", name="send")(function)
 
     for guard, coloured in zip(guards, [False, True, False, True, False], strict=True):
-        Toolbox(guard, {"pay": {"kind": "write"}}, None)._tool("pay", coloured=coloured)  # what runs the tools of a framework
+        AgentTools(guard, {"pay": {"kind": "write"}}, None)._tool(
+            "pay", coloured=coloured
+        )  # what runs the tools of a framework
 
     (told,) = [record.getMessage() for record in caplog.records]
     assert "mail and" in told

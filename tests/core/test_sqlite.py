@@ -305,7 +305,7 @@ def test_a_read_only_database_sends_nothing(path):
     script = f"""
         import os, sys
         from effectonce import Guard, StoreUnavailable
-        from effectonce.stores import _sqlite_file, sqlite
+        from effectonce.stores.sqlite import connection, store
         if os.getuid() == 0:
             os.setgid(65534); os.setuid(65534)
         guard = Guard("sqlite:///{path}")

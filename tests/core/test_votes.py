@@ -2,7 +2,7 @@
 
 import pytest
 
-from effectonce._core.breaker.votes import TRIES, Standing, Vote, carried, exchange, standing
+from effectonce._core.breaker.votes import TRIES, Quorum, Vote, carried, exchange, standing
 from effectonce._core.ops import ReadCell, WriteCell
 from effectonce._runtime.drive import drive
 from effectonce.stores.memory import MemoryStore
@@ -81,7 +81,7 @@ def test_a_cell_that_cannot_be_read_is_written_anew(store):
     [(1, 1, False), (1, 2, False), (2, 2, True), (2, 3, True), (2, 4, False), (3, 4, True), (1, 100, False)],
 )
 def test_it_takes_more_than_half_and_at_least_two(against, nodes, enough):
-    assert carried(Standing(0.0, nodes, against), 0.5) is enough
+    assert carried(Quorum(0.0, nodes, against), 0.5) is enough
 
 
 def test_votes_that_are_over_or_were_followed_before_do_not_count():
@@ -94,4 +94,4 @@ def test_votes_that_are_over_or_were_followed_before_do_not_count():
 
 
 def test_without_any_vote_there_is_nothing_to_follow():
-    assert standing({"me": Vote(100.0)}, "me", 0.0) == Standing(100.0, 1)
+    assert standing({"me": Vote(100.0)}, "me", 0.0) == Quorum(100.0, 1)

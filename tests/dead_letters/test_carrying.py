@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from effectonce import ContractViolation, Guard, Keyring, NotSent, State, current_effect
 from effectonce._core import ops
-from effectonce.dead_letters import Imported, Problem
+from effectonce.dead_letters import Imported, LineProblem
 from effectonce.dead_letters._file import write_line
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.postgres import PostgresStore
@@ -199,7 +199,7 @@ def test_a_letter_that_does_not_open_is_not_carried_as_if_it_had(clock, tmp_path
     forged = b'{"format":"effectonce dead letter","version":1,"digest":"%b","letter":%b}' % (digest, letter)
     other = Guard(MemoryStore(clock=clock), secret=secret)
     assert other.dead_letters.load(io.BytesIO(forged)).problems == (
-        Problem(1, "some of it did not open where it was exported: export it again with all keys"),
+        LineProblem(1, "some of it did not open where it was exported: export it again with all keys"),
     )
     assert other.counts() == {}
 
@@ -354,7 +354,7 @@ def test_a_conflict_with_an_existing_record_is_told_and_changes_nothing():
     came_to = shop.letters.load(io.BytesIO(one + two + three))
 
     why = "its key is taken by another request in this store; nothing was changed"
-    assert came_to == Imported(2, 0, (Problem(1, why),))
+    assert came_to == Imported(2, 0, (LineProblem(1, why),))
     assert shop.guard.find(taken) == before
 
 

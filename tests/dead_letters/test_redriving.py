@@ -371,7 +371,7 @@ def test_a_store_that_goes_away_in_between_is_told(clock):
 
 def test_every_other_ending_has_its_words():
     assert came_to(OutOfPatience("the turn is over")) == ("gave_up", "the turn is over", None)
-    for ending in (Fenced(1), ops.Busy(1.0), ops.Early("k"), ops.Expired(1.0), ops.Mismatch("pay")):
+    for ending in (Fenced(1), ops.Busy(1.0), ops.Early("k"), ops.KeyExpired(1.0), ops.Mismatch("pay")):
         what, why, value = came_to(ending)
         assert (what, value, why != "") == ("skipped", None, True)
     unavailable = came_to(ops.Unavailable(StoreUnavailable("away")))

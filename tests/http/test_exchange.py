@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from effectonce.http.server.profiles import IETF
-from effectonce.http.server.recorder import Exchange, Keeping
+from effectonce.http.server.recorder import Keeping, ResponseRecorder
 from effectonce.http.server.spooled_body import Spooled
 
 
@@ -17,7 +17,7 @@ def test_an_app_that_is_cancelled_before_it_begins_holds_nobody_up():
         pytest.fail("it answered")
 
     async def main():
-        exchange = Exchange(app, {}, Spooled(100), send, IETF, Keeping(frozenset(), 100, 100), in_transaction=False)
+        exchange = ResponseRecorder(app, {}, Spooled(100), send, IETF, Keeping(frozenset(), 100, 100), in_transaction=False)
         running = asyncio.create_task(exchange.run())
         await asyncio.sleep(0)  # it has made the app's task, which has not had its turn
         exchange._task.cancel()

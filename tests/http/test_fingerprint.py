@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effectonce.http.server.fingerprint import Asked, Fields, fingerprint_of
+from effectonce.http.server.fingerprint import Fields, ParsedRequest, fingerprint_of
 from effectonce.http.server.spooled_body import Spooled
 
 ALL = Fields()
 
 
 def of(body, content_type="application/json", fields=ALL, secret=b"", **other):
-    asked = Asked(**({"path": "/pay", "query": "", "content_type": content_type, "content_encoding": ""} | other))
+    asked = ParsedRequest(**({"path": "/pay", "query": "", "content_type": content_type, "content_encoding": ""} | other))
     return fingerprint_of(asked, body, fields, secret)
 
 

@@ -295,8 +295,8 @@ def only_the_first_is_counted(monkeypatch):
 
 def what_left_counts_as_unsent(monkeypatch):
     unsent = Verdict(Bucket.UNREACHABLE, Certainty.NOT_SENT)
-    saw = attempts.Exchange._saw
-    monkeypatch.setattr(attempts.Exchange, "_saw", lambda self, verdict: saw(self, unsent))
+    saw = attempts.ClientAttempts._saw
+    monkeypatch.setattr(attempts.ClientAttempts, "_saw", lambda self, verdict: saw(self, unsent))
 
 
 def a_request_belongs_to_no_effect(monkeypatch):
@@ -304,21 +304,21 @@ def a_request_belongs_to_no_effect(monkeypatch):
 
 
 def a_success_is_a_refusal(monkeypatch):
-    refused, answered_well = Verdict(Bucket.SCHEMA, Certainty.REJECTED), attempts.Exchange._answered_well
+    refused, answered_well = Verdict(Bucket.SCHEMA, Certainty.REJECTED), attempts.ClientAttempts._answered_well
 
     def mistaken(self, answered):
         response = answered_well(self, answered)
         self._sighting.answered, self._sighting.verdict = False, refused
         return response
 
-    monkeypatch.setattr(attempts.Exchange, "_answered_well", mistaken)
+    monkeypatch.setattr(attempts.ClientAttempts, "_answered_well", mistaken)
 
 
 def a_refusal_is_a_success(monkeypatch):
     def mistaken(self, verdict):
         self._sighting.answered = True
 
-    monkeypatch.setattr(attempts.Exchange, "_saw", mistaken)
+    monkeypatch.setattr(attempts.ClientAttempts, "_saw", mistaken)
 
 
 def a_redirect_is_a_success(monkeypatch):

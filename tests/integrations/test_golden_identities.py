@@ -15,7 +15,7 @@ from effectonce import Guard
 from effectonce._core.ops import Search
 from effectonce.http.server import IdempotencyMiddleware
 from effectonce.integrations import mcp
-from effectonce.integrations.langchain import OnceMiddleware
+from effectonce.integrations.langchain import EffectOnce
 from effectonce.stores.memory import MemoryStore
 from tests.http.helpers import ask
 from tests.integrations.agents.langchain_models import Scripted, asks
@@ -49,14 +49,14 @@ def by_an_agent(guard):
         return "rcpt_1"
 
     lines = [asks("a", **ARGUMENTS), asks("b", **ARGUMENTS), AIMessage("done")]
-    once = OnceMiddleware(guard, contracts={"refund": {"kind": "write", "volatile": ["reason"]}})
+    once = EffectOnce(guard, contracts={"refund": {"kind": "write", "volatile": ["reason"]}})
     agent = create_agent(Scripted(lines=lines), [refund], middleware=[once], checkpointer=InMemorySaver())
     agent.invoke({"messages": [HumanMessage("refund it")]}, {"configurable": {"thread_id": "chat-42"}})
 
 
 def by_mcp(guard):
     server = MCPServer(
-        "bank", extensions=[mcp.protect(guard, contracts={"refund": {"kind": "write"}}, tenant=lambda _: "acme")]
+        "bank", extensions=[mcp.EffectOnce(guard, contracts={"refund": {"kind": "write"}}, tenant=lambda _: "acme")]
     )
 
     @server.tool()

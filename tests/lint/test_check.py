@@ -169,7 +169,7 @@ def test_an_adapter_in_one_file_protects_the_tools_of_all(tmp_path):
     agent.write_text("from effectonce.integrations.pydantic_ai import Once\n")
     assert [finding.code for finding in check([tmp_path])] == ["EO201"]
 
-    agent.write_text("from effectonce.integrations.langchain import OnceMiddleware\n")
+    agent.write_text("from effectonce.integrations.langchain import EffectOnce\n")
     assert check([tmp_path]) == []
 
 
@@ -177,7 +177,7 @@ def test_what_an_adapter_records_is_looked_at_where_it_is_used(tmp_path):
     (tmp_path / "tools.py").write_text(TOOL.replace("    requests.post(u)", "    requests.post(u)\n    requests.post(v)"))
     assert [finding.code for finding in check([tmp_path])] == ["EO201"]
 
-    (tmp_path / "agent.py").write_text("from effectonce.integrations.langchain import OnceMiddleware\n")
+    (tmp_path / "agent.py").write_text("from effectonce.integrations.langchain import EffectOnce\n")
     assert [finding.code for finding in check([tmp_path])] == ["EO205"]
 
 
@@ -257,5 +257,5 @@ def test_an_allowance_of_what_another_file_protects_allows_nothing(tmp_path):
     (tmp_path / "tools.py").write_text(TOOL.replace("(u)", "(u)  # effectonce: allow EO201 because the agent is elsewhere"))
     assert check([tmp_path]) == []
 
-    (tmp_path / "agent.py").write_text("from effectonce.integrations.langchain import OnceMiddleware\n")
+    (tmp_path / "agent.py").write_text("from effectonce.integrations.langchain import EffectOnce\n")
     assert [finding.code for finding in check([tmp_path])] == ["EO003"]

@@ -22,7 +22,7 @@ from mcp.server.mcpserver import MCPServer
 from effectonce import Guard
 from effectonce._core.rules import State
 from effectonce.mcp._contracts import Contracts
-from effectonce.mcp._upstream import Reply, Upstream
+from effectonce.mcp._upstream import McpUpstream, Reply
 from effectonce.mcp.http import McpHttpProxy
 from tests.mcp_proxy.conftest import environment
 from tests.servers._process import free_port, until
@@ -504,7 +504,7 @@ def test_space_around_the_value_of_a_header_is_not_sent_on():
 
     with HTTPServer(("127.0.0.1", 0), Server) as server:
         threading.Thread(target=server.handle_request).start()
-        upstream = Upstream(f"http://127.0.0.1:{server.server_port}/mcp")
+        upstream = McpUpstream(f"http://127.0.0.1:{server.server_port}/mcp")
 
         async def ask():
             reply = await upstream.ask("POST", [(b"mcp-name", b"\t pay  ")], b"{}")

@@ -6,10 +6,10 @@ import pytest
 
 from effectonce import ContractViolation, Guard
 from effectonce._core.keys import AtOrdinal, AtStep, ByName
-from effectonce.mcp._call_identity import LATE_S, Places, asked
+from effectonce.mcp._call_identity import LATE_S, CallPlaces, asked
 from effectonce.mcp._contracts import Contracts, ToolContract
 from effectonce.mcp._effects import Effects
-from effectonce.mcp._jsonrpc import Unreadable, each, outside, read, written
+from effectonce.mcp._jsonrpc import UnreadableMessage, each, outside, read, written
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 
@@ -19,7 +19,7 @@ CONVERSATION = {"dev.effectonce/conversation": "chat"}
 class Counted:
     def __init__(self, *, sees_client=True, **contract):
         self.clock = FakeClock()
-        self.places = Places(MemoryStore(clock=self.clock), b"", sees_client=sees_client)
+        self.places = CallPlaces(MemoryStore(clock=self.clock), b"", sees_client=sees_client)
         self.contract = ToolContract(**contract)
 
     def put(self, meta=None, **arguments):
@@ -114,7 +114,7 @@ def test_ids_of_different_types_are_different():
 
 @pytest.mark.parametrize("line", [b'{"a":NaN}', b'{"a":1,"a":2}', b"[1]", b"{", b"\xff", b'{"a":1e999999999999999999999}'])
 def test_what_readers_may_disagree_about_is_not_read(line):
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableMessage):
         read(line)
 
 

@@ -141,11 +141,11 @@ def test_a_batch_that_was_made_anew_without_the_secret_is_found(store):
 def test_what_a_batch_says_about_itself_cannot_be_changed(store):
     import msgspec
 
-    from effectonce.observe._hash_chain import Batch
+    from effectonce.observe._hash_chain import EntryBatch
 
     audit = written(store)
     name, value = list(cells(store).items())[1]
-    batch = msgspec.msgpack.decode(value, type=Batch)
+    batch = msgspec.msgpack.decode(value, type=EntryBatch)
     overwrite(store, name, msgspec.msgpack.encode(msgspec.structs.replace(batch, closed=True)))
     assert found(audit) == [("changed", 1, None)]
 

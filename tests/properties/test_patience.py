@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from effectonce import Bucket, Certainty, Jitter, Verdict
 from effectonce._core.ops import Raised, Sleep
 from effectonce._core.retry_flow import plain_call
-from effectonce._core.retry_state import Env, Patience, Retrying
+from effectonce._core.retry_state import Env, Retrying, RetryState
 
 SECONDS = st.floats(0, 100)
 WORTHWHILE = (Bucket.RATE_LIMIT, Bucket.OVERLOADED, Bucket.SERVER_ERROR, Bucket.NO_ANSWER, Bucket.UNREACHABLE)
@@ -39,7 +39,7 @@ def test_nothing_begins_after_the_deadline_and_no_delay_is_shorter_than_asked(po
         return left[0][0]
 
     env = Env(now=lambda: now, new_token=str, rng=random.Random(seed).random)
-    patience = Patience(Retrying(classify=classify, **policy), env, attempt=1)
+    patience = RetryState(Retrying(classify=classify, **policy), env, attempt=1)
     flow = plain_call(patience, RuntimeError(), repeatable=repeatable)
     try:
         op = next(flow)

@@ -11,7 +11,7 @@ from tests.server.shop import Shop
 APP = """
 import os
 from effectonce import Guard
-from effectonce.server import Access
+from effectonce.dashboard import Access
 from tests.server.shop import Shop
 
 guard = Guard(os.environ["SERVED"])

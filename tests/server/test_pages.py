@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from effectonce import ContractViolation, Guard, InDoubt, Keyring, PartialSuccess
 from effectonce._core.ops import Search
 from effectonce.dashboard import Access, app
-from effectonce.dashboard._request import Visit, link_of
+from effectonce.dashboard._request import DashboardRequest, link_of
 from effectonce.stores.sqlite import SqliteStore
 from tests.server.conftest import browser
 from tests.server.shop import NASTY, ONCE, Shop
@@ -296,7 +296,7 @@ def test_who_is_turned_away_leaves_nothing_behind(guard):
         assert pages.get("/").status_code == 403
 
     gc.collect()
-    assert [each for each in gc.get_objects() if type(each) is Visit] == []
+    assert [each for each in gc.get_objects() if type(each) is DashboardRequest] == []
 
 
 def test_nobody_is_let_in_by_mistake(guard):

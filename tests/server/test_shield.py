@@ -167,10 +167,10 @@ def test_a_cookie_that_was_made_up_is_none(outside, cookie):
 
 
 def test_a_session_ends(guard):
-    from effectonce.dashboard._login import LASTS_S, Door
+    from effectonce.dashboard._login import LASTS_S, LoginLink
 
     shop, now, links = Shop(guard), [0.0], []
-    door = Door(ADA, "session", links.append, clock=lambda: now[0])
+    door = LoginLink(ADA, "session", links.append, clock=lambda: now[0])
     from effectonce.dashboard import app
 
     client = TestClient(door.around(app(guard, access=door.access)))

@@ -4,7 +4,7 @@ import hashlib
 import tomllib
 from pathlib import Path
 
-import effectonce.server
+import effectonce.dashboard
 
 VENDOR = Path(effectonce.dashboard.__file__).parent / "static" / "vendor"
 

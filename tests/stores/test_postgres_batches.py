@@ -11,11 +11,11 @@ import pytest
 from effectonce import StoreUnavailable
 from effectonce._core import ops
 from effectonce._core.rules import State
-from effectonce.stores._roundtrip import Counted, Finish, See
+from effectonce.stores._roundtrip import Counted, Finish, Read
 from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.postgres import shared_statements as batches
 from effectonce.stores.postgres import statements as sql
-from effectonce.stores.postgres.batch import Job
+from effectonce.stores.postgres.batch import PendingQuery
 from effectonce.testing.conformance.bench import request
 from tests.servers.postgres import through
 from tests.servers.proxy import Proxy
@@ -232,7 +232,7 @@ async def stalled(store, proxy, exchanges, short):
     lanes._lanes[0]._watch = None
     proxy.stall()
     now = time.monotonic()
-    jobs = [Job(exchange, None, now + (1.0 if n == short else 60.0)) for n, exchange in enumerate(exchanges)]
+    jobs = [PendingQuery(exchange, None, now + (1.0 if n == short else 60.0)) for n, exchange in enumerate(exchanges)]
     told = [loop.create_future() for _ in jobs]
     for job, future in zip(jobs, told, strict=True):
         job.notify = future.set_result
@@ -257,7 +257,7 @@ def test_a_caller_whose_time_is_over_takes_nobody_with_it(through_proxy, proxy):
 
 def test_what_is_too_late_before_it_was_asked_is_not_asked(through_proxy, proxy):
     async def main():
-        _, told = await stalled(through_proxy, proxy, [See("k"), Counted()], short=1)
+        _, told = await stalled(through_proxy, proxy, [Read("k"), Counted()], short=1)
         before = proxy.sent[0].count(sql.COUNTED.name)
 
         await told[1]

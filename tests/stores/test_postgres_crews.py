@@ -18,8 +18,8 @@ from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.postgres import pool as crews
 from effectonce.stores.postgres import statements as sql
 from effectonce.stores.postgres import store as postgres
-from effectonce.stores.postgres.batch import Job
-from effectonce.stores.postgres.connection import Lost, connect
+from effectonce.stores.postgres.batch import PendingQuery
+from effectonce.stores.postgres.connection import ConnectionLost, connect
 from effectonce.testing.conformance.bench import LEASE_S, TRANSACTED, request, terms
 
 BIG = os.urandom(1 << 20) * 16  # more than a socket holds
@@ -111,7 +111,7 @@ def test_a_thread_whose_job_was_taken_along_at_the_last_moment_waits_for_its_rep
     turn_with(
         monkeypatch,
         lambda: taken.extend(store._crew._waiting.popleft().jobs),
-        lambda: [job.refuse(Lost("it was lost on the way")) for job in taken],
+        lambda: [job.refuse(ConnectionLost("it was lost on the way")) for job in taken],
     )
     store._crew._leaders = set(ANOTHER)
     with pytest.raises(StoreUnavailable, match="it was lost on the way"):
@@ -130,8 +130,8 @@ def test_a_leader_that_was_interrupted_before_it_could_say_so_is_no_leader_any_m
 def test_a_leader_that_is_interrupted_tells_its_followers(store, monkeypatch):
     wire = store._crew._idle[0]
     monkeypatch.setattr(wire, "wait", lambda _: interrupted())
-    leader = Job(_roundtrip.See("k"), None, soon())
-    follower = Job(_roundtrip.See("other"), None, soon())
+    leader = PendingQuery(_roundtrip.Read("k"), None, soon())
+    follower = PendingQuery(_roundtrip.Read("other"), None, soon())
     store._crew._leaders = {threading.get_ident()}
     with pytest.raises(KeyboardInterrupt):
         store._crew._lead(store._crew._idle.pop(), [leader, follower])
@@ -165,13 +165,13 @@ def test_a_big_outcome_is_completed_in_an_async_transaction(store):
     assert store.apply(ops.Find("k")).outcome == BIG
 
 
-END = sql.Query(sql.statement("SELECT pg_terminate_backend(pg_backend_pid())"), ())
+END = sql.BoundStatement(sql.statement("SELECT pg_terminate_backend(pg_backend_pid())"), ())
 
 
 @pytest.mark.parametrize("questions", [1, 2])
 def test_a_connection_that_the_server_ends_in_the_middle_is_lost_not_refused(store, questions):
     wire = store._open(soon())
-    with pytest.raises(Lost, match="terminat"):
+    with pytest.raises(ConnectionLost, match="terminat"):
         wire.ask([END] * questions, soon())
     wire.close()
 
@@ -179,7 +179,7 @@ def test_a_connection_that_the_server_ends_in_the_middle_is_lost_not_refused(sto
 def test_a_server_that_says_it_is_going_is_lost_not_refused(store):
     going = "DO $$ BEGIN RAISE EXCEPTION 'terminating' USING ERRCODE = '57P01'; END $$"
     wire = store._open(soon())
-    with pytest.raises(Lost, match="terminating"):
+    with pytest.raises(ConnectionLost, match="terminating"):
         wire.ask_simple(going, soon())
     wire.close()
 
@@ -188,7 +188,7 @@ def test_a_server_that_says_it_is_going_is_lost_not_refused(store):
 def test_a_connection_that_is_closed_is_lost(store, ask):
     wire = store._open(soon())
     wire.pgconn.finish()
-    with pytest.raises(Lost, match="closed"):
+    with pytest.raises(ConnectionLost, match="closed"):
         getattr(wire, ask)([END] if ask == "ask" else "SELECT 1", soon())
 
 
@@ -245,11 +245,11 @@ def test_an_idle_connection_that_the_server_closed_costs_nothing(store, postgres
 def test_a_row_that_somebody_has_locked_holds_up_nobody_else(store, database):
     for key in ("locked", "free"):
         store.apply(claim(key))
-    seen = store._perform(_roundtrip.See("locked"), soon())
-    free = Job(_roundtrip.Finish(ops.Complete("free", "t", 1, b"done")), None, soon())
+    seen = store._perform(_roundtrip.Read("locked"), soon())
+    free = PendingQuery(_roundtrip.Finish(ops.Complete("free", "t", 1, b"done")), None, soon())
     with psycopg.connect(database) as somebody:
         somebody.execute("SELECT FROM effectonce.effects WHERE key = 'locked' FOR UPDATE")
-        locked = Job(_roundtrip.Swap("locked", seen.revision, seen.record), None, time.monotonic() + 0.5)
+        locked = PendingQuery(_roundtrip.CompareAndSwap("locked", seen.revision, seen.record), None, time.monotonic() + 0.5)
         store._crew.do([locked, free])
 
     assert (free.error, free.reply) == (None, True)
@@ -260,9 +260,9 @@ def test_a_row_that_somebody_has_locked_holds_up_nobody_else(store, database):
 def test_a_row_that_is_locked_for_a_moment_is_waited_for(store, database):
     for key in ("locked", "free"):
         store.apply(claim(key))
-    seen = store._perform(_roundtrip.See("locked"), soon())
-    locked = Job(_roundtrip.Swap("locked", seen.revision, seen.record), None, soon())
-    free = Job(_roundtrip.Finish(ops.Complete("free", "t", 1, b"done")), None, soon())
+    seen = store._perform(_roundtrip.Read("locked"), soon())
+    locked = PendingQuery(_roundtrip.CompareAndSwap("locked", seen.revision, seen.record), None, soon())
+    free = PendingQuery(_roundtrip.Finish(ops.Complete("free", "t", 1, b"done")), None, soon())
     with psycopg.connect(database) as somebody:
         somebody.execute("SELECT FROM effectonce.effects WHERE key = 'locked' FOR UPDATE")
         free.notify = lambda _: somebody.rollback()
@@ -278,7 +278,7 @@ def test_an_async_caller_whose_time_was_over_before_its_turn_is_told(store):
     async def main():
         await store.aapply(ops.Tally())
         (lanes,) = store._lanes.values()
-        job = Job(_roundtrip.See("k"), None, time.monotonic() - 1)
+        job = PendingQuery(_roundtrip.Read("k"), None, time.monotonic() - 1)
         await lanes.do([job])
         return job
 
@@ -340,7 +340,7 @@ def test_a_connection_that_dies_as_soon_as_it_is_there_is_told(database):
     open_ = store._open
 
     def gone(*_, **__):
-        raise Lost("the connection was closed")
+        raise ConnectionLost("the connection was closed")
 
     def dead(give_up_at):
         wire = open_(give_up_at)
@@ -390,8 +390,8 @@ def test_a_read_that_a_stricter_isolation_level_refused_is_asked_again(store, po
         "IF nextval('once') = 1 THEN RAISE EXCEPTION 'could not serialize' USING ERRCODE = '40001'; END IF; RETURN 'claimed'; END $$",
         database,
     )
-    job = Job(_roundtrip.Counted(), None, soon())
-    job.queries = [sql.Query(sql.statement("SELECT fickle(), 1::int8"), ())]
+    job = PendingQuery(_roundtrip.Counted(), None, soon())
+    job.queries = [sql.BoundStatement(sql.statement("SELECT fickle(), 1::int8"), ())]
     store._crew.do([job])
     assert job.reply == {"claimed": 1}
 
@@ -412,11 +412,11 @@ def test_a_record_that_never_stops_changing_is_given_up():
     changing = iter(range(1000))
 
     def perform(exchange):
-        if isinstance(exchange, _roundtrip.Swap):
+        if isinstance(exchange, _roundtrip.CompareAndSwap):
             return False
         asked = request("k")
         born = transition(None, ops.Claim(asked, "t", LEASE_S, dispatch=True), Scene(0.0)).after
-        return _roundtrip.Seen(0.0, born, next(changing) + 1)
+        return _roundtrip.SeenRecord(0.0, born, next(changing) + 1)
 
     with pytest.raises(StoreUnavailable, match="changed 100 times"):
         _roundtrip.run(_roundtrip.answer(ops.Renew("k", "t", 1, LEASE_S), TABLE), perform)
@@ -466,7 +466,7 @@ def test_a_fork_closes_no_file_that_has_the_number_of_a_lost_connection(postgres
     wire = connect(database, time.monotonic() + 30)
     number = wire.fd
     postgres.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()", database)
-    with pytest.raises(Lost):
+    with pytest.raises(ConnectionLost):
         wire.ask_simple("SELECT 1", time.monotonic() + 30)
 
     with (tmp_path / "next").open("wb") as opened:

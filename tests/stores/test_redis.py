@@ -315,10 +315,10 @@ def test_something_that_is_not_redis_is_an_unavailable_store(opened, said, told)
 
 
 def test_an_old_server_is_refused():
-    from effectonce.stores.redis.connection import Facts
+    from effectonce.stores.redis.connection import ServerFacts
 
-    assert "6.2 is the oldest" in Facts("6.0.16", "master", "noeviction", True, 0).complaint()
-    assert Facts("6.2.0", "master", "noeviction", True, 0).complaint() == ""
+    assert "6.2 is the oldest" in ServerFacts("6.0.16", "master", "noeviction", True, 0).complaint()
+    assert ServerFacts("6.2.0", "master", "noeviction", True, 0).complaint() == ""
 
 
 @pytest.mark.parametrize(("fsync", "durable"), [(None, False), ("no", False), ("everysec", False), ("always", True)], ids=str)

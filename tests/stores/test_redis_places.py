@@ -16,7 +16,7 @@ from effectonce._core.rules import State
 from effectonce.stores import open_store
 from effectonce.stores.redis import RedisStore, records
 from effectonce.stores.redis import connection as wire
-from effectonce.stores.redis.client import Bucket
+from effectonce.stores.redis.client import IndexBucket
 from effectonce.stores.redis.url import parse
 from effectonce.testing.clock import FakeClock
 from effectonce.testing.conformance.bench import WINDOW_S, request, terms
@@ -43,7 +43,7 @@ def claim(key="k", token="t", **changes):
 
 
 def slot_of(key):
-    return Bucket.of("eo", key[:2]).slot
+    return IndexBucket.of("eo", key[:2]).slot
 
 
 # ---------------------------------------------------------------- URLs
@@ -324,16 +324,16 @@ def test_what_must_lie_together_but_does_not_is_refused(server):
 
 def test_a_forgotten_key_that_is_used_again_is_not_taken_for_what_somebody_saw_before(server):
     """A sweeper that was stopped between seeing and forgetting must not forget the next use of the key."""
-    from effectonce.stores._roundtrip import See, Swap
+    from effectonce.stores._roundtrip import CompareAndSwap, Read
 
     store = RedisStore(server.url)
     perform = lambda exchange: store._drive(store._talk.converse(exchange))
     store.apply(claim())
-    seen = perform(See("k"))
-    assert perform(Swap("k", seen.revision, None))
+    seen = perform(Read("k"))
+    assert perform(CompareAndSwap("k", seen.revision, None))
     store.apply(claim(token="next"))
 
-    assert not perform(Swap("k", seen.revision, None))
+    assert not perform(CompareAndSwap("k", seen.revision, None))
     assert store.apply(ops.Find("k")).token == "next"
     store.close()
 

@@ -223,5 +223,5 @@ def test_a_run_that_was_beaten_to_the_end_returns_what_the_other_recorded(pg_sto
 
 
 def test_what_an_earlier_call_may_have_sent_is_not_said_to_have_had_no_effect():
-    assert isinstance(endings.robbed(2, "it was tried 2 times", sent_before=True), endings.GaveUp)
+    assert isinstance(endings.robbed(2, "it was tried 2 times", sent_before=True), endings.Exhausted)
     assert isinstance(endings.robbed(2, "it was tried 2 times", sent_before=False), endings.NothingSent)

@@ -44,7 +44,7 @@ class FailedAttempt(Struct, frozen=True, omit_defaults=True):
     basis: str = ""  # what the verdict rests on: see `Basis`
 
 
-class Asked(Struct, frozen=True):
+class RedriveRequest(Struct, frozen=True):
     """Somebody asked for a dead letter again."""
 
     by: str
@@ -75,22 +75,22 @@ def left(key: str, attempt: FailedAttempt) -> Attest:
 
 def asked_again(key: str, by: str, reason: str) -> Attest:
     """The write that says who asked for it again."""
-    return Attest(key, REDRIVEN, _ASKED + msgspec.json.encode(Asked(by, reason)))
+    return Attest(key, REDRIVEN, _ASKED + msgspec.json.encode(RedriveRequest(by, reason)))
 
 
-def read_entry(at: float, note: str, outcome: bytes) -> FailedAttempt | Asked | None:
+def read_entry(at: float, note: str, outcome: bytes) -> FailedAttempt | RedriveRequest | None:
     """What an entry says; None: it is a result, or a note. One that cannot be read still says when, and whether somebody gave up."""
     if note not in SAYS_NO_RESULT:
         return None
     try:
         if outcome.startswith(_ASKED):
-            asked = msgspec.json.decode(outcome[len(_ASKED) :], type=Asked)
-            return Asked(asked.by, asked.reason, at)
+            asked = msgspec.json.decode(outcome[len(_ASKED) :], type=RedriveRequest)
+            return RedriveRequest(asked.by, asked.reason, at)
         attempt = msgspec.json.decode(outcome.removeprefix(_ATTEMPT), type=FailedAttempt)
         return FailedAttempt(**(asdict(attempt) | {"at": at}))
     except (msgspec.MsgspecError, UnicodeDecodeError):
         if note == REDRIVEN:
-            return Asked("", UNREADABLE, at)
+            return RedriveRequest("", UNREADABLE, at)
         return FailedAttempt(0, "", UNREADABLE, gave_up=UNREADABLE if note == GAVE_UP else None, at=at)
 
 

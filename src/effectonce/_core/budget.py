@@ -112,7 +112,7 @@ class Purchase(Struct, frozen=True):
     repair: bool = False
 
 
-class Turn:
+class TurnState:
     """The budget of one turn, kept in a cell: it outlives a crash, and every process that enters the turn spends from it."""
 
     def __init__(self, name: str, limits: TurnLimits, shown: str) -> None:

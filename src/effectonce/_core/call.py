@@ -23,7 +23,7 @@ from typing import Any
 from msgspec import structs
 
 from effectonce._core.attempt_log import KEY_UNREAD, OUTSIDE, failed_attempt, in_the_outcome, left
-from effectonce._core.budget import Turn
+from effectonce._core.budget import TurnState
 from effectonce._core.classification.verdicts import ANSWER_LOST, SURE, UNKNOWN, Basis, Certainty, Verdict
 from effectonce._core.codec import encode_error, excuse, printable, told
 from effectonce._core.decisions import Action
@@ -31,9 +31,9 @@ from effectonce._core.endings import (
     Again,
     Done,
     Ending,
+    Exhausted,
     Fenced,
     Fresh,
-    GaveUp,
     Lost,
     NothingSent,
     OutOfPatience,
@@ -84,11 +84,22 @@ from effectonce._core.ops import (
     WriteReply,
 )
 from effectonce._core.probe_answers import what_the_probe_said
-from effectonce._core.retry_state import UNLIMITED, Admission, Env, Next, Patience, Plan, W, insist, persist, repeated
+from effectonce._core.retry_state import (
+    UNLIMITED,
+    Admission,
+    Env,
+    Plan,
+    RetryDecision,
+    RetryState,
+    W,
+    insist,
+    persist,
+    repeated,
+)
 from effectonce._core.rules import TERMINAL, Record, State, in_the_air
 from effectonce._core.safe_access import get
 
-NEVER = Next(Action.FAIL, "an error of another effect says nothing about this one")
+NEVER = RetryDecision(Action.FAIL, "an error of another effect says nothing about this one")
 GONE = Refused(None)
 POLL_FIRST_S, POLL_MAX_S, POLL_GROWTH = 0.004, 0.25, 1.6
 
@@ -100,13 +111,13 @@ class GuardedCall:
     unanswered: BaseException | None = None  # the last send of this call that nobody answered for
 
     def __init__(
-        self, request: Request, plan: Plan, env: Env, *, again: bool = False, turn: Turn | None = None, step: str = ""
+        self, request: Request, plan: Plan, env: Env, *, again: bool = False, turn: TurnState | None = None, step: str = ""
     ) -> None:
         self.request, self.plan, self.env, self.again = request, plan, env, again
         self.key, how = request.key, plan.retrying
         self.in_transaction = request.terms.downstream is Capability.TRANSACTION
         self.admission = UNLIMITED if how.circuit is None and how.tokens is None else Admission(how.circuit, how.tokens)
-        self.patience = Patience(how, env, turn, step)
+        self.patience = RetryState(how, env, turn, step)
 
     def flow(self) -> Flow[Ending]:
         return self._flow() if self.admission.circuit is None else self._flow_behind()
@@ -146,7 +157,7 @@ class GuardedCall:
         """A call that may have sent something does not end as if it had not, whatever it met afterwards."""
         if isinstance(ending, Unavailable | Busy | Latched | NothingSent | OutOfPatience):
             yield from self._leave(ending, 0, unanswered, UNKNOWN, "it could not go on")
-            return GaveUp(unanswered, self.patience.attempt)
+            return Exhausted(unanswered, self.patience.attempt)
         return ending
 
     # ------------------------------------------------------------ claim
@@ -244,7 +255,7 @@ class GuardedCall:
             yield from self._leave(None, 0, refusal, self.plan.retrying.classify(refusal), "its breaker is open now")
         if self.sends > 0:
             error, attempts = (refusal, 0) if self.unanswered is None else (self.unanswered, self.patience.attempt)
-            return GaveUp(error, attempts, get(refusal, "retry_after_s"))
+            return Exhausted(error, attempts, get(refusal, "retry_after_s"))
         return NothingSent(refusal, self.patience.attempt, exhausted=False)
 
     def _dispatch(self) -> Flow[Ending | Again | None]:
@@ -302,7 +313,7 @@ class GuardedCall:
                 self.unanswered = error
             case _:
                 pass
-        return GaveUp(error, self.patience.attempt) if isinstance(reply, Unavailable) else Again()
+        return Exhausted(error, self.patience.attempt) if isinstance(reply, Unavailable) else Again()
 
     def _persist(self, op: Op[W], reply: Any) -> Flow[W]:
         return (yield from persist(op, reply, self.patience.give_up_at, self.env))
@@ -385,7 +396,7 @@ class GuardedCall:
         denial = yield from self._dispatch()
         return (yield from self._ambiguous(error, verdict, NEVER)) if denial is None else Lost(error, verdict.why)
 
-    def _had_no_effect(self, error: BaseException, verdict: Verdict, then: Next) -> Flow[Ending | None]:
+    def _had_no_effect(self, error: BaseException, verdict: Verdict, then: RetryDecision) -> Flow[Ending | None]:
         reply = yield from self._take_back(0.0 if then.delay_s is None else self.plan.lease_s)
         # If it is unknown whether this was written, another send could be taken back by it: stop here.
         delay_s = then.delay_s if isinstance(reply, Applied) else None
@@ -395,7 +406,7 @@ class GuardedCall:
         attempts, after_s = self.patience.attempt, verdict.retry_after_s
         if self.sends > 0 or isinstance(reply, Refused):
             # An earlier attempt, or whoever owns the record now, may have done it.
-            return GaveUp(error, attempts, after_s, then.why)
+            return Exhausted(error, attempts, after_s, then.why)
         return NothingSent(error, attempts, exhausted=then.worthwhile, retry_after_s=after_s, why=then.why)
 
     def _leave(self, last: object, number: int, error: BaseException, verdict: Verdict, gave_up: str | None) -> Flow[None]:
@@ -439,10 +450,10 @@ class GuardedCall:
     def _unrecorded(self, error: BaseException) -> Ending:
         """It was refused, but that is not written down: whoever calls next does not know, and may send it again."""
         if self.request.terms.resend_s > 0:
-            return GaveUp(error, self.patience.attempt)
+            return Exhausted(error, self.patience.attempt)
         return Lost(error, f"refused ({printable(error)}), but the store could not write that down")
 
-    def _ambiguous(self, error: BaseException, verdict: Verdict, then: Next) -> Flow[Ending | None]:
+    def _ambiguous(self, error: BaseException, verdict: Verdict, then: RetryDecision) -> Flow[Ending | None]:
         if self._repeatable:
             self.unanswered = error
             reply = None
@@ -453,7 +464,7 @@ class GuardedCall:
             yield from self._leave(reply, self.patience.attempt, error, verdict, then.why if then.delay_s is None else None)
             if then.delay_s is not None and (yield from self._pause(then.delay_s)):
                 return None
-            return GaveUp(error, self.patience.attempt, verdict.retry_after_s, then.why)
+            return Exhausted(error, self.patience.attempt, verdict.retry_after_s, then.why)
         unaided = (OUTSIDE if self.in_transaction else KEY_UNREAD) if self.unaided else ""
         reason = f"{verdict.why} ({told(type(error).__name__, printable(error))}){unaided}"
         reply = yield from self._write_down(Doubt(self.key, self.token, self.epoch, reason, self.unaided))

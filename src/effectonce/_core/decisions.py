@@ -30,7 +30,7 @@ class Action(StrEnum):
     FAIL = "fail"  # the same request would fail again
 
 
-class Row(Struct, frozen=True):
+class DecisionRow(Struct, frozen=True):
     """Errors like this, in calls like this: do that. None: it does not matter."""
 
     action: Action
@@ -46,43 +46,49 @@ class Row(Struct, frozen=True):
 # Whatever a table or a rule says: the same request fails again.
 NEVER = frozenset({Bucket.AUTH, Bucket.NOT_FOUND, Bucket.SCHEMA, Bucket.CONTENT_POLICY, Bucket.DECLINED, Bucket.CONFIG})
 _NO_ERROR = frozenset({Bucket.OK, Bucket.CONTROL_FLOW, Bucket.CANCELLED})
-GATE: tuple[Row, ...] = (
-    Row(Action.RECONCILE, "it may have happened: the probe can tell", certain=False, repeatable=False, probe=True),
-    Row(Action.ESCALATE, "it may have happened, and nobody can tell", certain=False, repeatable=False, probe=False),
-    Row(Action.LET_THROUGH, "it is not an error", _NO_ERROR),
-    Row(Action.HAND_BACK, "the breaker is open: nothing was sent, and no attempt is spent", frozenset({Bucket.CIRCUIT_OPEN})),
-    Row(Action.REPAIR, "the answer cannot be used: say what was wrong with it, once per turn", frozenset({Bucket.PARSE})),
-    Row(Action.SHORTEN, "it is too long: send less, or fail", frozenset({Bucket.CONTEXT_LENGTH})),
-    Row(Action.REPLAN, "the tool told the model what went wrong: let it find another way", frozenset({Bucket.TOOL_ERROR})),
-    Row(Action.HAND_BACK, "it is used up until the time that they name", frozenset({Bucket.QUOTA}), delay=True),
-    Row(Action.ESCALATE, "it is used up: somebody must pay, or wait", frozenset({Bucket.QUOTA})),
-    Row(Action.FAIL, "the same request would fail again", NEVER),
-    Row(Action.RETRY, "it had no effect, and may go better", certain=True, worthwhile=True),
-    Row(
+GATE: tuple[DecisionRow, ...] = (
+    DecisionRow(Action.RECONCILE, "it may have happened: the probe can tell", certain=False, repeatable=False, probe=True),
+    DecisionRow(Action.ESCALATE, "it may have happened, and nobody can tell", certain=False, repeatable=False, probe=False),
+    DecisionRow(Action.LET_THROUGH, "it is not an error", _NO_ERROR),
+    DecisionRow(
+        Action.HAND_BACK, "the breaker is open: nothing was sent, and no attempt is spent", frozenset({Bucket.CIRCUIT_OPEN})
+    ),
+    DecisionRow(
+        Action.REPAIR, "the answer cannot be used: say what was wrong with it, once per turn", frozenset({Bucket.PARSE})
+    ),
+    DecisionRow(Action.SHORTEN, "it is too long: send less, or fail", frozenset({Bucket.CONTEXT_LENGTH})),
+    DecisionRow(
+        Action.REPLAN, "the tool told the model what went wrong: let it find another way", frozenset({Bucket.TOOL_ERROR})
+    ),
+    DecisionRow(Action.HAND_BACK, "it is used up until the time that they name", frozenset({Bucket.QUOTA}), delay=True),
+    DecisionRow(Action.ESCALATE, "it is used up: somebody must pay, or wait", frozenset({Bucket.QUOTA})),
+    DecisionRow(Action.FAIL, "the same request would fail again", NEVER),
+    DecisionRow(Action.RETRY, "it had no effect, and may go better", certain=True, worthwhile=True),
+    DecisionRow(
         Action.RESEND,
         "it may have happened, and the same request does no harm",
         certain=False,
         repeatable=True,
         worthwhile=True,
     ),
-    Row(Action.FAIL, "nothing says that another attempt would go better"),
+    DecisionRow(Action.FAIL, "nothing says that another attempt would go better"),
 )
 GOES_ON = frozenset({Action.RETRY, Action.RESEND})
 
 
-def gate(verdict: Verdict, *, repeatable: bool, probe: bool = False) -> Row:
+def gate(verdict: Verdict, *, repeatable: bool, probe: bool = False) -> DecisionRow:
     """The first row that fits."""
     certain = verdict.certainty in SURE
     return _first(verdict.bucket, certain, repeatable, probe, verdict.retryable, verdict.retry_after_s is not None)
 
 
 @cache  # a few hundred questions are all there are
-def _first(bucket: Bucket, certain: bool, repeatable: bool, probe: bool, worthwhile: bool, delay: bool) -> Row:  # noqa: FBT001
+def _first(bucket: Bucket, certain: bool, repeatable: bool, probe: bool, worthwhile: bool, delay: bool) -> DecisionRow:  # noqa: FBT001
     facts = {"certain": certain, "repeatable": repeatable, "probe": probe, "worthwhile": worthwhile, "delay": delay}
     return next(row for row in GATE if _fits(row, bucket, facts))
 
 
-def _fits(row: Row, bucket: Bucket, facts: dict[str, bool]) -> bool:
+def _fits(row: DecisionRow, bucket: Bucket, facts: dict[str, bool]) -> bool:
     if row.buckets is not None and bucket not in row.buckets:
         return False
     return all(getattr(row, name) in (None, fact) for name, fact in facts.items())

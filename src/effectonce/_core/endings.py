@@ -6,7 +6,7 @@ from typing import Any, TypeAlias, final
 
 from msgspec import Struct
 
-from effectonce._core.ops import Busy, Doubtful, Early, Expired, Latched, Mismatch, Recorded, Unavailable
+from effectonce._core.ops import Busy, Doubtful, Early, KeyExpired, Latched, Mismatch, Recorded, Unavailable
 
 
 class Fresh(Struct, frozen=True):
@@ -47,7 +47,7 @@ class NothingSent(Struct, frozen=True):
     why: str = ""  # there is no other attempt
 
 
-class GaveUp(Struct, frozen=True):
+class Exhausted(Struct, frozen=True):
     """It may have happened, and asking again is safe: the same request would be sent under the same key."""
 
     error: BaseException
@@ -86,14 +86,14 @@ Ending: TypeAlias = (
     | Replay
     | Rejection
     | NothingSent
-    | GaveUp
+    | Exhausted
     | OutOfPatience
     | Lost
     | Fenced
     | Busy
     | Mismatch
     | Doubtful
-    | Expired
+    | KeyExpired
     | Latched
     | Early
     | Unavailable
@@ -110,5 +110,5 @@ def robbed(attempts: int, why: str, *, sent_before: bool) -> Ending:
         "its record could not be completed with it: another caller had taken the record meanwhile, or it was begun under another contract"
     )
     if sent_before:
-        return GaveUp(error, attempts, why=why)
+        return Exhausted(error, attempts, why=why)
     return NothingSent(error, attempts, exhausted=True, why=why)

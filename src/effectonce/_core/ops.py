@@ -83,7 +83,7 @@ class Doubtful(Struct, frozen=True):
     reason: str
 
 
-class Expired(Struct, frozen=True):
+class KeyExpired(Struct, frozen=True):
     since_s: float
 
 
@@ -107,7 +107,7 @@ class Unavailable(Struct, frozen=True):
     error: Exception
 
 
-ClaimReply: TypeAlias = Held | Recorded | Busy | Mismatch | Doubtful | Expired | Latched | Early | Unavailable
+ClaimReply: TypeAlias = Held | Recorded | Busy | Mismatch | Doubtful | KeyExpired | Latched | Early | Unavailable
 
 
 # ---------------------------------------------------------------- replies to the owner's writes

@@ -7,7 +7,7 @@ from msgspec import Struct
 from effectonce._core.classification.verdicts import SURE, Certainty, Verdict
 from effectonce._core.endings import Fresh
 from effectonce._core.ops import Flow, Invoke, Ok, Sleep
-from effectonce._core.retry_state import Next, Patience, earn
+from effectonce._core.retry_state import RetryDecision, RetryState, earn
 
 
 class Over(Struct, frozen=True):
@@ -20,7 +20,7 @@ class Over(Struct, frozen=True):
     but: Verdict | None = None  # what all attempts together say, if that is less than the error says
 
 
-def plain_call(patience: Patience, error: BaseException, *, repeatable: bool) -> Flow[Fresh | Over]:
+def plain_call(patience: RetryState, error: BaseException, *, repeatable: bool) -> Flow[Fresh | Over]:
     """Go on after the first attempt, which ended with *error*. Whoever made it has told the circuit."""
     how = patience.how
     while True:
@@ -35,13 +35,13 @@ def plain_call(patience: Patience, error: BaseException, *, repeatable: bool) ->
         error = ended
 
 
-def whole_call(patience: Patience, *, repeatable: bool) -> Flow[Fresh | Over]:
+def whole_call(patience: RetryState, *, repeatable: bool) -> Flow[Fresh | Over]:
     """The same, with the first attempt."""
     ended = yield from _attempt(patience)
     return (yield from plain_call(patience, ended, repeatable=repeatable)) if isinstance(ended, BaseException) else ended
 
 
-def _attempt(patience: Patience) -> Flow[Fresh | Over | BaseException]:
+def _attempt(patience: RetryState) -> Flow[Fresh | Over | BaseException]:
     """One attempt, if the circuit permits it: its value, or its error."""
     how = patience.how
     permit = None if how.circuit is None else how.circuit.try_admit()
@@ -60,7 +60,7 @@ def _attempt(patience: Patience) -> Flow[Fresh | Over | BaseException]:
     return answer.error
 
 
-def over(patience: Patience, error: BaseException, verdict: Verdict, then: Next) -> Over:
+def over(patience: RetryState, error: BaseException, verdict: Verdict, then: RetryDecision) -> Over:
     """What to tell the caller. If any attempt may have had an effect, that is what is known, whatever the last one said."""
     unsure = patience.unanswered is not None and verdict.certainty in SURE
     known = (
@@ -73,7 +73,7 @@ def over(patience: Patience, error: BaseException, verdict: Verdict, then: Next)
     return Over(error, patience.attempt, known, then.why)
 
 
-def kept_back(patience: Patience, refusal: Exception) -> Over:
+def kept_back(patience: RetryState, refusal: Exception) -> Over:
     """A breaker keeps the next attempt back. What it says of that one, it does not say of those before."""
     if patience.unanswered is None:
         return Over(refusal, patience.attempt)

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self, TypeVar
 from msgspec import Struct, structs
 
 from effectonce._core.backoff import MULTIPLIER, Jitter, delay, full_jitter
-from effectonce._core.budget import Purchase, Turn
+from effectonce._core.budget import Purchase, TurnState
 from effectonce._core.classification.classify import Classifier
 from effectonce._core.classification.verdicts import SURE, Bucket, Verdict
 from effectonce._core.codec import excuse
@@ -35,7 +35,7 @@ class Tokens(Protocol):
     def charge(self, verdict: Verdict) -> Flow[bool]: ...
 
 
-class Permit(Protocol):
+class PermitProtocol(Protocol):
     """The right to make one call; say once how it ended."""
 
     @property
@@ -46,16 +46,16 @@ class Permit(Protocol):
     def released(self) -> None: ...
 
 
-class Circuit(Protocol):
+class CircuitProtocol(Protocol):
     """The breaker of a dependency."""
 
     @property
-    def free(self) -> Permit | None:
+    def free(self) -> PermitProtocol | None:
         """The permit of everybody who calls now; None: ask for one."""
 
     def refusal(self) -> Exception | None: ...
 
-    def try_admit(self) -> Permit | Exception: ...
+    def try_admit(self) -> PermitProtocol | Exception: ...
 
 
 class Retrying(Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class Retrying(Struct, frozen=True, kw_only=True):
     multiplier: float = MULTIPLIER
     classify: Classifier
     tokens: Tokens | None = None
-    circuit: Circuit | None = None
+    circuit: CircuitProtocol | None = None
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -99,9 +99,9 @@ class Admission:
 
     __slots__ = ("_failed", "_permit", "_tokens", "circuit")
 
-    def __init__(self, circuit: Circuit | None, tokens: Tokens | None) -> None:
+    def __init__(self, circuit: CircuitProtocol | None, tokens: Tokens | None) -> None:
         self.circuit, self._tokens = circuit, tokens
-        self._permit: Permit | None = None
+        self._permit: PermitProtocol | None = None
         self._failed: Verdict | None = None  # how the attempt before ended: the next one was charged for that
 
     def refusal(self) -> Exception | None:
@@ -147,7 +147,7 @@ def earn(tokens: Tokens, retried: Verdict | None) -> None:
         tokens.refund(retried)
 
 
-class Why(str):
+class StopReason(str):
     """Why there is no other attempt: a sentence, and one word for those who count."""
 
     __slots__ = ("word",)
@@ -159,7 +159,7 @@ class Why(str):
         return why
 
 
-class Next(Struct, frozen=True):
+class RetryDecision(Struct, frozen=True):
     """What to do about an error. With a delay: try again after it."""
 
     action: Action
@@ -173,7 +173,7 @@ class Next(Struct, frozen=True):
         return self.gave_up or self.delay_s is not None
 
 
-class Patience:
+class RetryState:
     """What is left of one call's attempts and time."""
 
     previous_s = 0.0
@@ -184,7 +184,7 @@ class Patience:
         self,
         how: Retrying,
         env: Env,
-        turn: Turn | None = None,
+        turn: TurnState | None = None,
         step: str = "",
         started_at: float | None = None,
         attempt: int = 0,
@@ -198,17 +198,17 @@ class Patience:
         """Take an attempt from the turn; *again*, if this effect was tried before. Why not; "" if there is nothing against it."""
         return "" if self.turn is None else (yield from self._spend(None, again=again))
 
-    def after(self, error: BaseException, verdict: Verdict, *, repeatable: bool, probe: bool = False) -> Flow[Next]:
+    def after(self, error: BaseException, verdict: Verdict, *, repeatable: bool, probe: bool = False) -> Flow[RetryDecision]:
         """What to do about this error. A retry is paid for when it is scheduled, not when it leaves."""
         row, how, now = gate(verdict, repeatable=repeatable, probe=probe), self.how, self.env.now()
         if verdict.certainty not in SURE:
             self.unanswered = error
         if row.action not in GOES_ON or not isinstance(error, Exception):
-            return Next(row.action, row.why)
+            return RetryDecision(row.action, row.why)
         self.refusals += verdict.bucket in THROTTLED and verdict.certainty in SURE
         used_up = self._tried_often_enough()
         if used_up:
-            return Next(Action.HAND_BACK, used_up, gave_up=True)
+            return RetryDecision(Action.HAND_BACK, used_up, gave_up=True)
         base_s = how.throttled_base_s if verdict.bucket in THROTTLED else how.base_s
         delay_s = delay(how.jitter, self.attempt, self.previous_s, base_s, how.cap_s, self.env.rng, how.multiplier)
         if verdict.retry_after_s is not None:  # spread, too: everybody who was told the same would come back together
@@ -223,22 +223,22 @@ class Patience:
         if how.tokens is not None and not (yield from how.tokens.charge(verdict)):
             return _enough("budget", "too many retries go there already: its retry budget is empty")
         self.previous_s, self.charged = delay_s, verdict
-        return Next(row.action, row.why, delay_s)
+        return RetryDecision(row.action, row.why, delay_s)
 
     def used_up(self) -> str:
         """Why nothing may run again, whatever ended the last attempt; "" if something may."""
         if self.env.now() >= self.give_up_at:
-            return Why("deadline", "the time that it may take is over")
+            return StopReason("deadline", "the time that it may take is over")
         return self._tried_often_enough()
 
     def _tried_often_enough(self) -> str:
         """To be put off is not to fail: such an attempt counts as one of all, and not as one of those that may go wrong."""
         attempts, most = self.how.attempts, max(self.how.attempts, self.how.throttled_attempts)
         if attempts == 1:
-            return Why("max_attempts", "it may be tried only once") if self.attempt else ""
+            return StopReason("max_attempts", "it may be tried only once") if self.attempt else ""
         if self.attempt < most and self.attempt - self.refusals < attempts:
             return ""
-        return Why("max_attempts", f"it was tried {self.attempt} times")
+        return StopReason("max_attempts", f"it was tried {self.attempt} times")
 
     def _spend(self, after: Bucket | None, *, again: bool) -> Flow[str]:
         assert self.turn is not None
@@ -247,8 +247,8 @@ class Patience:
         return refusal
 
 
-def _enough(word: str, why: str) -> Next:
-    return Next(Action.HAND_BACK, Why(word, why), gave_up=True)
+def _enough(word: str, why: str) -> RetryDecision:
+    return RetryDecision(Action.HAND_BACK, StopReason(word, why), gave_up=True)
 
 
 LARGE = 1 << 16  # bytes: an outcome that a store may take too long to write

@@ -111,7 +111,7 @@ Guard: TypeAlias = Callable[[Record, Any, Scene], bool]
 Change: TypeAlias = Callable[[Record, Any, Scene], "Record | None"]
 
 
-class Rule(Struct, frozen=True):
+class TransitionRule(Struct, frozen=True):
     name: str
     op: type[RecordOp | Sweep]
     start: State
@@ -417,51 +417,51 @@ def _forgotten(_r: Record, _op: Sweep, _scene: Scene) -> None:
 # ---------------------------------------------------------------- the table
 
 
-def _claims(name: str, start: State, when: tuple[Guard, ...], change: Change) -> tuple[Rule, Rule]:
+def _claims(name: str, start: State, when: tuple[Guard, ...], change: Change) -> tuple[TransitionRule, TransitionRule]:
     """A claim either only holds the record or, in the same write, dispatches it (T1 and T3 merged)."""
     return (
-        Rule(name, Claim, start, State.DISPATCHED, (*when, to_dispatch), change),
-        Rule(name, Claim, start, State.CLAIMED, (*when, to_hold), change),
+        TransitionRule(name, Claim, start, State.DISPATCHED, (*when, to_dispatch), change),
+        TransitionRule(name, Claim, start, State.CLAIMED, (*when, to_hold), change),
     )
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[TransitionRule, ...] = (
     *_claims("T1", State.ABSENT, (in_turn, unlatched), _born),
     *_claims("T2", State.CLAIMED, (same_request, lease_over, resendable, unlatched), _stolen),
-    Rule("T7", Claim, State.CLAIMED, State.IN_DOUBT, (same_request, lease_over, not_resendable), _abandoned),
+    TransitionRule("T7", Claim, State.CLAIMED, State.IN_DOUBT, (same_request, lease_over, not_resendable), _abandoned),
     *_claims("T8", State.DISPATCHED, (same_request, lease_over, resendable), _stolen),
-    Rule("T7", Claim, State.DISPATCHED, State.IN_DOUBT, (same_request, lease_over, not_resendable), _abandoned),
+    TransitionRule("T7", Claim, State.DISPATCHED, State.IN_DOUBT, (same_request, lease_over, not_resendable), _abandoned),
     *_claims("T13", State.COMPLETED, (may_rerun, unlatched), _reborn),
     *_claims("T13", State.FAILED, (may_rerun, unlatched), _reborn),
-    Rule("T3", Dispatch, State.CLAIMED, State.DISPATCHED, (owns, next_send, resendable, unlatched), _sent),
-    Rule("T3", Dispatch, State.DISPATCHED, State.DISPATCHED, (owns, next_send, resendable), _sent),
-    Rule("T4", Unsend, State.DISPATCHED, State.CLAIMED, (owns, this_send), _unsent),
-    Rule("T5", Complete, State.DISPATCHED, State.COMPLETED, (owns,), _completed),
-    Rule("T5b", Complete, State.CLAIMED, State.COMPLETED, (owns, ends_unsent, unlatched), _completed),
-    Rule("T6", Fail, State.DISPATCHED, State.FAILED, (owns, rejection_is_final), _failed),
-    Rule("T6b", Fail, State.CLAIMED, State.FAILED, (owns, ends_unsent), _failed),
-    Rule("T7", Doubt, State.DISPATCHED, State.IN_DOUBT, (owns,), _doubted),
-    Rule("T9", Inquire, State.IN_DOUBT, State.IN_DOUBT, (lease_over,), _inquired),
-    Rule("T10", Complete, State.IN_DOUBT, State.COMPLETED, (owns,), _completed),
-    Rule("T10b", Complete, State.IN_DOUBT, State.COMPLETED, (late_only_send,), _completed_late),
-    Rule("T11", Rerun, State.IN_DOUBT, State.CLAIMED, (owns, asked_when_quiet), _rerun),
-    Rule("T11b", Confirm, State.IN_DOUBT, State.COMPLETED, (), _confirmed),
-    Rule("T11b", Confirm, State.DISPATCHED, State.COMPLETED, (lease_over,), _confirmed),
-    Rule("T11b", Confirm, State.CLAIMED, State.COMPLETED, (lease_over, sent_before), _confirmed),
-    Rule("T11b", Refute, State.IN_DOUBT, State.FAILED, (), _refuted),
-    Rule("T11b", Refute, State.DISPATCHED, State.FAILED, (lease_over, not_resendable), _refuted),
-    Rule("T11b", Refute, State.CLAIMED, State.FAILED, (lease_over, not_resendable), _refuted),
-    Rule("T11c", Refute, State.CLAIMED, State.FAILED, (lease_over, never_sent), _refuted),
-    Rule("T11b", Rearm, State.IN_DOUBT, State.CLAIMED, (resendable,), _rearmed),
-    Rule("T7", Sweep, State.DISPATCHED, State.IN_DOUBT, (lease_over, not_resendable), _abandoned),
-    Rule("T7", Sweep, State.CLAIMED, State.IN_DOUBT, (lease_over, not_resendable), _abandoned),
-    Rule("T12", Sweep, State.COMPLETED, State.TOMBSTONE, (window_over, remembered), _buried),
-    Rule("T12", Sweep, State.FAILED, State.TOMBSTONE, (window_over, remembered), _buried),
-    Rule("T12", Sweep, State.COMPLETED, State.ABSENT, (window_over, unremembered), _forgotten),
-    Rule("T12", Sweep, State.FAILED, State.ABSENT, (window_over, unremembered), _forgotten),
-    Rule("T12", Sweep, State.TOMBSTONE, State.ABSENT, (unremembered,), _forgotten),
-    *(Rule("H", Renew, s, s, (owns,), _renewed) for s in (State.CLAIMED, State.DISPATCHED, State.IN_DOUBT)),
-    *(Rule("E", Attest, s, s, (), _attested) for s in State if s is not State.ABSENT),
+    TransitionRule("T3", Dispatch, State.CLAIMED, State.DISPATCHED, (owns, next_send, resendable, unlatched), _sent),
+    TransitionRule("T3", Dispatch, State.DISPATCHED, State.DISPATCHED, (owns, next_send, resendable), _sent),
+    TransitionRule("T4", Unsend, State.DISPATCHED, State.CLAIMED, (owns, this_send), _unsent),
+    TransitionRule("T5", Complete, State.DISPATCHED, State.COMPLETED, (owns,), _completed),
+    TransitionRule("T5b", Complete, State.CLAIMED, State.COMPLETED, (owns, ends_unsent, unlatched), _completed),
+    TransitionRule("T6", Fail, State.DISPATCHED, State.FAILED, (owns, rejection_is_final), _failed),
+    TransitionRule("T6b", Fail, State.CLAIMED, State.FAILED, (owns, ends_unsent), _failed),
+    TransitionRule("T7", Doubt, State.DISPATCHED, State.IN_DOUBT, (owns,), _doubted),
+    TransitionRule("T9", Inquire, State.IN_DOUBT, State.IN_DOUBT, (lease_over,), _inquired),
+    TransitionRule("T10", Complete, State.IN_DOUBT, State.COMPLETED, (owns,), _completed),
+    TransitionRule("T10b", Complete, State.IN_DOUBT, State.COMPLETED, (late_only_send,), _completed_late),
+    TransitionRule("T11", Rerun, State.IN_DOUBT, State.CLAIMED, (owns, asked_when_quiet), _rerun),
+    TransitionRule("T11b", Confirm, State.IN_DOUBT, State.COMPLETED, (), _confirmed),
+    TransitionRule("T11b", Confirm, State.DISPATCHED, State.COMPLETED, (lease_over,), _confirmed),
+    TransitionRule("T11b", Confirm, State.CLAIMED, State.COMPLETED, (lease_over, sent_before), _confirmed),
+    TransitionRule("T11b", Refute, State.IN_DOUBT, State.FAILED, (), _refuted),
+    TransitionRule("T11b", Refute, State.DISPATCHED, State.FAILED, (lease_over, not_resendable), _refuted),
+    TransitionRule("T11b", Refute, State.CLAIMED, State.FAILED, (lease_over, not_resendable), _refuted),
+    TransitionRule("T11c", Refute, State.CLAIMED, State.FAILED, (lease_over, never_sent), _refuted),
+    TransitionRule("T11b", Rearm, State.IN_DOUBT, State.CLAIMED, (resendable,), _rearmed),
+    TransitionRule("T7", Sweep, State.DISPATCHED, State.IN_DOUBT, (lease_over, not_resendable), _abandoned),
+    TransitionRule("T7", Sweep, State.CLAIMED, State.IN_DOUBT, (lease_over, not_resendable), _abandoned),
+    TransitionRule("T12", Sweep, State.COMPLETED, State.TOMBSTONE, (window_over, remembered), _buried),
+    TransitionRule("T12", Sweep, State.FAILED, State.TOMBSTONE, (window_over, remembered), _buried),
+    TransitionRule("T12", Sweep, State.COMPLETED, State.ABSENT, (window_over, unremembered), _forgotten),
+    TransitionRule("T12", Sweep, State.FAILED, State.ABSENT, (window_over, unremembered), _forgotten),
+    TransitionRule("T12", Sweep, State.TOMBSTONE, State.ABSENT, (unremembered,), _forgotten),
+    *(TransitionRule("H", Renew, s, s, (owns,), _renewed) for s in (State.CLAIMED, State.DISPATCHED, State.IN_DOUBT)),
+    *(TransitionRule("E", Attest, s, s, (), _attested) for s in State if s is not State.ABSENT),
 )
 
 
@@ -479,10 +479,10 @@ def due_at(r: Record) -> float:
             return inf
 
 
-Table: TypeAlias = dict[tuple[type, State], tuple[Rule, ...]]
+Table: TypeAlias = dict[tuple[type, State], tuple[TransitionRule, ...]]
 
 
-def index(rules: tuple[Rule, ...]) -> Table:
+def index(rules: tuple[TransitionRule, ...]) -> Table:
     """The rules by where they apply: what `transition` looks things up in."""
     places = {(rule.op, rule.start) for rule in rules}
     return {place: tuple(r for r in rules if (r.op, r.start) == place) for place in places}

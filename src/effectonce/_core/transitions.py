@@ -18,10 +18,10 @@ from effectonce._core.ops import (
     Doubt,
     Doubtful,
     Early,
-    Expired,
     Fail,
     Held,
     Inquire,
+    KeyExpired,
     Latched,
     Mismatch,
     Rearm,
@@ -38,10 +38,10 @@ from effectonce._core.rules import (
     TABLE,
     TERMINAL,
     Record,
-    Rule,
     Scene,
     State,
     Table,
+    TransitionRule,
     lease_over,
     leased,
     may_rerun,
@@ -60,7 +60,7 @@ class Step(Struct, frozen=True):
     after: Record | None
     changed: bool
     reply: Any
-    rule: Rule | None = None
+    rule: TransitionRule | None = None
 
 
 def transition(record: Record | None, op: RecordOp | Sweep, scene: Scene, table: Table = TABLE) -> Step:
@@ -131,7 +131,7 @@ def _claim_refusal(r: Record | None, op: Claim, scene: Scene) -> Any:
     if r is None or (scene.rival is not None and r.state in _RERUN_FROM and may_rerun(r, op, scene)):
         return _wait_for_others(op, scene)
     if r.state is State.TOMBSTONE or (r.state in TERMINAL and window_over(r, op, scene)):
-        return Expired(scene.now - r.dedup_until)
+        return KeyExpired(scene.now - r.dedup_until)
     if not same_request(r, op, scene):
         return Mismatch(r.request.terms.tool)
     match r.state:

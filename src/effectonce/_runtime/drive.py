@@ -38,9 +38,9 @@ from effectonce._core.ops import (
     Unconfirmed,
 )
 from effectonce._core.safe_access import attempt, get
-from effectonce._runtime.heartbeat import Heart
+from effectonce._runtime.heartbeat import Heartbeat
 from effectonce._runtime.isolation import done
-from effectonce._runtime.step import Boundary, here, inside
+from effectonce._runtime.step import StepContext, here, inside
 from effectonce.effect import THIS_CLOCK, Effect, running
 from effectonce.errors import ContractViolation, NotSent, PartialSuccess, StoreUnavailable
 from effectonce.stores.base import AsyncTransaction, RolledBack, Store, Transaction, TransactionalStore
@@ -55,7 +55,7 @@ class Setup(Struct, frozen=True):
     """How one tool is run: its store, its function and its probe, what all its calls share."""
 
     store: Store
-    heart: Heart
+    heart: Heartbeat
     secret: bytes
     lease_s: float
     function: Callable[..., Any]
@@ -207,7 +207,7 @@ def _gone(answer: Answer) -> Unavailable:
     return Unavailable(lost)
 
 
-def _place_inside(call: Prepared, outer: Boundary | None) -> Boundary | None:
+def _place_inside(call: Prepared, outer: StepContext | None) -> StepContext | None:
     """Where the tool's own guarded calls happen. A tool that may repeat after its window is no place: its next run is another one."""
     return inside(call.ref, outer) if call.ref.key and not call.request.terms.rerun else outer
 

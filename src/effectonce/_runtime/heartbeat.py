@@ -27,7 +27,7 @@ BEATS_PER_LEASE, BEATS_PER_LEASE_AFTER_A_MISS = 3, 10
 IDLE_S = 30.0  # how long the heartbeat thread outlives the last lease
 
 
-class Beat(Struct, eq=False):
+class HeldLease(Struct, eq=False):
     """One lease that is being kept alive."""
 
     op: Invoke | Ask | Transact
@@ -36,11 +36,11 @@ class Beat(Struct, eq=False):
     lost: bool = False
 
 
-def _renewal(beat: Beat) -> Renew:
+def _renewal(beat: HeldLease) -> Renew:
     return Renew(beat.op.key, beat.op.token, beat.op.epoch, beat.lease_s)
 
 
-class Heart:
+class Heartbeat:
     """The leases of one guard's running tools: those of sync tools are kept alive here, those of async ones by a `pulse` of their loop."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
@@ -50,18 +50,18 @@ class Heart:
 
     def after_fork(self) -> None:
         """Nobody is running here, and the thread, if there was one, stayed with our parent."""
-        self._pulses: dict[asyncio.AbstractEventLoop, Pulse] = {}
+        self._pulses: dict[asyncio.AbstractEventLoop, LoopHeartbeat] = {}
         self._lock = threading.RLock()  # taken by itself: a condition would go through Python for it, twice in every call
         self._changed = threading.Condition(self._lock)
-        self.beats: set[Beat] = set()  # changed without the lock, so looked at as a list of its own
+        self.beats: set[HeldLease] = set()  # changed without the lock, so looked at as a list of its own
         self._wakes_at = inf
         self._thread: threading.Thread | None = None
 
-    def beat(self, op: Invoke | Ask | Transact, lease_s: float) -> Beat:
+    def beat(self, op: Invoke | Ask | Transact, lease_s: float) -> HeldLease:
         """What stands for the lease of this op: put it into `beats`, then `wake`."""
-        return Beat(op, lease_s, self._clock() + lease_s / BEATS_PER_LEASE)
+        return HeldLease(op, lease_s, self._clock() + lease_s / BEATS_PER_LEASE)
 
-    def wake(self, beat: Beat) -> None:
+    def wake(self, beat: HeldLease) -> None:
         """See to it that somebody is up when this beat is due. Raises `RuntimeError` if there is no room for a thread."""
         with self._lock:
             if beat.due < self._wakes_at:
@@ -90,7 +90,7 @@ class Heart:
             with self._changed:
                 self._wakes_at = min((beat.due for beat in list(self.beats)), default=inf)
 
-    def _renew(self, beat: Beat) -> None:
+    def _renew(self, beat: HeldLease) -> None:
         lease_s = beat.lease_s
         try:
             beat.lost = isinstance(self._store.apply(_renewal(beat)), Refused)
@@ -98,34 +98,34 @@ class Heart:
         except Exception:  # noqa: BLE001  # whatever it is, the leases of all others must not end with this thread
             beat.due = self._clock() + lease_s / BEATS_PER_LEASE_AFTER_A_MISS
 
-    def pulse(self) -> Pulse:
+    def pulse(self) -> LoopHeartbeat:
         """What keeps the leases of the running loop alive."""
         loop = asyncio.get_running_loop()
         pulse = self._pulses.get(loop)
         if pulse is None:
             for old in [old for old in list(self._pulses) if old.is_closed()]:
                 self._pulses.pop(old, None)
-            pulse = self._pulses[loop] = Pulse(self._store, loop)
+            pulse = self._pulses[loop] = LoopHeartbeat(self._store, loop)
         return pulse
 
 
-class Pulse:
+class LoopHeartbeat:
     """The leases of one loop's async tools: one timer for all, and a task only for what is due."""
 
     def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
         self._store, self._loop = store, loop
-        self._beats: set[Beat] = set()
+        self._beats: set[HeldLease] = set()
         self._wakes_at = inf
         self._renewing: set[asyncio.Task[None]] = set()  # a loop keeps no task alive
 
-    def start(self, op: Invoke | Ask | Transact, lease_s: float) -> Beat:
+    def start(self, op: Invoke | Ask | Transact, lease_s: float) -> HeldLease:
         """Renew the lease of this op from now on."""
-        beat = Beat(op, lease_s, self._loop.time() + lease_s / BEATS_PER_LEASE)
+        beat = HeldLease(op, lease_s, self._loop.time() + lease_s / BEATS_PER_LEASE)
         self._beats.add(beat)
         self._wake_at(beat.due)
         return beat
 
-    def stop(self, beat: Beat) -> None:
+    def stop(self, beat: HeldLease) -> None:
         """The tool has returned."""
         self._beats.discard(beat)
 
@@ -146,7 +146,7 @@ class Pulse:
                 task.add_done_callback(self._renewing.discard)
         self._wake_at(min((beat.due for beat in self._beats), default=inf))
 
-    async def _renew(self, beat: Beat) -> None:
+    async def _renew(self, beat: HeldLease) -> None:
         share = BEATS_PER_LEASE
         try:
             beat.lost = isinstance(await self._store.aapply(_renewal(beat)), Refused)

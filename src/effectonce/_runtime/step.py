@@ -48,7 +48,7 @@ def deliveries(delivered: Iterable[Delivered]) -> tuple[Delivered, ...]:
     return shown
 
 
-class Boundary(Struct, frozen=True, kw_only=True, eq=False):
+class StepContext(Struct, frozen=True, kw_only=True, eq=False):
     """Where calls happen: whose, in which conversation or workflow, at which step."""
 
     tenant: str
@@ -69,11 +69,11 @@ class Boundary(Struct, frozen=True, kw_only=True, eq=False):
 
 
 @lru_cache(maxsize=1024)
-def place(tenant: str, scope: str, step: str | int | None, latch: bool, permissions: frozenset[str]) -> Boundary:  # noqa: FBT001
+def place(tenant: str, scope: str, step: str | int | None, latch: bool, permissions: frozenset[str]) -> StepContext:  # noqa: FBT001
     """A place in a conversation, remembered: every retry enters it again. The *tenant* was looked at before."""
     if step is not None and not (type(step) is str and step.isascii() and step != "" and changes_in(step) == ""):
         step = stable_part(step, "the step id")  # says what is wrong with it, if anything is
-    return Boundary(tenant=tenant, scope=_scope(scope), step=step, latch=latch, permissions=permissions, lasting=True)
+    return StepContext(tenant=tenant, scope=_scope(scope), step=step, latch=latch, permissions=permissions, lasting=True)
 
 
 @lru_cache(maxsize=1024)  # a conversation has many steps
@@ -81,12 +81,12 @@ def _scope(scope: str) -> str:
     return named(scope, "scope")
 
 
-here: ContextVar[Boundary | None] = ContextVar("effectonce_boundary", default=None)
+here: ContextVar[StepContext | None] = ContextVar("effectonce_boundary", default=None)
 
 
-def inside(effect: EffectRef, outer: Boundary | None) -> Boundary:
+def inside(effect: EffectRef, outer: StepContext | None) -> StepContext:
     """Where a running tool's own guarded calls happen: a step of its effect, which is the same whenever the tool is run again."""
-    return Boundary(
+    return StepContext(
         tenant=effect.tenant,
         scope=effect.tool if outer is None else outer.scope,
         step=f"{INSIDE}{effect.key}",
@@ -94,7 +94,7 @@ def inside(effect: EffectRef, outer: Boundary | None) -> Boundary:
     )
 
 
-class Entered(Generic[T]):
+class ContextScope(Generic[T]):
     """`with` or `async with`: everything called inside sees this value."""
 
     __slots__ = ("_token", "_value")
@@ -144,7 +144,7 @@ class Entered(Generic[T]):
         self.__exit__(kind, error, trace)
 
 
-class Within(Entered[Boundary]):
+class Step(ContextScope[StepContext]):
     """Everything called inside belongs to this boundary."""
 
     __slots__ = ()
@@ -152,13 +152,13 @@ class Within(Entered[Boundary]):
     what = "step"
 
     @property
-    def boundary(self) -> Boundary:
+    def boundary(self) -> StepContext:
         return self._value
 
 
-def at_ordinal(step: Within, tool: str, ordinal: int) -> Within:
+def at_ordinal(step: Step, tool: str, ordinal: int) -> Step:
     """The same step, for one call of *tool* whose results somebody else has counted."""
-    return Within(msgspec.structs.replace(step.boundary, counted=(tool, ordinal), lasting=False))
+    return Step(msgspec.structs.replace(step.boundary, counted=(tool, ordinal), lasting=False))
 
 
 def stable(parts: Iterable[Part], where: str) -> tuple[str, ...]:

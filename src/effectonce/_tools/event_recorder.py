@@ -52,7 +52,7 @@ from effectonce._core.ops import (
     WriteCell,
 )
 from effectonce._core.retry_flow import Over
-from effectonce._tools.observers import Watch
+from effectonce._tools.observers import Observers
 from effectonce.observe.events import Event, ended, given_up, suppressed
 
 T = TypeVar("T")
@@ -60,10 +60,10 @@ _ASIDE = frozenset({ReadCell, WriteCell, ListCells, Attest})  # these say nothin
 _WAITS = (Unavailable, Busy, Latched)  # after one of these, a pause is not for another attempt
 
 
-class Facts(Struct, frozen=True, kw_only=True):
+class CallFacts(Struct, frozen=True, kw_only=True):
     """What all calls of one tool have in common."""
 
-    watch: Watch
+    watch: Observers
     tool: str
     kind: str
     classify: Classifier
@@ -74,12 +74,12 @@ class Facts(Struct, frozen=True, kw_only=True):
     clock: Callable[[], float] = time.time
 
 
-class Telling:
+class EventRecorder:
     """One call, as it is told."""
 
     def __init__(
         self,
-        facts: Facts,
+        facts: CallFacts,
         ref: EffectRef | None,
         call: Any = None,
         *,
@@ -287,7 +287,7 @@ def trouble(error: BaseException) -> str:
 # ---------------------------------------------------------------- listening
 
 
-def heard(flow: Flow[T], telling: Telling) -> Flow[T]:
+def heard(flow: Flow[T], telling: EventRecorder) -> Flow[T]:
     """The same flow, with somebody who listens: every op passes on as it is, and so does its reply."""
     now = telling.facts.now
     try:
@@ -305,7 +305,7 @@ def heard(flow: Flow[T], telling: Telling) -> Flow[T]:
         flow.close()
 
 
-def heard_call(flow: Flow[T], telling: Telling) -> Flow[T]:
+def heard_call(flow: Flow[T], telling: EventRecorder) -> Flow[T]:
     """The same for a whole call: how it begins and how it ends is told as well."""
     telling.begins()
     try:

@@ -15,7 +15,7 @@ from effectonce._core.retry_flow import Over, whole_call
 from effectonce._core.rules import Record
 from effectonce._core.safe_access import attempt
 from effectonce._runtime.drive import AsyncPlain, Plain, Prepared, adrive, drive
-from effectonce._tools.event_recorder import Facts, Telling, heard, heard_call
+from effectonce._tools.event_recorder import CallFacts, EventRecorder, heard, heard_call
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.retries.retry import Retrier, concluded
 from effectonce.stores.base import Store
@@ -23,9 +23,9 @@ from effectonce.stores.base import Store
 DIGEST_LENGTH = 12  # hexadecimal characters: enough to tell two arguments of a few days apart
 
 
-def facts_of(tool: Any) -> Facts:
+def facts_of(tool: Any) -> CallFacts:
     """What all calls of this tool have in common."""
-    return Facts(
+    return CallFacts(
         watch=tool.house.watch,
         tool=tool.contract.name,
         kind=str(tool.contract.kind),
@@ -65,7 +65,7 @@ def watched(tool: Any) -> dict[str, Callable[..., Any]]:
             prepared: Prepared = methods.prepare(tool, *args, **kwargs)
             return prepared
         except ContractViolation as error:
-            telling = Telling(facts, EffectRef(facts.tool, ""))
+            telling = EventRecorder(facts, EffectRef(facts.tool, ""))
             telling.begins()
             telling.cut(error)
             raise
@@ -74,20 +74,20 @@ def watched(tool: Any) -> dict[str, Callable[..., Any]]:
         return told(methods.flow(tool, prepared, *calling), prepared)
 
     def told(flow: Flow[Ending], prepared: Prepared) -> Flow[Ending]:
-        return heard_call(flow, Telling(facts, prepared.ref, prepared, workflow=tool.terms.steps))
+        return heard_call(flow, EventRecorder(facts, prepared.ref, prepared, workflow=tool.terms.steps))
 
     def known(prepared: Prepared) -> Recorded | None:
         """A replay that needs no flow."""
         recorded: Recorded | None = methods.known(tool, prepared)
         if recorded is not None:
-            telling = Telling(facts, prepared.ref, prepared)
+            telling = EventRecorder(facts, prepared.ref, prepared)
             telling.begins()
             telling.ends(Replay(recorded, coalesced=False))
         return recorded
 
     def asking(record: Record, prepared: Prepared) -> Flow[Ending]:
         """There is no call to tell of, only what the probe finds out."""
-        telling = Telling(facts, prepared.ref, doubt_age_s=max(0.0, facts.clock() - record.decided_at))
+        telling = EventRecorder(facts, prepared.ref, doubt_age_s=max(0.0, facts.clock() - record.decided_at))
         return heard(methods.asking(tool, record, prepared), telling)
 
     return {"prepare": prepare, "flow": flow, "told": told, "known": known, "asking": asking}
@@ -126,6 +126,6 @@ def watched_aread(tool: Any, read: Retrier) -> Callable[..., Any]:
     return call
 
 
-def _reading(read: Retrier, facts: Facts) -> tuple[Flow[Fresh | Over], Store | None]:
+def _reading(read: Retrier, facts: CallFacts) -> tuple[Flow[Fresh | Over], Store | None]:
     patience, store = read.patience(facts.tool, read.env.now(), attempt=0)
-    return heard_call(whole_call(patience, repeatable=True), Telling(facts, None)), store
+    return heard_call(whole_call(patience, repeatable=True), EventRecorder(facts, None)), store

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Observer: TypeAlias = "Callable[[Event], object]"
 
 
-class Watch:
+class Observers:
     """The observers of one guard, and the dependencies that its tools call.
 
     An observer may say what it wants to hear of: `events`, a set of names. And whether it wants digests of arguments: `digests`.
@@ -105,27 +105,27 @@ class Watch:
             LOG.warning("the observer %s failed, which is said once and counted: %r", kind, error, exc_info=error)
 
 
-def _moved(watch: Watch, dependency: str, _old: Any, new: Any, stats: Any) -> None:
+def _moved(watch: Observers, dependency: str, _old: Any, new: Any, stats: Any) -> None:
     tell(watch, name="breaker", dependency=dependency, outcome=str(new), reason=stats.why)
 
 
 _RESOLUTIONS = {Confirm: "happened", Refute: "not_happened", Rearm: "retried"}
 
 
-def settled(watch: Watch, op: Confirm | Refute | Rearm, before: Record) -> None:
+def settled(watch: Observers, op: Confirm | Refute | Rearm, before: Record) -> None:
     """A person has spoken."""
     age_s = max(0.0, time.time() - before.decided_at) if before.decided_at else None
     told_of(watch, "settled", before, outcome=_RESOLUTIONS[type(op)], by=op.by, reason=op.reason, age_s=age_s)
 
 
-def told_of(watch: Watch, name: str, record: Record, **data: Any) -> None:
+def told_of(watch: Observers, name: str, record: Record, **data: Any) -> None:
     """Tell what somebody did with the effect of a record."""
     request, terms = record.request, record.request.terms
     effect = EffectRef(terms.tool, request.key, request.tenant, request.scope, request.step)
     tell(watch, name=name, tool=terms.tool, kind=str(terms.kind), effect=effect, **data)
 
 
-def tidied(watch: Watch, swept: Swept) -> None:
+def tidied(watch: Observers, swept: Swept) -> None:
     """A sweep went round."""
     if swept.total == 0:
         return
@@ -134,7 +134,7 @@ def tidied(watch: Watch, swept: Swept) -> None:
         tell(watch, name="in_doubt", count=swept.doubted, reason="its owner vanished")
 
 
-def tell(watch: Watch, **data: Any) -> None:
+def tell(watch: Observers, **data: Any) -> None:
     """Tell of something that no flow knows of: the fields of an `Event`, but for the time. Nothing, if nobody wants to know."""
     if watch.observers:
         from effectonce.observe.events import Event

@@ -41,13 +41,13 @@ from effectonce._core.retry_state import Env, Plan
 from effectonce._core.rules import Record, State
 from effectonce._log import LOG
 from effectonce._runtime.drive import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive, drive
-from effectonce._runtime.heartbeat import Heart
+from effectonce._runtime.heartbeat import Heartbeat
 from effectonce._runtime.isolation import declared_lazy
 from effectonce._runtime.replay_cache import ReplayCache
 from effectonce._runtime.signature import ToolSignature, is_async
-from effectonce._runtime.step import Boundary, here, stable
+from effectonce._runtime.step import StepContext, here, stable
 from effectonce._tools.check_declaration import DeclarationCheck
-from effectonce._tools.observers import Watch
+from effectonce._tools.observers import Observers
 from effectonce._tools.separate_dispatch import AnnouncedPerformer, AsyncAnnouncedPerformer
 from effectonce.effect import Effect, running
 from effectonce.errors import (
@@ -99,17 +99,17 @@ class Tool(Protocol, Generic[P, R]):
         """Why this call has the key it has. Nothing is sent."""
 
 
-class House(Struct, frozen=True):
+class GuardContext(Struct, frozen=True):
     """What all tools of one guard share."""
 
     store: Store
     tenant: str
     secret: bytes
     env: Env
-    heart: Heart
+    heart: Heartbeat
     cache: ReplayCache
     keep: Callable[[Complete | Fail], None]  # what the store could not be told
-    watch: Watch
+    watch: Observers
     where: str = ""  # the store, as a command names it
 
 
@@ -123,7 +123,7 @@ class GuardedTool:
 
     def __init__(
         self,
-        house: House,
+        house: GuardContext,
         contract: Contract,
         function: Callable[..., Any],
         identity: Sequence[str | Stable] | None,
@@ -156,7 +156,7 @@ class GuardedTool:
         self._plan_calls()
         self._prefix = canonical(contract.name)
         self._look = house.store.look if isinstance(house.store, LocalStore) else None
-        self._asked: dict[tuple[Boundary, bytes], tuple[Request, EffectRef]] = {}
+        self._asked: dict[tuple[StepContext, bytes], tuple[Request, EffectRef]] = {}
         house.watch.know(self)
 
     def watch(self) -> None:
@@ -279,7 +279,7 @@ class GuardedTool:
         request = Request(place.key, asked, terms, place.tenant, place.scope, place.step, stored)
         return self._prepared(request, place, args, kwargs)
 
-    def _boundary(self, boundary: Boundary | None, outer: Effect | None, key: tuple[Part, ...] | None) -> Boundary:
+    def _boundary(self, boundary: StepContext | None, outer: Effect | None, key: tuple[Part, ...] | None) -> StepContext:
         """Where this call happens, if it may: *outer* is the effect that it is made in."""
         if boundary is None:
             if key is None and self.contract.dedup is None and not self.terms.steps:
@@ -288,7 +288,7 @@ class GuardedTool:
                     f"Call it inside `with guard.step(conversation, step):`, or give it a business key with guard.call(..., key=...)."
                     f"{IN_A_THREAD * (threading.current_thread() is not threading.main_thread())}"
                 )
-            boundary = Boundary(tenant=self.house.tenant)
+            boundary = StepContext(tenant=self.house.tenant)
         permission = self.contract.permission
         if permission is not None and permission not in boundary.permissions:
             raise ContractViolation(
@@ -304,7 +304,7 @@ class GuardedTool:
                 f"Nothing was sent. Call it before or after."
             )
 
-    def _request(self, arguments: dict[str, Any], boundary: Boundary, key: tuple[Part, ...] | None) -> Request:
+    def _request(self, arguments: dict[str, Any], boundary: StepContext, key: tuple[Part, ...] | None) -> Request:
         secret, tool = self.house.secret, self.contract.name
         intent, matched, stored = self.signature.forms(arguments)
         place = self._place(boundary, intent, key)
@@ -332,7 +332,7 @@ class GuardedTool:
             after,
         )
 
-    def _place(self, boundary: Boundary, intent: bytes, key: tuple[Part, ...] | None) -> Place:
+    def _place(self, boundary: StepContext, intent: bytes, key: tuple[Part, ...] | None) -> Place:
         if key is not None:
             return ByName(stable(key, f"the key of {self.contract.name}"))
         if self.contract.dedup is not None or (self.terms.steps and boundary.scope == ""):
@@ -466,7 +466,7 @@ class GuardedTool:
                 cache.put(request.key, request.fingerprint, remembered)
 
 
-def _asked(boundary: Boundary, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Boundary, bytes] | None:
+def _asked(boundary: StepContext, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[StepContext, bytes] | None:
     """This very call in this very place, if it is made of plain data: a retry has the same request, and need not derive it again.
 
     Of plain data only: MessagePack tells 1, 1.0 and True apart, so equal bytes are equal arguments.

@@ -60,10 +60,10 @@ class _Harmless:
     """Everything that is printed for people passes here, before it gets its colours."""
 
     def process_renderables(self, renderables: list[Any]) -> list[Any]:
-        return [_Shown(each) for each in renderables]
+        return [_ShownLine(each) for each in renderables]
 
 
-class _Shown:
+class _ShownLine:
     def __init__(self, renderable: Any) -> None:
         self._renderable = renderable
 

@@ -12,15 +12,15 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from effectonce import Guard, State
-from effectonce.cli._demo_agent import DIE, Job, guarded_refund
-from effectonce.cli._demo_stage import DemoFailed, Event, Stage
+from effectonce.cli._demo_agent import DIE, DemoJob, guarded_refund
+from effectonce.cli._demo_stage import DemoFailed, Stage, StageEvent
 from effectonce.testing.bank import Bank
 
 PAYMENT, OTHER_PAYMENT, AMOUNT_MINOR = "pay_7", "pay_8", 1_400_000
 TIMEOUT_S = 1.0  # how long an agent waits for the bank
 LEASE_S = 1.5  # how long a dead agent's claim stands
 FIRST, SECOND, THIRD = "agent-1", "agent-2", "agent-3"
-Show = Callable[[Event], None]
+Show = Callable[[StageEvent], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Unprotected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Protected:
+class ProtectedAgent:
     ledger: list[dict[str, Any]]
     calls: int
     attempts: int
@@ -53,7 +53,7 @@ class Protected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doubt:
+class DemoDoubt:
     ledger: list[dict[str, Any]]
     calls: int
     attempts: int
@@ -87,7 +87,7 @@ class Theatre:
             self._same_faults(stage, self._job(bank))
             return Unprotected(ledger=bank.ledger(), calls=stage.calls, attempts=_count(stage, "sends"))
 
-    def protected(self) -> Protected:
+    def protected(self) -> ProtectedAgent:
         """Act 2: the same faults and the same kill; then somebody asks once more, in other words."""
         with self._stage("act-2", honours_keys=True) as (stage, bank):
             job = self._job(bank, protection="key", store=self._store("act-2"))
@@ -96,7 +96,7 @@ class Theatre:
             stage.note(THIRD, "asks", why="once more, in other words")
             stage.perform((again, _with(job, THIRD, reason="parcel was late, customer is upset")))
             outcomes = _outcomes(stage)
-            return Protected(
+            return ProtectedAgent(
                 ledger=bank.ledger(),
                 calls=stage.calls,
                 attempts=_count(stage, "sends"),
@@ -105,7 +105,7 @@ class Theatre:
                 state=_only_state(job.store),
             )
 
-    def doubt(self) -> Doubt:
+    def doubt(self) -> DemoDoubt:
         """Act 3: nobody can know, so nobody is told that it worked and nothing is sent again; until the bank can be asked."""
         with self._stage("act-3", honours_keys=False) as (stage, bank):
             job = self._job(bank, protection="probe", store=self._store("act-3"), payment_id=OTHER_PAYMENT, enquiries=False)
@@ -121,7 +121,7 @@ class Theatre:
             settled_by = self._settle(stage, _with(job, "probe", enquiries=True))
             stage.note(THIRD, "asks", why="wants to refund it once more")
             stage.perform((third, _with(job, THIRD)))
-            return Doubt(
+            return DemoDoubt(
                 ledger=bank.ledger(),
                 calls=stage.calls,
                 attempts=_count(stage, "sends"),
@@ -131,7 +131,7 @@ class Theatre:
                 replayed=sum(o["replayed"] for o in _outcomes(stage)),
             )
 
-    def _same_faults(self, stage: Stage, job: Job) -> None:
+    def _same_faults(self, stage: Stage, job: DemoJob) -> None:
         """A late answer, a retry, a kill after the bank said yes, a restart, and a second agent at the same moment."""
         (victim,) = stage.start(FIRST)
         stage.perform_and_kill(victim, _with(job, FIRST, faults=(self.too_late, DIE)))
@@ -143,7 +143,7 @@ class Theatre:
         slowly = {"faults": (self.slowly,), "seed": f"{job.seed}/again"}
         stage.perform((reborn, _with(job, FIRST, **slowly)), (other, _with(job, SECOND, **slowly)))
 
-    def _settle(self, stage: Stage, job: Job) -> str:
+    def _settle(self, stage: Stage, job: DemoJob) -> str:
         """Ask the probe about what is in doubt; then read from the store who settled it."""
         guard = Guard(job.store)
         try:
@@ -160,7 +160,7 @@ class Theatre:
         stage.note("store", "settled", state=str(settled[0].state), by=settled[0].settled_by)
         return settled[0].settled_by
 
-    def _job(self, bank: Bank, *, protection: Literal["none", "key", "probe"] = "none", **changes: Any) -> Job:
+    def _job(self, bank: Bank, *, protection: Literal["none", "key", "probe"] = "none", **changes: Any) -> DemoJob:
         job: dict[str, Any] = {
             "who": "",
             "port": bank.port,
@@ -172,7 +172,7 @@ class Theatre:
             "lease_s": LEASE_S,
             "seed": str(self._seed),
         }
-        return Job(protection=protection, **job | changes)
+        return DemoJob(protection=protection, **job | changes)
 
     @contextmanager
     def _stage(self, act: str, *, honours_keys: bool) -> Iterator[tuple[Stage, Bank]]:
@@ -183,7 +183,7 @@ class Theatre:
         return f"sqlite:///{self._folder / act}.db"
 
 
-def _with(job: Job, who: str, **changes: Any) -> Job:
+def _with(job: DemoJob, who: str, **changes: Any) -> DemoJob:
     return replace(job, who=who, **changes)
 
 

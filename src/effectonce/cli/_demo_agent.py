@@ -20,7 +20,7 @@ TICKET = "chat-42"
 ATTEMPTS = 5
 
 
-class Job(msgspec.Struct, kw_only=True, frozen=True):
+class DemoJob(msgspec.Struct, kw_only=True, frozen=True):
     """What an agent is to do, and what shall go wrong on the way."""
 
     who: str
@@ -43,7 +43,7 @@ def say(event: str, **details: Any) -> None:
     sys.stdout.buffer.flush()
 
 
-def send(job: Job, attempt: int, key: str) -> dict[str, Any]:
+def send(job: DemoJob, attempt: int, key: str) -> dict[str, Any]:
     """One request to the bank, with whatever is to go wrong with it."""
     fault = job.faults[min(attempt, len(job.faults)) - 1] if job.faults else None
     asked = None if fault == DIE else fault
@@ -63,7 +63,7 @@ def send(job: Job, attempt: int, key: str) -> dict[str, Any]:
     return answer
 
 
-def pay_unprotected(job: Job) -> None:
+def pay_unprotected(job: DemoJob) -> None:
     """The usual way: try again on a time-out, and give every attempt a key of its own."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -75,7 +75,7 @@ def pay_unprotected(job: Job) -> None:
     say("outcome", status="failed")
 
 
-def guarded_refund(guard: Guard, job: Job) -> Tool[[str, int, str], dict[str, Any]]:
+def guarded_refund(guard: Guard, job: DemoJob) -> Tool[[str, int, str], dict[str, Any]]:
     """The same tool with one decorator on it, and a probe where the bank can be asked."""
     assert job.protection != "none"
 
@@ -102,7 +102,7 @@ def guarded_refund(guard: Guard, job: Job) -> Tool[[str, int, str], dict[str, An
     return refund
 
 
-def pay_protected(job: Job) -> None:
+def pay_protected(job: DemoJob) -> None:
     """The way it should be: one step, one effect."""
     guard = Guard(job.store)
     refund = guarded_refund(guard, job)
@@ -125,7 +125,7 @@ def main() -> None:
     line = sys.stdin.buffer.readline()
     if not line:
         return
-    job = msgspec.json.decode(line, type=Job)
+    job = msgspec.json.decode(line, type=DemoJob)
     random.seed(f"{job.seed}/{job.who}")
     if job.protection == "none":
         pay_unprotected(job)

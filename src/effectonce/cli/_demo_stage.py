@@ -15,7 +15,7 @@ from typing import Any, Self
 import click
 import msgspec
 
-from effectonce.cli._demo_agent import Job
+from effectonce.cli._demo_agent import DemoJob
 
 SILENCE_S = 30.0  # an agent that says nothing for so long is broken, and so is the demo
 
@@ -25,7 +25,7 @@ class DemoFailed(click.ClickException):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StageEvent:
     """Something that happened: when, to whom, what."""
 
     at_s: float
@@ -46,7 +46,7 @@ class Agent:
         self._ears = threading.Thread(target=self._listen, args=(tell,), daemon=True)
         self._ears.start()
 
-    def give(self, job: Job) -> None:
+    def give(self, job: DemoJob) -> None:
         """Send it off."""
         assert self._process.stdin is not None
         self._process.stdin.write(msgspec.json.encode(job) + b"\n")
@@ -77,12 +77,12 @@ class Agent:
 class Stage:
     """Starts agents, hears them, and kills them. Every event goes to *show* as well."""
 
-    def __init__(self, show: Callable[[Event], None]) -> None:
+    def __init__(self, show: Callable[[StageEvent], None]) -> None:
         self._show = show
-        self._heard: SimpleQueue[Event] = SimpleQueue()
+        self._heard: SimpleQueue[StageEvent] = SimpleQueue()
         self._agents: list[Agent] = []
         self._curtain_s = time.monotonic()
-        self.events: list[Event] = []
+        self.events: list[StageEvent] = []
         self.calls = 0
 
     def __enter__(self) -> Self:
@@ -100,13 +100,13 @@ class Stage:
             self._hear("ready")
         return agents
 
-    def perform(self, *parts: tuple[Agent, Job]) -> None:
+    def perform(self, *parts: tuple[Agent, DemoJob]) -> None:
         """Send these agents off together, and hear them until each has ended."""
         for agent, job in parts:
             self._give(agent, job)
         self._until_ended({agent.who for agent, _ in parts})
 
-    def perform_and_kill(self, agent: Agent, job: Job) -> None:
+    def perform_and_kill(self, agent: Agent, job: DemoJob) -> None:
         """Send this agent off, and kill it as soon as the bank has said yes."""
         self._give(agent, job)
         self._hear("bank_said_yes")
@@ -115,9 +115,9 @@ class Stage:
 
     def note(self, who: str, what: str, **details: Any) -> None:
         """Something that the director did or saw."""
-        self._note(Event(self._now_s(), who, what, details))
+        self._note(StageEvent(self._now_s(), who, what, details))
 
-    def _give(self, agent: Agent, job: Job) -> None:
+    def _give(self, agent: Agent, job: DemoJob) -> None:
         self.calls += 1
         agent.give(job)
 
@@ -126,7 +126,7 @@ class Stage:
         while left:
             left.discard(self._hear("ended").who)
 
-    def _hear(self, what: str) -> Event:
+    def _hear(self, what: str) -> StageEvent:
         """Everything up to the next event of this sort."""
         while True:
             try:
@@ -139,12 +139,12 @@ class Stage:
             if event.what == "ended" and what != "ended":
                 raise DemoFailed(f"{event.who} ended before it reported {what!r}")
 
-    def _note(self, event: Event) -> None:
+    def _note(self, event: StageEvent) -> None:
         self.events.append(event)
         self._show(event)
 
     def _tell(self, who: str, what: str, details: dict[str, Any]) -> None:
-        self._heard.put(Event(self._now_s(), who, what, details))
+        self._heard.put(StageEvent(self._now_s(), who, what, details))
 
     def _now_s(self) -> float:
         return time.monotonic() - self._curtain_s

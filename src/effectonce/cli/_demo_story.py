@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from effectonce.cli._demo_acts import AMOUNT_MINOR, LEASE_S, PAYMENT, Doubt, Protected, Theatre, Unprotected
-from effectonce.cli._demo_stage import Event
+from effectonce.cli._demo_acts import AMOUNT_MINOR, LEASE_S, PAYMENT, DemoDoubt, ProtectedAgent, Theatre, Unprotected
+from effectonce.cli._demo_stage import StageEvent
 
 GOOD, BAD, UNSURE, QUIET = "green", "red", "yellow", "dim"
 SNIPPET = """\
@@ -63,7 +63,7 @@ class Story:
         self._end(act.ledger, f"{_refunds(act)} instead of 1: {too_much} too much.", good=len(act.ledger) == 1)
         return act
 
-    def protected(self, theatre: Theatre) -> Protected:
+    def protected(self, theatre: Theatre) -> ProtectedAgent:
         self._curtain(
             "Act 2: the same faults, with effectonce", 'The tool has one decorator: kind="irreversible", downstream="key".'
         )
@@ -72,7 +72,7 @@ class Story:
         self._end(act.ledger, said, good=not list(act.broken_promises()))
         return act
 
-    def doubt(self, theatre: Theatre) -> Doubt:
+    def doubt(self, theatre: Theatre) -> DemoDoubt:
         self._curtain(
             "Act 3: a bank that ignores keys and loses its answer",
             'All it offers is an enquiry desk, closed for now: downstream="probe".',
@@ -101,7 +101,7 @@ class Story:
 
     # ------------------------------------------------------------ the timeline
 
-    def show(self, event: Event) -> None:
+    def show(self, event: StageEvent) -> None:
         told = self._tell(event)
         if told is None:
             return
@@ -114,7 +114,7 @@ class Story:
         row.add_row(f"{event.at_s:.2f} s", event.who, Text(f"{symbol} {word}", style=style), Text(text))
         self._console.print(row)
 
-    def _tell(self, event: Event) -> tuple[str, str, str, str] | None:
+    def _tell(self, event: StageEvent) -> tuple[str, str, str, str] | None:
         """A symbol, a word, how to paint them, and the rest of the line. None: not worth a line."""
         details = event.details
         match event.what:
@@ -138,14 +138,14 @@ class Story:
                 return self._outcome(event)
         return None
 
-    def _key_of(self, event: Event) -> str:
+    def _key_of(self, event: StageEvent) -> str:
         key = event.details["key"]
         which = "the same key" if key in self._keys else "a fresh key" if self._keys else "key"
         self._keys.add(key)
         self._senders.add(event.who)
         return f"{money(AMOUNT_MINOR)}, {which} {_short(key)}"
 
-    def _outcome(self, event: Event) -> tuple[str, str, str, str]:
+    def _outcome(self, event: StageEvent) -> tuple[str, str, str, str]:
         details = event.details
         match details:
             case {"status": "in_doubt"} if event.who in self._senders:
@@ -161,7 +161,7 @@ class Story:
 
     # ------------------------------------------------------------ the end
 
-    def closing(self, *acts: Unprotected | Protected | Doubt) -> None:
+    def closing(self, *acts: Unprotected | ProtectedAgent | DemoDoubt) -> None:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("What it came to")
         for heading in ("calls", "requests", "refunds in the ledger"):
@@ -184,7 +184,7 @@ _STATES = {
 }
 
 
-def _refunds(act: Unprotected | Protected | Doubt) -> str:
+def _refunds(act: Unprotected | ProtectedAgent | DemoDoubt) -> str:
     return "1 refund" if len(act.ledger) == 1 else f"{len(act.ledger)} refunds"
 
 

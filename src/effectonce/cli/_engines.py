@@ -99,7 +99,7 @@ def _acknowledged(task: Any) -> Iterator[Finding]:
     off = [name for name in ("acks_late", "reject_on_worker_lost") if not getattr(task, name)]
     if off:
         found = f"{' and '.join(off)} {'is' if len(off) == 1 else 'are'} off: a worker that is killed loses the task"
-        advice = "Its effect is known, but nobody goes on from there. Leave them as once(guard) has them."
+        advice = "Its effect is known, but nobody goes on from there. Leave them as EffectOnce(guard) has them."
         yield Finding(f"task {task.name}", found, advice)
 
 

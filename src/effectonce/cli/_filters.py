@@ -82,14 +82,14 @@ def filters(command: F) -> F:
             "--since", type=since_when, metavar="WHEN", help="Only what was claimed since: 30m, 2h, 7d, or a date in UTC."
         ),
         click.option("--scope", metavar="NAME", help="Only effects of this conversation, workflow or stream."),
-        click.option("--state", type=_State(STATES), help="Only effects in this state."),
+        click.option("--state", type=_StateChoice(STATES), help="Only effects in this state."),
         click.option("--tool", metavar="NAME", help="Only effects of this tool."),
     ):
         with_filters = option(with_filters)
     return with_filters  # type: ignore[return-value]
 
 
-class _State(click.Choice[str]):
+class _StateChoice(click.Choice[str]):
     """`in-doubt` and `in doubt` are what people type."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

@@ -61,11 +61,11 @@ def letter_filters(command: F) -> F:
 
 def _checked(said: dict[str, Any]) -> Wanted:
     from effectonce import ContractViolation
-    from effectonce.dead_letters._letter import Query
+    from effectonce.dead_letters._letter import LetterQuery
 
     wanted: Any = {**said, "tenant": setting("tenant") or None}
     try:
-        Query(**wanted)
+        LetterQuery(**wanted)
     except ContractViolation as error:
         raise click.UsageError(f"{error}.") from None
     return wanted  # type: ignore[no-any-return]

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 from effectonce import Bucket, Certainty
 from effectonce._core.classification.tables import TABLES, VERSION
-from effectonce._core.classification.tables._row import WHY, Row, Table
+from effectonce._core.classification.tables._row import WHY, Table, TableRow
 from effectonce._core.classification.verdicts import RETRYABLE, SCOPES, Scope
-from effectonce._core.decisions import GATE
-from effectonce._core.decisions import Row as GateRow
+from effectonce._core.decisions import GATE, DecisionRow
 
 CERTAINTY = {
     Certainty.NOT_SENT: "nothing left this process",
@@ -39,7 +38,7 @@ def _said(fact: bool | None, words: str) -> list[str]:  # noqa: FBT001  # a cell
     return [] if fact is None else [words if fact else f"not {words}"]
 
 
-def _call(row: GateRow) -> str:
+def _call(row: DecisionRow) -> str:
     repeatable = {None: "", True: "may be repeated", False: "must not be repeated"}[row.repeatable]
     probe = {None: "", True: "has a probe", False: "has no probe"}[row.probe]
     return ", ".join(part for part in (repeatable, probe) if part)
@@ -65,11 +64,11 @@ def _table(table: Table) -> Iterator[str]:
     yield ""
 
 
-def _names(row: Row) -> str:
+def _names(row: TableRow) -> str:
     return ", ".join(f"“{name}”" if row.signal == "text" else f"`{name}`" for name in row.names)
 
 
-def _notes(row: Row) -> str:
+def _notes(row: TableRow) -> str:
     verdict = row.verdict
     notes = [verdict.why] if verdict.why != WHY[verdict.bucket] else []
     if verdict.retry is not None:

@@ -12,7 +12,7 @@ import click
 
 from effectonce import Certainty, Verdict
 from effectonce import classify as verdict_of
-from effectonce._core.decisions import Row, gate
+from effectonce._core.decisions import DecisionRow, gate
 from effectonce.cli._console import color_option, console, echo, in_markup
 from effectonce.cli._output import for_machines
 
@@ -161,7 +161,7 @@ def _tell(verdict: Verdict) -> None:
         screen.print(f"\n[dim]{OTHERS}[/]")
 
 
-def _rows(verdict: Verdict) -> list[tuple[str, Row]]:
+def _rows(verdict: Verdict) -> list[tuple[str, DecisionRow]]:
     """What to do about it, by what ended so. Without `one_request`, an earlier request of the tool may have left."""
     of_many = verdict if verdict.certainty in UNSURE else verdict.but(certainty=Certainty.AMBIGUOUS, retry=verdict.retryable)
     return [

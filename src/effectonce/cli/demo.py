@@ -15,9 +15,9 @@ from effectonce.cli._console import color_option, console, echo
 from effectonce.cli._output import for_machines
 
 if TYPE_CHECKING:
-    from effectonce.cli._demo_acts import Doubt, Protected, Unprotected
+    from effectonce.cli._demo_acts import DemoDoubt, ProtectedAgent, Unprotected
 
-    Acts: TypeAlias = tuple[Unprotected, Protected, Doubt]
+    Acts: TypeAlias = tuple[Unprotected, ProtectedAgent, DemoDoubt]
 
 
 @click.command()
@@ -57,7 +57,7 @@ def _silently(folder: Path, seed: int) -> Acts:
     return acts
 
 
-def _counts(without: Unprotected, protected: Protected, doubt: Doubt) -> dict[str, Any]:
+def _counts(without: Unprotected, protected: ProtectedAgent, doubt: DemoDoubt) -> dict[str, Any]:
     return {
         name: {"effects": len(act.ledger)} | {key: value for key, value in asdict(act).items() if key != "ledger"}
         for name, act in (("unprotected", without), ("protected", protected), ("in_doubt", doubt))

@@ -15,7 +15,7 @@ from effectonce.cli._console import busy, console, echo, say
 from effectonce.cli._exits import NEEDS_YOU
 from effectonce.cli._options import takes
 from effectonce.cli._output import for_machines, print_json, print_line, print_one, shape
-from effectonce.lint import CODES, Finding, Page, check, files, page
+from effectonce.lint import CODES, LintFinding, RulePage, check, files, page
 
 
 def _rules(value: str) -> frozenset[str]:
@@ -80,7 +80,7 @@ def _united(select: tuple[frozenset[str], ...]) -> list[frozenset[str]]:
 # ---------------------------------------------------------------- findings
 
 
-def _print(found: list[Finding], checked: int) -> None:
+def _print(found: list[LintFinding], checked: int) -> None:
     match shape():
         case "json":
             print_json({"schema": "effectonce.lint/1", "files": checked, "findings": [_as_data(finding) for finding in found]})
@@ -96,7 +96,7 @@ def _print(found: list[Finding], checked: int) -> None:
         say(_summary(found, checked))
 
 
-def _as_data(finding: Finding) -> dict[str, Any]:
+def _as_data(finding: LintFinding) -> dict[str, Any]:
     return {
         "path": finding.path,
         "line": finding.line,
@@ -107,11 +107,11 @@ def _as_data(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _place(finding: Finding) -> str:
+def _place(finding: LintFinding) -> str:
     return f"{finding.path}:{finding.line}:{finding.column}"
 
 
-def _tell(found: Iterable[Finding]) -> None:
+def _tell(found: Iterable[LintFinding]) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
@@ -124,7 +124,7 @@ def _tell(found: Iterable[Finding]) -> None:
         screen.print(Padding(Text(finding.message), (0, 0, 0, 2)))
 
 
-def _summary(found: list[Finding], checked: int) -> str:
+def _summary(found: list[LintFinding], checked: int) -> str:
     among = f"{checked:,} file{'s' if checked != 1 else ''}"
     if not found:
         return f"Nothing found in {among}."
@@ -150,7 +150,7 @@ def _explain(given: str) -> None:
     print_one(_rule(one), lambda: echo(one.markdown), schema="rule")
 
 
-def _rule(one: Page) -> dict[str, str]:
+def _rule(one: RulePage) -> dict[str, str]:
     return {"code": one.code, "name": one.name, "why": one.why, "bad": one.bad, "good": one.good}
 
 

@@ -74,7 +74,7 @@ def run(
     """
     from effectonce.mcp._call_identity import ENVIRONMENT
     from effectonce.mcp._contracts import read_contracts
-    from effectonce.mcp._stdio import NotStarted
+    from effectonce.mcp._stdio import ServerNotStarted
     from effectonce.mcp.proxy import Proxy
 
     declared = read_contracts(contracts, _given(name, trust=trust_annotations))
@@ -83,7 +83,7 @@ def run(
     try:
         with guard.sweeper():
             code = asyncio.run(Proxy(guard, declared, command, conversation=known, call_max=call_max).run())
-    except NotStarted as error:
+    except ServerNotStarted as error:
         raise click.ClickException(str(error)) from None
     finally:
         guard.close()
@@ -184,12 +184,12 @@ def init(
     """
     from effectonce.mcp._client_configs import HOSTS, entered, read_text, starting, write
     from effectonce.mcp._list_tools import tools_of
-    from effectonce.mcp._stdio import NotStarted
+    from effectonce.mcp._stdio import ServerNotStarted
 
     file = Path(contracts or f"{name}.contracts.toml").absolute()
     try:
         planned = {} if file.exists() and not force else {file: starting(name, asyncio.run(tools_of(command)))}
-    except NotStarted as error:
+    except ServerNotStarted as error:
         raise click.ClickException(str(error)) from None
     store, variable = _store_named()
     proxied = [_ourselves(), "mcp", "--name", name, "--contracts", str(file), *store, "--", *command]

@@ -13,7 +13,7 @@ from effectonce._core.codec import NotReadable
 from effectonce._core.rules import Record, State
 from effectonce._core.strict_json import read_exactly
 from effectonce.dashboard._pages import PAGE, effect_page, group_of, version_of, wanted_of
-from effectonce.dashboard._request import Refusal, Visit, link_of
+from effectonce.dashboard._request import DashboardRequest, RefusedVisit, link_of
 from effectonce.dead_letters import Letter, Redriven
 from effectonce.dead_letters._redriving import Pace
 from effectonce.errors import ContractViolation
@@ -25,17 +25,17 @@ from effectonce.views.tools import prober_of, tools_of
 AT_ONCE, PER_S, LOOKED_AT = 25, 10.0, 500  # letters of one redrive, how fast, and how many are foreseen
 
 
-async def decide(visit: Visit) -> Response:
+async def decide(visit: DashboardRequest) -> Response:
     """Settle, discard or cancel one effect."""
     form = await visit.form()
     return await run_in_threadpool(_decide, visit, visit.request.path_params["act"], form)
 
 
-def _decide(visit: Visit, act: str, form: dict[str, str]) -> Response:
+def _decide(visit: DashboardRequest, act: str, form: dict[str, str]) -> Response:
     record = visit.find(visit.request.path_params["reference"])
     _refuse_stale(visit, record, form)
     if is_sealed(record):
-        raise Refusal(
+        raise RefusedVisit(
             409, "This store is sealed", "There is no key here, and what you say has to be sealed, too.", "Nothing was changed."
         )
     key, by, reason = record.request.key, visit.access.who, form.get("reason", "").strip()
@@ -61,7 +61,7 @@ def _decide(visit: Visit, act: str, form: dict[str, str]) -> Response:
             case "cancel":
                 guard.workflows.cancel(key, **said)
             case _:
-                raise Refusal(
+                raise RefusedVisit(
                     404, "There is no such decision", f"{act!r} is nothing that can be decided.", "Nothing was changed."
                 )
     except ContractViolation as error:
@@ -81,14 +81,14 @@ def _result(form: dict[str, str]) -> Any:
         raise ValueError(f'{error}. A text needs quotes: "done"') from None
 
 
-def _refuse_stale(visit: Visit, record: Record, form: dict[str, str]) -> None:
+def _refuse_stale(visit: DashboardRequest, record: Record, form: dict[str, str]) -> None:
     """A decision is about what somebody saw. If that is no longer so, they should look again."""
     if form.get("seen") == version_of(record):
         return
     ref = reference(record)
     before, now = form.get("seen", "").rpartition("-")[0].replace("_", " "), str(record.state).replace("_", " ")
     was = f"When you opened the page it was {before}" if before else "The form does not say what you saw"
-    raise Refusal(
+    raise RefusedVisit(
         409,
         "It changed meanwhile",
         f"{was}; now it is {now}. {verdict(record, visit.now())}"
@@ -102,19 +102,19 @@ def _refuse_stale(visit: Visit, record: Record, form: dict[str, str]) -> None:
 # ---------------------------------------------------------------- by the tools themselves
 
 
-async def reconcile(visit: Visit) -> Response:
+async def reconcile(visit: DashboardRequest) -> Response:
     """Ask the downstream about one effect in doubt, by the tool's probe."""
     form = await visit.form()
     record = await run_in_threadpool(_seen, visit, form)
     tool = prober_of(visit.guard, record)
     if tool is None or record.state is not State.IN_DOUBT:
-        raise Refusal(
+        raise RefusedVisit(
             409, "There is nobody to ask", "No tool of this guard has a probe for this effect.", "Nothing was changed."
         )
     try:
         outcome = await tool.areconcile(record) if tool.is_async else await run_in_threadpool(tool.reconcile, record)
     except NotReadable as error:
-        raise Refusal(
+        raise RefusedVisit(
             409, "It cannot be asked about", f"Its arguments cannot be read: {error}.", "Nothing was changed."
         ) from None
     if outcome.status != "in_doubt":
@@ -123,13 +123,13 @@ async def reconcile(visit: Visit) -> Response:
     return await run_in_threadpool(effect_page, visit, after, 200, f"The downstream was asked: {outcome.error}")
 
 
-def _seen(visit: Visit, form: dict[str, str]) -> Record:
+def _seen(visit: DashboardRequest, form: dict[str, str]) -> Record:
     record = visit.find(visit.request.path_params["reference"])
     _refuse_stale(visit, record, form)
     return record
 
 
-async def redrive(visit: Visit) -> Response:
+async def redrive(visit: DashboardRequest) -> Response:
     """Call the tool of one letter again, under the same key."""
     form = await visit.form()
     record = await run_in_threadpool(_seen, visit, form)
@@ -138,7 +138,7 @@ async def redrive(visit: Visit) -> Response:
     return await run_in_threadpool(_came_to, visit, [came], 0)
 
 
-async def _redriven(visit: Visit, key: str, tool: str, reason: str) -> Redriven:
+async def _redriven(visit: DashboardRequest, key: str, tool: str, reason: str) -> Redriven:
     letters, by = visit.guard.dead_letters, visit.access.who
     known = tools_of(visit.guard).get(tool)
     if known is not None and known.is_async:
@@ -149,13 +149,13 @@ async def _redriven(visit: Visit, key: str, tool: str, reason: str) -> Redriven:
 def _reason(form: dict[str, str]) -> str:
     reason = form.get("reason", "").strip()
     if not reason:
-        raise Refusal(
+        raise RefusedVisit(
             422, "Say why", "A reason stays on the record: somebody will ask.", "Nothing was changed. Go back, and give one."
         )
     return reason
 
 
-def foresee(visit: Visit) -> Response:
+def foresee(visit: DashboardRequest) -> Response:
     """What redriving the letters of a group would do. Nothing is sent."""
     foreseen = [visit.guard.dead_letters.foresee(letter.key) for letter in _letters(visit)]
     due = sum(each.what == "would_run" for each in foreseen)
@@ -174,12 +174,12 @@ def foresee(visit: Visit) -> Response:
     )
 
 
-def _letters(visit: Visit) -> Iterator[Letter]:
+def _letters(visit: DashboardRequest) -> Iterator[Letter]:
     wanted = wanted_of(visit)
     yield from visit.guard.dead_letters.list(limit=LOOKED_AT, **wanted)
 
 
-async def redrive_group(visit: Visit) -> Response:
+async def redrive_group(visit: DashboardRequest) -> Response:
     """Redrive some letters of a group, the oldest first, one after the other. The rest is a letter as before."""
     form = await visit.form()
     reason, pace = _reason(form), Pace(PER_S)
@@ -198,7 +198,7 @@ async def redrive_group(visit: Visit) -> Response:
     return await run_in_threadpool(_came_to, visit, done, left)
 
 
-def _came_to(visit: Visit, done: list[Redriven], left: int) -> Response:
+def _came_to(visit: DashboardRequest, done: list[Redriven], left: int) -> Response:
     visit.shows(each.effect.key for each in done)
     counts = {WHAT[what]: sum(each.what == what for each in done) for what in dict.fromkeys(each.what for each in done)}
     return visit.page(

@@ -16,18 +16,20 @@ from starlette.staticfiles import StaticFiles
 
 from effectonce.dashboard import _actions, _pages, _playground
 from effectonce.dashboard._access import AccessOf, access_of
-from effectonce.dashboard._request import Refusal, Visit
-from effectonce.dashboard._security import Shield
+from effectonce.dashboard._request import DashboardRequest, RefusedVisit
+from effectonce.dashboard._security import SecurityMiddleware
 from effectonce.errors import ContractViolation, StoreUnavailable
 
 if TYPE_CHECKING:
     from effectonce import Guard
 
-Page: TypeAlias = Callable[[Visit], Response]  # in a thread: it asks the store
-Act: TypeAlias = Callable[[Visit], Awaitable[Response]]  # on the event loop: it may call a tool or a probe, of either colour
+Page: TypeAlias = Callable[[DashboardRequest], Response]  # in a thread: it asks the store
+Act: TypeAlias = Callable[
+    [DashboardRequest], Awaitable[Response]
+]  # on the event loop: it may call a tool or a probe, of either colour
 
-NOT_HERE = Refusal(404, "There is no such page", "The address leads nowhere.")
-WRONG_WAY = Refusal(405, "That cannot be done here", "Nothing was changed: this page takes no such request.")
+NOT_HERE = RefusedVisit(404, "There is no such page", "The address leads nowhere.")
+WRONG_WAY = RefusedVisit(405, "That cannot be done here", "Nothing was changed: this page takes no such request.")
 
 
 def app(guard: Guard, *, access: AccessOf) -> Starlette:
@@ -41,28 +43,28 @@ def app(guard: Guard, *, access: AccessOf) -> Starlette:
 
     def pages(path: str, name: str, page: Page) -> Route:
         async def endpoint(request: Request) -> Response:
-            visit = Visit(request, guard, made.router)
+            visit = DashboardRequest(request, guard, made.router)
             return await _answer(visit, access, lambda: run_in_threadpool(page, visit))
 
         return Route(path, endpoint, name=name)
 
     def acts(path: str, name: str, act: Act) -> Route:
         async def endpoint(request: Request) -> Response:
-            visit = Visit(request, guard, made.router)
+            visit = DashboardRequest(request, guard, made.router)
             return await _answer(visit, access, lambda: act(visit), acting=True)
 
         return Route(path, endpoint, name=name, methods=["POST"])
 
     def playground(path: str, name: str, play: Act) -> Route:
         async def endpoint(request: Request) -> Response:
-            visit = Visit(request, guard, made.router)
+            visit = DashboardRequest(request, guard, made.router)
             return await _answer(visit, access, lambda: play(visit))
 
         return Route(path, endpoint, name=name)
 
     async def lost(request: Request, error: Exception) -> Response:
         wrong_way = isinstance(error, HTTPException) and error.status_code == WRONG_WAY.status
-        return Visit(request, guard, made.router).refused(WRONG_WAY if wrong_way else NOT_HERE)
+        return DashboardRequest(request, guard, made.router).refused(WRONG_WAY if wrong_way else NOT_HERE)
 
     made = Starlette(
         routes=[
@@ -71,7 +73,7 @@ def app(guard: Guard, *, access: AccessOf) -> Starlette:
             *(acts(path, name, act) for path, name, act in _actions.ACTS),
             Mount("/static", _Static(packages=[("effectonce.dashboard", "static")]), name="static"),
         ],
-        middleware=[Middleware(Shield)],
+        middleware=[Middleware(SecurityMiddleware)],
         exception_handlers={404: lost, 405: lost},
     )
     return made
@@ -86,13 +88,15 @@ class _Static(StaticFiles):
         return response
 
 
-async def _answer(visit: Visit, access: AccessOf, make: Callable[[], Awaitable[Response]], *, acting: bool = False) -> Response:
+async def _answer(
+    visit: DashboardRequest, access: AccessOf, make: Callable[[], Awaitable[Response]], *, acting: bool = False
+) -> Response:
     try:
         visit.let_in(await access_of(access, visit.request), acting=acting)
         return await make()
-    except Refusal as refusal:
+    except RefusedVisit as refusal:
         return visit.refused(refusal)
     except StoreUnavailable as error:
-        return visit.refused(Refusal(503, "The store cannot be reached", str(error), error.corrective_action))
+        return visit.refused(RefusedVisit(503, "The store cannot be reached", str(error), error.corrective_action))
     except ContractViolation as error:
-        return visit.refused(Refusal(409, "That was refused", f"Nothing was changed: {error}."))
+        return visit.refused(RefusedVisit(409, "That was refused", f"Nothing was changed: {error}."))

@@ -17,12 +17,12 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from effectonce.dashboard._access import Access
-from effectonce.dashboard._request import Refusal
+from effectonce.dashboard._request import RefusedVisit
 
 LASTS_S = 12 * 3600.0
 
 
-class Door:
+class LoginLink:
     """Hands out links, and knows who came through one."""
 
     def __init__(
@@ -43,7 +43,7 @@ class Door:
         if ends > self._clock():
             return self._access
         used = "token" in request.query_params
-        raise Refusal(
+        raise RefusedVisit(
             401,
             "This link does not work any more" if used else "Who are you?",
             "A link works once, and a session ends after 12 hours, or with the server."

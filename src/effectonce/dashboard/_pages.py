@@ -10,7 +10,7 @@ from starlette.responses import Response
 from effectonce._core.ops import Browse
 from effectonce._core.pages import Recent, Recently, Refer
 from effectonce._core.rules import Record, State
-from effectonce.dashboard._request import Refusal, Visit, link_of
+from effectonce.dashboard._request import DashboardRequest, RefusedVisit, link_of
 from effectonce.dead_letters._letter import is_dead
 from effectonce.dead_letters._letters import GRACE_S, undiscardable
 from effectonce.recovery.in_doubt import place
@@ -56,7 +56,7 @@ DONE = {
 }  # what is said after a decision, as long as that is how it stands
 
 
-def overview(visit: Visit) -> Response:
+def overview(visit: DashboardRequest) -> Response:
     """How many of what, and what needs somebody."""
     status, now = look(visit.guard, visit.tenant, visit.shows), visit.now()
     return visit.page("overview.html", section="overview", status=status, needs=status["needs_you"][:NEEDS], now=now)
@@ -65,7 +65,7 @@ def overview(visit: Visit) -> Response:
 # ---------------------------------------------------------------- effects
 
 
-def effects(visit: Visit) -> Response:
+def effects(visit: DashboardRequest) -> Response:
     """Those that fit what the URL asks for, the newest first."""
     now, problem, page = visit.now(), "", Recently(())
     try:
@@ -86,13 +86,13 @@ def effects(visit: Visit) -> Response:
     )
 
 
-def _further(visit: Visit, page: Recently) -> str | None:
+def _further(visit: DashboardRequest, page: Recently) -> str | None:
     """Where a list goes on."""
     visit.shows(record.request.key for record in page.records)
     return None if page.further is None else visit.with_params(after=link_of(page.further.request.key))
 
 
-def _looked_at(visit: Visit, now: float) -> Recently:
+def _looked_at(visit: DashboardRequest, now: float) -> Recently:
     """What the URL asks for."""
     named = visit.asked("effect").lower().removeprefix("eff_").rstrip("…")
     if re.fullmatch(r"[0-9a-f]{0,12}", named) is None:
@@ -116,7 +116,7 @@ def _looked_at(visit: Visit, now: float) -> Recently:
     return Recently(tuple(record for record in found if recent.fits(record) and recent.state in (None, record.state)))
 
 
-def _state(visit: Visit) -> str:
+def _state(visit: DashboardRequest) -> str:
     """`in-doubt` and `in doubt` are what people type."""
     return visit.asked("state").replace("-", "_").replace(" ", "_")
 
@@ -136,14 +136,14 @@ def _row(record: Record) -> dict[str, Any]:
     }
 
 
-def effect(visit: Visit) -> Response:
+def effect(visit: DashboardRequest) -> Response:
     """The proof: everything that is known about one effect, and what may be decided now."""
     record = visit.find(visit.request.path_params["reference"])
     return effect_page(visit, record)
 
 
 def effect_page(
-    visit: Visit, record: Record, status: int = 200, problem: str = "", typed: dict[str, str] | None = None
+    visit: DashboardRequest, record: Record, status: int = 200, problem: str = "", typed: dict[str, str] | None = None
 ) -> Response:
     """The same, also where what somebody typed was no use: they get it back."""
     now = visit.now()
@@ -188,7 +188,7 @@ def _revealed(record: Record) -> dict[str, str]:
     }
 
 
-def _done(visit: Visit, record: Record) -> str:
+def _done(visit: DashboardRequest, record: Record) -> str:
     """A link must not say that something was decided which was not."""
     words, states = DONE.get(visit.asked("done"), ("", ()))
     return words if record.state in states else ""
@@ -199,7 +199,7 @@ def version_of(record: Record) -> str:
     return f"{record.state}-{record.sends}"
 
 
-def _may(visit: Visit, record: Record, now: float) -> dict[str, bool]:
+def _may(visit: DashboardRequest, record: Record, now: float) -> dict[str, bool]:
     """What can be done about it. Whether this visitor may do it is another question."""
     doubt, known = record.state is State.IN_DOUBT, record.request.terms.tool in tools_of(visit.guard)
     dead = (
@@ -220,7 +220,7 @@ def _may(visit: Visit, record: Record, now: float) -> dict[str, bool]:
 # ---------------------------------------------------------------- what needs somebody
 
 
-def in_doubt(visit: Visit) -> Response:
+def in_doubt(visit: DashboardRequest) -> Response:
     """What nobody knows, the oldest first."""
     after = place(visit.find(visit.asked("after"))) if visit.asked("after") else (0.0, "")
     records = visit.guard.store.apply(Browse(State.IN_DOUBT, visit.tenant, after, PAGE + 1))
@@ -231,7 +231,7 @@ def in_doubt(visit: Visit) -> Response:
     return visit.page("in_doubt.html", section="in_doubt", rows=rows, more=more, first=not visit.asked("after"), now=now)
 
 
-def wanted_of(visit: Visit) -> Wanted:
+def wanted_of(visit: DashboardRequest) -> Wanted:
     """Which letters the URL asks for. An error without a name is one, too: nobody lived to tell."""
     params = visit.request.query_params
     wanted: Wanted = {"tenant": visit.tenant}
@@ -242,7 +242,7 @@ def wanted_of(visit: Visit) -> Wanted:
     return wanted
 
 
-def group_of(visit: Visit) -> dict[str, str]:
+def group_of(visit: DashboardRequest) -> dict[str, str]:
     """The same in words, and as a query."""
     wanted = wanted_of(visit)
     error = {"error": wanted["error"] or "nobody lived to tell"} if "error" in wanted else {}
@@ -250,7 +250,7 @@ def group_of(visit: Visit) -> dict[str, str]:
     return {"name": name, "query": visit.with_params(after=None, live=None)}
 
 
-def letters(visit: Visit) -> Response:
+def letters(visit: DashboardRequest) -> Response:
     """What gave up: by tool and error, and one by one."""
     dead, wanted, now = visit.guard.dead_letters, wanted_of(visit), visit.now()
     chosen = "tool" in wanted or "error" in wanted
@@ -275,7 +275,7 @@ def letters(visit: Visit) -> Response:
     )
 
 
-def breakers(visit: Visit) -> Response:
+def breakers(visit: DashboardRequest) -> Response:
     """How the dependencies behind the tools stand."""
     found = []
     for name, (circuit, tools) in sorted(circuits_of(visit.guard).items()):
@@ -289,11 +289,11 @@ def breakers(visit: Visit) -> Response:
 # ---------------------------------------------------------------- workflows
 
 
-def workflows(visit: Visit) -> Response:
+def workflows(visit: DashboardRequest) -> Response:
     """The runs in one state, the newest first."""
     state = visit.asked("state") or "open"
     if state not in RUN_STATES:
-        raise Refusal(422, "There is no such state", f"Runs are {', '.join(RUN_STATES)}, not {state!r}.")
+        raise RefusedVisit(422, "There is no such state", f"Runs are {', '.join(RUN_STATES)}, not {state!r}.")
     now = visit.now()
     after = visit.find(visit.asked("after")) if visit.asked("after") else None
     recent = Recent(state=RUN_STATES[state], tenant=visit.tenant, after=after, limit=LOOKED_AT)
@@ -318,12 +318,12 @@ def _first_runs(page: Recently) -> Recently:
     return Recently(runs[:PAGE], runs[PAGE - 1] if len(runs) > PAGE else page.further)
 
 
-def workflow(visit: Visit) -> Response:
+def workflow(visit: DashboardRequest) -> Response:
     """One run with its steps."""
     record, now = visit.find(visit.request.path_params["reference"]), visit.now()
     if not is_run(record):
         link = (visit.href("effect", reference=reference(record)), "See the effect")
-        raise Refusal(404, "No run", f"{reference(record)} is an effect, and no run of a workflow.", link=link)
+        raise RefusedVisit(404, "No run", f"{reference(record)} is an effect, and no run of a workflow.", link=link)
     steps = steps_of(visit.guard, record)
     visit.shows(step.request.key for step in steps)
     run = whole(record, steps, now, reveal=False)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from effectonce._core.backoff import Jitter
 from effectonce._validate import numbers
-from effectonce.dashboard._request import Refusal, Visit
+from effectonce.dashboard._request import DashboardRequest, RefusedVisit
 from effectonce.errors import ContractViolation
 from effectonce.policy import Retry
 from effectonce.simulate._svg import storm_figure
@@ -68,11 +68,11 @@ class Simulations:
             if asked in self._kept:
                 return self._kept[asked]
             if viewer in self._viewers:
-                raise Refusal(
+                raise RefusedVisit(
                     429, "One at a time", "A simulation of yours is running.", "Load this page again when it is done."
                 )
             if len(self._viewers) >= AT_ONCE + WAITING:
-                raise Refusal(
+                raise RefusedVisit(
                     503, "Too many simulations", "Others are waiting for theirs.", "Load this page again in some seconds."
                 )
             self._viewers.add(viewer)
@@ -87,7 +87,7 @@ def _lived_through(policy: Policy, rate: float, seed: int) -> StormResult:
 SIMULATIONS = Simulations(_lived_through)
 
 
-def _asked(visit: Visit) -> dict[str, str]:
+def _asked(visit: DashboardRequest) -> dict[str, str]:
     """What the form says; before it was sent, a policy that many have."""
     given = {name: visit.asked(name) or first for name, first in FIRST.items()}
     return given | {name: visit.asked(name) for name in SWITCHES}
@@ -116,7 +116,7 @@ def _number(name: str, text: str) -> float:
     return number
 
 
-async def storm(visit: Visit) -> Response:
+async def storm(visit: DashboardRequest) -> Response:
     """The form, and what becomes of the policy in it."""
     asked, problem = _asked(visit), ""
     data: dict[str, Any] = {"policy": None, "result": None, "code": ""}
@@ -139,12 +139,12 @@ async def storm(visit: Visit) -> Response:
     )
 
 
-async def figure(visit: Visit) -> Response:
+async def figure(visit: DashboardRequest) -> Response:
     """The same as a picture."""
     try:
         read = _read(_asked(visit))
     except (ValueError, ContractViolation) as error:
-        raise Refusal(422, "This cannot be drawn", f"{error}.") from None
+        raise RefusedVisit(422, "This cannot be drawn", f"{error}.") from None
     result = await SIMULATIONS.result(visit.access.who, read)
     return Response(storm_figure(result), media_type="image/svg+xml")
 

@@ -31,7 +31,7 @@ BEGINNING_LENGTH = (
 _NAMED = re.compile(r"eff_([0-9a-f]{12})(?:_([0-9a-f]{8,12}))?")
 
 
-class Refusal(Exception):
+class RefusedVisit(Exception):
     """A page that says why not: what happened, and what to do."""
 
     def __init__(self, status: int, title: str, text: str, advice: str = "", link: tuple[str, str] | None = None) -> None:
@@ -39,7 +39,7 @@ class Refusal(Exception):
         self.status, self.title, self.text, self.advice, self.link = status, title, text, advice, link
 
 
-class Visit:
+class DashboardRequest:
     """What a page is made from."""
 
     def __init__(self, request: Request, guard: Guard, routes: Router) -> None:
@@ -50,10 +50,10 @@ class Visit:
     def let_in(self, access: Access | None, *, acting: bool) -> None:
         """Nothing is read or changed for anybody before this."""
         if access is None:
-            raise Refusal(403, "You may not look at this", "Whoever runs this has not given you access.")
+            raise RefusedVisit(403, "You may not look at this", "Whoever runs this has not given you access.")
         self._access = access
         if acting and not access.acts:
-            raise Refusal(
+            raise RefusedVisit(
                 403,
                 "This is read-only",
                 "Nothing was changed: you may look, and not decide.",
@@ -93,7 +93,7 @@ class Visit:
         data |= {"visit": self, "access": self._access, "href": self.href, "now": now, "live": self.asked("live") == "on"}
         return HTMLResponse(TEMPLATES.get_template(template).render(**data), status)
 
-    def refused(self, refusal: Refusal) -> Response:
+    def refused(self, refusal: RefusedVisit) -> Response:
         return self.page("refusal.html", refusal.status, refusal=refusal, section="")
 
     def go(self, name: str, /, query: Mapping[str, str] | None = None, **params: Any) -> Response:
@@ -119,11 +119,11 @@ class Visit:
         read = _NAMED.fullmatch(named)
         found = () if read is None else self.guard.store.apply(Refer(read[1], self.tenant, beginning=read[2] or ""))
         if not found:
-            raise Refusal(
+            raise RefusedVisit(
                 404, "There is no such effect", f"This store has no {named}.", "Is it in another store, or was it forgotten?"
             )
         if len(found) > 1:
-            raise Refusal(
+            raise RefusedVisit(
                 409, "Several effects", f"{named} stands for several effects here.", "Use effectonce effect show KEY."
             )
         self._links[reference(found[0])] = named

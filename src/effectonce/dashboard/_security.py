@@ -26,7 +26,7 @@ HEADERS = {
 }
 
 
-class Shield:
+class SecurityMiddleware:
     """Around the whole application."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -10,8 +10,8 @@ from starlette.types import ASGIApp
 
 from effectonce.dashboard._access import Access, AccessOf
 from effectonce.dashboard._app import app
-from effectonce.dashboard._login import Door
-from effectonce.dashboard._security import Shield
+from effectonce.dashboard._login import LoginLink
+from effectonce.dashboard._security import SecurityMiddleware
 
 if TYPE_CHECKING:
     from effectonce import Guard
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 def served(guard: Guard, access: AccessOf, hosts: Iterable[str]) -> ASGIApp:
     """For those whom *access* lets in. Another name in the request is refused: that is how a strange page would reach this machine."""
-    return Shield(TrustedHostMiddleware(app(guard, access=access), [*hosts], www_redirect=False))
+    return SecurityMiddleware(TrustedHostMiddleware(app(guard, access=access), [*hosts], www_redirect=False))
 
 
 def served_here(guard: Guard, access: Access, hosts: Iterable[str], cookie: str, told: Callable[[str], None]) -> ASGIApp:
     """For whoever has the link; *told* gets the token of each."""
-    door = Door(access, cookie, told)
-    return Shield(TrustedHostMiddleware(door.around(app(guard, access=door.access)), [*hosts], www_redirect=False))
+    door = LoginLink(access, cookie, told)
+    return SecurityMiddleware(TrustedHostMiddleware(door.around(app(guard, access=door.access)), [*hosts], www_redirect=False))

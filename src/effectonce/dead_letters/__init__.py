@@ -7,21 +7,21 @@ A letter is a record without an outcome, so redriving one is calling the tool ag
 the same flow as every call. That is why a double redrive is one effect, and why an effect in doubt stays one unless its probe settles it.
 """
 
-from effectonce._core.attempt_log import Asked, FailedAttempt
-from effectonce.dead_letters._file import Imported, Problem
+from effectonce._core.attempt_log import FailedAttempt, RedriveRequest
+from effectonce.dead_letters._file import Imported, LineProblem
 from effectonce.dead_letters._letter import Letter, Wanted
 from effectonce.dead_letters._letters import DeadLetters, Distribution, Group
 from effectonce.dead_letters._redriving import Redriven
 
 __all__ = [
-    "Asked",
     "DeadLetters",
     "Distribution",
     "FailedAttempt",
     "Group",
     "Imported",
     "Letter",
-    "Problem",
+    "LineProblem",
+    "RedriveRequest",
     "Redriven",
     "Wanted",
 ]

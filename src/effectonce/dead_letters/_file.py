@@ -36,7 +36,7 @@ class BadLine(ValueError):
     """This line is no dead letter."""
 
 
-class Problem(Struct, frozen=True):
+class LineProblem(Struct, frozen=True):
     """A line of a file that was not imported, and why."""
 
     line: int  # from 1
@@ -48,7 +48,7 @@ class Imported(Struct, frozen=True):
 
     imported: int
     known: int  # this store has them already
-    problems: tuple[Problem, ...]
+    problems: tuple[LineProblem, ...]
 
 
 class Carried(Struct, frozen=True):

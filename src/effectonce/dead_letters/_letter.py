@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict
 
 from msgspec import Struct
 
-from effectonce._core.attempt_log import Asked, FailedAttempt, read_entry, read_failure
+from effectonce._core.attempt_log import FailedAttempt, RedriveRequest, read_entry, read_failure
 from effectonce._core.classification.verdicts import Bucket
 from effectonce._core.codec import AS_DATA, NotReadable, Stored, decode
 from effectonce._core.effect_ref import EffectRef
@@ -36,7 +36,7 @@ class Letter(Struct, frozen=True, kw_only=True):
     arguments: Mapping[str, Any] | None  # None: see `unreadable`. Redacted ones say so
     unreadable: str = ""  # why there are no arguments to show
     attempts: tuple[FailedAttempt, ...]  # every one that is known, oldest first
-    asked: tuple[Asked, ...] = ()  # who asked for it again
+    asked: tuple[RedriveRequest, ...] = ()  # who asked for it again
     late_results: tuple[Evidence, ...] = ()  # what came too late to be its outcome
     reason: str = ""
     gave_up: bool  # False: nobody said so, it was abandoned
@@ -103,7 +103,7 @@ class Wanted(TypedDict, total=False):
     failed: bool
 
 
-class Query(Struct, frozen=True, kw_only=True):
+class LetterQuery(Struct, frozen=True, kw_only=True):
     """The same, with its defaults."""
 
     tool: str | None = None
@@ -135,20 +135,20 @@ class Query(Struct, frozen=True, kw_only=True):
         return letter.age_s >= self.older_than_s and all(want is None or want == its for want, its in asked)
 
 
-class Page(Struct, frozen=True):
+class LetterPage(Struct, frozen=True):
     letters: tuple[Letter, ...]
     after: tuple[float, str] | None  # None: there are no more
 
 
 def page(
-    query: Query,
+    query: LetterQuery,
     tools: Mapping[str, GuardedTool],
     grace_s: float,
     after: tuple[float, str],
     limit: int,
     states: tuple[State, ...],
     looked_at: float = inf,
-) -> Flow[Page]:
+) -> Flow[LetterPage]:
     """Letters in the order in which their effects were first asked for. What changes meanwhile is shown as it was, or as it is.
 
     After *looked_at* records it ends with what was found among them, and where to go on.
@@ -171,10 +171,10 @@ def page(
         letters = (letter_of(r, tools.get(r.request.terms.tool), now) for r in records if is_dead(r, now, grace_s))
         found += [letter for letter in letters if query.holds(letter)]
         if len(found) > limit or (len(found) == limit and horizon is not None):
-            return Page(tuple(found[:limit]), found[limit - 1].cursor)
+            return LetterPage(tuple(found[:limit]), found[limit - 1].cursor)
         looked_at -= len(records)
         if horizon is None or looked_at <= 0:
-            return Page(tuple(found), horizon)
+            return LetterPage(tuple(found), horizon)
         after = horizon
 
 
@@ -213,7 +213,7 @@ def letter_of(record: Record, tool: GuardedTool | None, now: float) -> Letter:
         arguments=arguments,
         unreadable=unreadable,
         attempts=attempts,
-        asked=tuple(entry for entry in entries if isinstance(entry, Asked)),
+        asked=tuple(entry for entry in entries if isinstance(entry, RedriveRequest)),
         late_results=tuple(entry for entry in record.evidence if entry.is_result and entry.note != CANCEL),
         reason=record.reason,
         gave_up=gave_up_at is not None,
@@ -224,12 +224,12 @@ def letter_of(record: Record, tool: GuardedTool | None, now: float) -> Letter:
     )
 
 
-def _entries(record: Record) -> tuple[FailedAttempt | Asked, ...]:
+def _entries(record: Record) -> tuple[FailedAttempt | RedriveRequest, ...]:
     read = (read_entry(e.at, e.note, e.outcome) for e in record.evidence)
     return tuple(entry for entry in read if entry is not None)
 
 
-def _gave_up(entry: FailedAttempt | Asked) -> bool:
+def _gave_up(entry: FailedAttempt | RedriveRequest) -> bool:
     return isinstance(entry, FailedAttempt) and entry.gave_up is not None
 
 

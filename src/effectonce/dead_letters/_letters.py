@@ -20,16 +20,16 @@ from effectonce._core.endings import Ending
 from effectonce._core.ops import Applied, Flow, Refute
 from effectonce._core.pages import Refer
 from effectonce._core.rules import Record, Scene, State, leased, resendable
-from effectonce._tools.observers import Watch, told_of
+from effectonce._tools.observers import Observers, told_of
 from effectonce._tools.tool import GuardedTool
-from effectonce.dead_letters._file import BadLine, Imported, Problem, read_file, read_line, write_file, write_line
+from effectonce.dead_letters._file import BadLine, Imported, LineProblem, read_file, read_line, write_file, write_line
 from effectonce.dead_letters._import import taken
 from effectonce.dead_letters._letter import (
     BATCH_MAX,
     OPEN,
     Letter,
-    Page,
-    Query,
+    LetterPage,
+    LetterQuery,
     Wanted,
     effect_of,
     letter_of,
@@ -81,7 +81,7 @@ class DeadLetters:
     and `failed=True` for definite failures as well.
     """
 
-    def __init__(self, store: Store, tools: Mapping[str, GuardedTool], watch: Watch, *, grace_s: float = GRACE_S) -> None:
+    def __init__(self, store: Store, tools: Mapping[str, GuardedTool], watch: Observers, *, grace_s: float = GRACE_S) -> None:
         self._store, self._tools, self._watch, self._grace_s = store, tools, watch, grace_s
 
     # ------------------------------------------------------------ looking
@@ -90,7 +90,7 @@ class DeadLetters:
         """Letters, oldest first. The next page begins `after` the `cursor` of the last one."""
         if limit < 1:
             raise ContractViolation(f"limit={limit}: ask for one letter, or more")
-        shown: Page = told(self._page(Query(**wanted), after, limit), self._store)
+        shown: LetterPage = told(self._page(LetterQuery(**wanted), after, limit), self._store)
         return shown.letters
 
     def show(self, key: str) -> Letter | None:
@@ -107,18 +107,20 @@ class DeadLetters:
         record, now = told(looked_up(key), self._store)
         return None if record is None else letter_of(record, self._tools.get(record.request.terms.tool), now)
 
-    def page(self, *, limit: int, after: tuple[float, str] = _START, looked_at: int = 1000, **wanted: Unpack[Wanted]) -> Page:
+    def page(
+        self, *, limit: int, after: tuple[float, str] = _START, looked_at: int = 1000, **wanted: Unpack[Wanted]
+    ) -> LetterPage:
         """Letters as `list` has them, and where the next page begins; None: there are no more.
 
         It looks at about *looked_at* records and no more, so that it may have found none although later ones fit.
         """
-        shown: Page = told(self._page(Query(**wanted), after, limit, looked_at=looked_at), self._store)
+        shown: LetterPage = told(self._page(LetterQuery(**wanted), after, limit, looked_at=looked_at), self._store)
         return shown
 
     def groups(self, *, limit: int | None = None, **wanted: Unpack[Wanted]) -> tuple[Group, ...]:
         """Letters by tool, error and bucket; the largest group first. *limit*: no more letters are looked at."""
         groups: dict[tuple[str, str, str], Group] = {}
-        for letter in itertools.islice(self._in_any_order(Query(**wanted)), limit):
+        for letter in itertools.islice(self._in_any_order(LetterQuery(**wanted)), limit):
             trouble, at = (letter.tool, letter.error, letter.bucket), letter.given_up_at
             known = groups.get(trouble)
             groups[trouble] = Group(
@@ -135,36 +137,36 @@ class DeadLetters:
     def distribution(self, **wanted: Unpack[Wanted]) -> Distribution:
         """How many letters there are, by tool, error, bucket and effect state."""
         counts = tuple(Counter[str]() for _ in range(4))
-        for letter in self._in_any_order(Query(**wanted)):
+        for letter in self._in_any_order(LetterQuery(**wanted)):
             for counter, value in zip(counts, (letter.tool, letter.error, letter.bucket, letter.effect_state), strict=True):
                 counter[value] += 1
         tools, errors, buckets, states = (dict(counter.most_common()) for counter in counts)
         return Distribution(total=counts[0].total(), tools=tools, errors=errors, buckets=buckets, states=states)
 
     def _page(
-        self, query: Query, after: tuple[float, str], limit: int, states: tuple[State, ...] = (), looked_at: float = inf
-    ) -> Flow[Page]:
+        self, query: LetterQuery, after: tuple[float, str], limit: int, states: tuple[State, ...] = (), looked_at: float = inf
+    ) -> Flow[LetterPage]:
         return page(query, self._tools, self._grace_s, after, limit, states or query.states, looked_at)
 
-    def _all(self, query: Query, states: tuple[State, ...] = ()) -> Iterator[Letter]:
+    def _all(self, query: LetterQuery, states: tuple[State, ...] = ()) -> Iterator[Letter]:
         """Page after page, each twice as large as the one before: who wants a few gets them soon, who wants all asks seldom."""
         after: tuple[float, str] | None = _START
         limit = PAGE
         while after is not None:
-            shown: Page = told(self._page(query, after, limit, states), self._store)
+            shown: LetterPage = told(self._page(query, after, limit, states), self._store)
             yield from shown.letters
             after, limit = shown.after, min(2 * limit, BATCH_MAX)
 
-    def _in_any_order(self, query: Query) -> Iterator[Letter]:
+    def _in_any_order(self, query: LetterQuery) -> Iterator[Letter]:
         """All of one state, then all of the next: for most states a store has no index, and each page of them is a look at everything."""
         for state in query.states:
             yield from self._all(query, (state,))
 
-    async def _aall(self, query: Query) -> AsyncIterator[Letter]:
+    async def _aall(self, query: LetterQuery) -> AsyncIterator[Letter]:
         after: tuple[float, str] | None = _START
         limit = PAGE
         while after is not None:
-            shown: Page = await atold(self._page(query, after, limit), self._store)
+            shown: LetterPage = await atold(self._page(query, after, limit), self._store)
             for letter in shown.letters:
                 yield letter
             after, limit = shown.after, min(2 * limit, BATCH_MAX)
@@ -220,7 +222,7 @@ class DeadLetters:
             who(by, reason)
         pace, stop = Pace(per_s), threading.Event() if stop is None else stop
         done: list[Redriven] = []
-        for letter in self._all(Query(**wanted)):
+        for letter in self._all(LetterQuery(**wanted)):
             if limit <= 0 or stop.is_set():
                 break
             if dry_run:
@@ -253,7 +255,7 @@ class DeadLetters:
             who(by, reason)
         pace = Pace(per_s)
         done: list[Redriven] = []
-        async for letter in self._aall(Query(**wanted)):
+        async for letter in self._aall(LetterQuery(**wanted)):
             if limit <= 0 or (stop is not None and stop.is_set()):
                 break
             if dry_run:
@@ -325,7 +327,7 @@ class DeadLetters:
         So do runs of workflows: what their steps have done is known in this store alone, and would be done again elsewhere.
         Arguments and errors are in the clear in it, also where the store seals them.
         """
-        letters = (letter for letter in self._all(Query(**wanted)) if may_leave(letter.record))
+        letters = (letter for letter in self._all(LetterQuery(**wanted)) if may_leave(letter.record))
         return write_file(file, (write_line(letter.record, letter.reference) for letter in letters))
 
     def load(self, file: str | os.PathLike[str] | IO[bytes]) -> Imported:
@@ -334,13 +336,13 @@ class DeadLetters:
         A line that cannot be taken is told with its number and the reason, and the others are taken all the same.
         """
         imported = known = 0
-        problems: list[Problem] = []
+        problems: list[LineProblem] = []
         for number, line in read_file(file):
             try:
                 carried, digest = read_line(line)
                 new = told(taken(carried, f"import-{digest}"), self._store)
             except (BadLine, ContractViolation, TooLarge) as error:
-                problems.append(Problem(number, str(error)))
+                problems.append(LineProblem(number, str(error)))
                 continue
             imported, known = imported + new, known + (not new)
         return Imported(imported, known, tuple(problems))

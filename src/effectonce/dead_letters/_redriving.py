@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from effectonce._core.codec import NotReadable
 from effectonce._core.effect_ref import EffectRef
-from effectonce._core.endings import Done, Ending, Fenced, Fresh, GaveUp, Lost, NothingSent, OutOfPatience, Rejection, Replay
-from effectonce._core.ops import Busy, Doubtful, Early, Expired, Latched, Mismatch, Unavailable
+from effectonce._core.endings import Done, Ending, Exhausted, Fenced, Fresh, Lost, NothingSent, OutOfPatience, Rejection, Replay
+from effectonce._core.ops import Busy, Doubtful, Early, KeyExpired, Latched, Mismatch, Unavailable
 from effectonce._core.rules import Record, State
 from effectonce._tools.tool import GuardedTool
 from effectonce.dead_letters._letter import Letter, effect_of
@@ -95,13 +95,13 @@ def came_to(ending: Ending) -> tuple[What, str, Any]:
             return ("replayed", "it is done already", None) if done else ("failed", "it failed for good", None)
         case Rejection(error):
             return "failed", last_of(1, error), None
-        case Lost(error) | NothingSent(error) | GaveUp(error) | Done(error) if not isinstance(error, Exception):
+        case Lost(error) | NothingSent(error) | Exhausted(error) | Done(error) if not isinstance(error, Exception):
             raise error
         case Done(why=why):
             return "done", why, None
         case Lost(reason=reason) | Doubtful(reason=reason):
             return "in_doubt", reason, None
-        case NothingSent(error, attempts) | GaveUp(error, attempts):
+        case NothingSent(error, attempts) | Exhausted(error, attempts):
             return "gave_up", last_of(attempts, error), None
         case OutOfPatience(why):
             return "gave_up", why, None
@@ -109,7 +109,7 @@ def came_to(ending: Ending) -> tuple[What, str, Any]:
             return "skipped", in_the_way(ending), None
 
 
-def in_the_way(ending: Fenced | Busy | Latched | Mismatch | Expired | Early | Unavailable) -> str:
+def in_the_way(ending: Fenced | Busy | Latched | Mismatch | KeyExpired | Early | Unavailable) -> str:
     match ending:
         case Busy() | Fenced():
             return "it is in flight: somebody is working on it"
@@ -117,7 +117,7 @@ def in_the_way(ending: Fenced | Busy | Latched | Mismatch | Expired | Early | Un
             return f"{tool} of the same step was sent and has no outcome"
         case Early():
             return "its predecessor in the sequence has no outcome"
-        case Expired():
+        case KeyExpired():
             return "its key has expired"
         case Mismatch():
             return "its key is taken by another request"

@@ -33,14 +33,14 @@ from effectonce._core.ops import Find, Flow, Request, Unavailable
 from effectonce._core.rules import Record, in_the_air
 from effectonce._log import LOG
 from effectonce._runtime.drive import AsyncPlain, Plain, Prepared, adrive, drive
-from effectonce._runtime.step import Delivered, Within, at_ordinal, flagged, named
+from effectonce._runtime.step import Delivered, Step, at_ordinal, flagged, named
 from effectonce._tools.tool import GuardedTool
 from effectonce._validate import errors, of_type, several
 from effectonce.effect import is_running
 from effectonce.errors import ContractViolation, EffectOnceError, Rejected
 from effectonce.guard import Guard
-from effectonce.integrations._redrive import Outside, equip
-from effectonce.integrations._single_run import OneRun
+from effectonce.integrations._redrive import Redrive, equip
+from effectonce.integrations._single_run import SingleRun
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry, kind_of, misspelt, window_of
 
@@ -83,7 +83,7 @@ class Declared(Struct, frozen=True):
     contract: Contract
     identity: tuple[str, ...] | None  # None: every argument that is not volatile
     volatile: tuple[str, ...]
-    outside: Outside = Outside()
+    outside: Redrive = Redrive()
 
     def intent(self, arguments: Mapping[str, Any]) -> bytes:
         if self.identity is None:
@@ -94,7 +94,7 @@ class Declared(Struct, frozen=True):
         return canonical({name: value for name, value in arguments.items() if name not in self.volatile})
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class AgentCall(Struct, frozen=True, kw_only=True):
     """A call as the framework tells it. *schema* is the JSON schema that the model sees, for the defaults in it."""
 
     tool: str
@@ -105,7 +105,7 @@ class Call(Struct, frozen=True, kw_only=True):
     schema: Mapping[str, Any] = {}  # a struct makes a new one each time
 
 
-class Passed(Exception):
+class ControlFlow(Exception):
     """What the framework raises to steer itself: the tool is to be run again later, so nothing is recorded."""
 
     def __init__(self, error: BaseException) -> None:
@@ -114,7 +114,7 @@ class Passed(Exception):
         self.effectonce_verdict = Verdict(Bucket.SCHEMA, Certainty.NOT_SENT, "the framework goes elsewhere first", retry=False)
 
 
-class Said(Exception):
+class ReportedError(Exception):
     """The framework reports an error of the tool as a *result*. Did the tool run?"""
 
     def __init__(self, result: Any, why: str, *, ran: bool) -> None:
@@ -124,7 +124,7 @@ class Said(Exception):
         self.effectonce_verdict = Verdict(bucket, certainty, why, retry=False)
 
 
-class Leg:
+class ToolRun:
     """One run of the tool by its framework. What it returns is kept as it is; what is recorded is its *plain* form.
 
     *one* is that run where others may stand between: if it failed, that is judged, and not what they made of it.
@@ -135,10 +135,10 @@ class Leg:
         proceed: Callable[[], Any],
         plain: Written,
         passing: tuple[type[BaseException], ...] = (),
-        one: OneRun | None = None,
+        one: SingleRun | None = None,
     ) -> None:
         self._proceed, self._plain, self._passing = proceed, plain, passing
-        self.one = OneRun() if one is None else one
+        self.one = SingleRun() if one is None else one
         self.own: Any = None
         self.arguments: Mapping[str, Any] = {}
 
@@ -146,25 +146,25 @@ class Leg:
         try:
             own = self.one.ask(self._proceed)
         except self._passing as error:
-            raise Passed(error) from error
+            raise ControlFlow(error) from error
         return self._written(own)
 
     async def arun(self) -> Any:
         try:
             own = await self.one.aask(self._proceed)
         except self._passing as error:
-            raise Passed(error) from error
+            raise ControlFlow(error) from error
         return self._written(own)
 
-    def part(self, plain: Any) -> Answer:
+    def part(self, plain: Any) -> ToolAnswer:
         """What came of it where it is a part of its own effect, which judges it."""
-        return Answer(self.own, plain, None)
+        return ToolAnswer(self.own, plain, None)
 
     def _written(self, own: Any) -> Any:
         """It is the result, unless it says that it is none. What cannot be written down was done all the same."""
         try:
             plain = self._plain(own)
-        except Said:
+        except ReportedError:
             raise
         except Exception:  # noqa: BLE001  # whatever a serialiser raises: the engine says on the record why there is no result
             plain = own
@@ -172,15 +172,15 @@ class Leg:
         return plain
 
 
-def _run(leg: Leg) -> Any:
+def _run(leg: ToolRun) -> Any:
     return leg.run()
 
 
-async def _arun(leg: Leg) -> Any:
+async def _arun(leg: ToolRun) -> Any:
     return await leg.arun()
 
 
-class Answer(Struct, frozen=True):
+class ToolAnswer(Struct, frozen=True):
     """How a call ended: with the framework's *own* result, or with a plain one that was recorded before."""
 
     own: Any
@@ -192,7 +192,7 @@ class Answer(Struct, frozen=True):
         return self.outcome is None or (not self.outcome.replayed and self.own is not None)
 
 
-class Toolbox:
+class AgentTools:
     """The tools of an agent, each with its contract."""
 
     def __init__(
@@ -236,16 +236,16 @@ class Toolbox:
         guarded = getattr(function, "__effectonce_tool__", None)
         return guarded if isinstance(guarded, GuardedTool) and guarded.house is self._house else None
 
-    def within(self, guarded: GuardedTool, call: Call) -> Within:
+    def within(self, guarded: GuardedTool, call: AgentCall) -> Step:
         """The place of a call of a tool that is guarded already. Calls of one message run side by side, so there is no latch."""
         step, ordinal, key = self._counted(guarded, call)
         return at_ordinal(step, guarded.contract.name, drive(_place(ordinal, key), Plain(self.guard.store)))
 
-    async def awithin(self, guarded: GuardedTool, call: Call) -> Within:
+    async def awithin(self, guarded: GuardedTool, call: AgentCall) -> Step:
         step, ordinal, key = self._counted(guarded, call)
         return at_ordinal(step, guarded.contract.name, await adrive(_place(ordinal, key), AsyncPlain(self.guard.store)))
 
-    def _counted(self, guarded: GuardedTool, call: Call) -> tuple[Within, int, KeyAt | None]:
+    def _counted(self, guarded: GuardedTool, call: AgentCall) -> tuple[Step, int, KeyAt | None]:
         signature, name, secret = guarded.signature, guarded.contract.name, self._house.secret
         uncounted = set(signature.names) - set(signature.identity)
 
@@ -266,25 +266,25 @@ class Toolbox:
         whole = canonical({field: known[field] for field in signature.identity})
         return step, ordinal, lambda place: effect_key(at.tenant, at.scope, name, whole, AtOrdinal(place), secret)
 
-    def run(self, call: Call, leg: Leg) -> Answer:
-        """Run it once, or answer with what is known. Raises our errors, the tool's own if it failed for certain, and `Said`."""
+    def run(self, call: AgentCall, leg: ToolRun) -> ToolAnswer:
+        """Run it once, or answer with what is known. Raises our errors, the tool's own if it failed for certain, and `ReportedError`."""
         tool = self._tool(call.tool, coloured=False)
         try:
             asked = self._asked(tool, call, leg)
             effect = asked.at(drive(_place(asked.ordinal, asked.key), Plain(self.guard.store)))
             return leg.part(leg.run()) if is_running(effect.request.key) else _answer(tool.call(effect), leg)
-        except Passed as passed:
+        except ControlFlow as passed:
             raise passed.error from None
         except Exception as error:  # noqa: BLE001  # whatever the call ended with: raised again, unless somebody has words for it
             return _instead(error, leg)
 
-    async def arun(self, call: Call, leg: Leg) -> Answer:
+    async def arun(self, call: AgentCall, leg: ToolRun) -> ToolAnswer:
         tool = self._tool(call.tool, coloured=True)
         try:
             asked = self._asked(tool, call, leg)
             effect = asked.at(await adrive(_place(asked.ordinal, asked.key), AsyncPlain(self.guard.store)))
             return leg.part(await leg.arun()) if is_running(effect.request.key) else _answer(await tool.acall(effect), leg)
-        except Passed as passed:
+        except ControlFlow as passed:
             raise passed.error from None
         except Exception as error:  # noqa: BLE001  # whatever the call ended with: raised again, unless somebody has words for it
             return _instead(error, leg)
@@ -295,13 +295,13 @@ class Toolbox:
             return known
         function, other = (_arun, _run) if coloured else (_run, _arun)
         made = self.guard._host(self.declared(name).contract, function, other=other)  # noqa: SLF001  # the door for rooms like this one
-        equip(made, self.declared(name).outside, lambda proceed: Leg(proceed, self._recorded), self._recorded)
+        equip(made, self.declared(name).outside, lambda proceed: ToolRun(proceed, self._recorded), self._recorded)
         return self._tools.setdefault((name, coloured), made)
 
-    def _whose(self, call: Call) -> str:
+    def _whose(self, call: AgentCall) -> str:
         return self._house.tenant if call.tenant is None else flagged(call.tenant, "tenant")
 
-    def _asked(self, tool: GuardedTool, call: Call, leg: Leg) -> _Asked:
+    def _asked(self, tool: GuardedTool, call: AgentCall, leg: ToolRun) -> _Asked:
         declared, name, secret = self.declared(call.tool), tool.contract.name, self._house.secret
         tenant, scope = self._whose(call), named(call.scope, "scope")
         arguments = with_defaults(call.schema, call.arguments)
@@ -326,7 +326,7 @@ class _Asked(Struct, frozen=True):
     """A call whose place is known as far as the history tells it."""
 
     request: Request
-    leg: Leg
+    leg: ToolRun
     ordinal: int
     key: KeyAt
 
@@ -348,7 +348,7 @@ def _place(ordinal: int, key: KeyAt | None) -> Flow[int]:
     return ordinal
 
 
-class Again(str):
+class CallAgain(str):
     """A recorded result as the model was shown it, where a framework makes the text of any other result itself."""
 
     __slots__ = ()
@@ -415,18 +415,18 @@ def is_error(told: Any) -> bool:
     return isinstance(told, Mapping) and all(name in told for name in ("code", "retriable", "corrective_action"))
 
 
-def _answer(outcome: Outcome[Any], leg: Leg) -> Answer:
+def _answer(outcome: Outcome[Any], leg: ToolRun) -> ToolAnswer:
     if outcome.error is not None:
         raise outcome.error
-    return Answer(leg.own, outcome.value, outcome)
+    return ToolAnswer(leg.own, outcome.value, outcome)
 
 
-def _instead(error: Exception, leg: Leg) -> Answer:
+def _instead(error: Exception, leg: ToolRun) -> ToolAnswer:
     """It is definite: those between may have words of their own for it."""
     instead = leg.one.instead_of(error)
     if instead is None:
         raise error
-    return Answer(instead, None, None)
+    return ToolAnswer(instead, None, None)
 
 
 def _declared(
@@ -466,4 +466,4 @@ def _declared(
         rules=as_rules(rules),
         one_request=one_request,
     )
-    return Declared(contract, fields, volatile, Outside(probe, redrive))
+    return Declared(contract, fields, volatile, Redrive(probe, redrive))

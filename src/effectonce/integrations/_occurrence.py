@@ -15,7 +15,7 @@ from effectonce._core.canonical import NotCanonical, canonical
 from effectonce.errors import EffectOnceError
 
 
-class Places:
+class Occurrences:
     """The places of one run of a workflow."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ STAYS = (
 )
 
 
-class Outside(Struct, frozen=True):
+class Redrive(Struct, frozen=True):
     """What is declared about a tool outside its framework."""
 
     probe: Callable[..., Any] | None = None
@@ -40,7 +40,7 @@ class Outside(Struct, frozen=True):
         return colours.pop() if colours else None
 
 
-def equip(tool: GuardedTool, outside: Outside, leg: Callable[[Callable[[], Any]], Any], recorded: Callable[[Any], Any]) -> None:
+def equip(tool: GuardedTool, outside: Redrive, leg: Callable[[Callable[[], Any]], Any], recorded: Callable[[Any], Any]) -> None:
     """Give *tool* what is declared. *leg* makes a run of it; *recorded* is how its framework's results are written down."""
     name, coloured = tool.contract.name, outside.coloured
     if coloured and not tool.is_async:

@@ -15,7 +15,7 @@ from typing import Any
 
 from effectonce.errors import EffectOnceError
 
-_under_way: ContextVar[OneRun | None] = ContextVar("effectonce_one_run", default=None)
+_under_way: ContextVar[SingleRun | None] = ContextVar("effectonce_one_run", default=None)
 
 
 class CutOff(TimeoutError):
@@ -25,7 +25,7 @@ class CutOff(TimeoutError):
 Ran = Callable[[BaseException], bool]  # did the tool raise it, or was it refused before?
 
 
-class OneRun:
+class SingleRun:
     """A run that is made once. *of* is what is run."""
 
     def __init__(self, of: object = None) -> None:
@@ -105,7 +105,7 @@ class OneRun:
         return self._result
 
 
-class Guarded(OneRun):
+class Guarded(SingleRun):
     """`with`: a run of a tool that is guarded already. It was judged, so only an error of ours counts more than what was made of it."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -117,7 +117,7 @@ class Guarded(OneRun):
 class _Ending:
     """`with`: the one run. What it calls is no part of it, if that is a tool, too."""
 
-    def __init__(self, run: OneRun, ran: Ran) -> None:
+    def __init__(self, run: SingleRun, ran: Ran) -> None:
         self._run, self._ran = run, ran
 
     def __enter__(self) -> None:
@@ -129,7 +129,7 @@ class _Ending:
         self._run.ends(error, self._ran)
 
 
-def under_way(of: object) -> OneRun | None:
+def under_way(of: object) -> SingleRun | None:
     """The run of it that somebody asks for here, if it is one of ours."""
     run = _under_way.get()
     return run if run is not None and run.of == of else None

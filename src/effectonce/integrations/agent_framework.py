@@ -1,4 +1,4 @@
-"""Microsoft Agent Framework: `Agent(client, tools=[...], middleware=once(guard))`, and the function tools of the agent land once.
+"""Microsoft Agent Framework: `Agent(client, tools=[...], middleware=EffectOnce(guard))`, and the function tools of the agent land once.
 
     await agent.run("refund pay_7", session=agent.create_session(session_id="chat-42"))
 
@@ -44,15 +44,15 @@ from effectonce._core.keys import Stable
 from effectonce._runtime.step import Delivered, flagged
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._agent_tools import Call, Leg, Said, Toolbox, ToolOptions, is_told, said
-from effectonce.integrations._single_run import Guarded, OneRun, stand_around
+from effectonce.integrations._agent_tools import AgentCall, AgentTools, ReportedError, ToolOptions, ToolRun, is_told, said
+from effectonce.integrations._single_run import Guarded, SingleRun, stand_around
 
 Of = Callable[[FunctionInvocationContext], str | Stable]
 Next = Callable[[], Awaitable[None]]
 STEERING = (MiddlewareFailure, MiddlewareTermination, UserInputRequiredException)
 
 
-def once(
+def EffectOnce(
     guard: Guard,
     *,
     contracts: Mapping[str, ToolOptions] | None = None,
@@ -60,18 +60,18 @@ def once(
     scope: Of | None = None,
     tenant: Of | None = None,
 ) -> list[AgentMiddleware | ChatMiddleware | FunctionMiddleware]:
-    """Every call of a function tool lands once: for `Agent(..., middleware=once(guard))`, or `middleware=[*once(guard), yours]`.
+    """Every call of a function tool lands once: for `Agent(..., middleware=EffectOnce(guard))`, or `middleware=[*EffectOnce(guard), yours]`.
 
     *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
     already need none. *scope* and *tenant* are functions of the context of the call: by default the session, and the guard's own.
     """
-    runs = _Runs()
+    runs = _AgentRuns()
     where = runs.session if scope is None else scope
-    return [_Given(runs), _Listening(runs), _Once(Toolbox(guard, contracts, default), runs, where, tenant)]
+    return [_Given(runs), _ListeningAgent(runs), _FunctionCalls(AgentTools(guard, contracts, default), runs, where, tenant)]
 
 
-class _Once(FunctionMiddleware):
-    def __init__(self, box: Toolbox, runs: _Runs, scope: Of, tenant: Of | None) -> None:
+class _FunctionCalls(FunctionMiddleware):
+    def __init__(self, box: AgentTools, runs: _AgentRuns, scope: Of, tenant: Of | None) -> None:
         self._box, self._runs, self._scope, self._tenant = box, runs, scope, tenant
 
     async def process(self, context: FunctionInvocationContext, call_next: Next) -> None:
@@ -86,9 +86,9 @@ class _Once(FunctionMiddleware):
                 with await self._box.awithin(guarded, call), Guarded(tool):
                     return await call_next()
             run = functools.partial(_proceed, context, call_next)
-            answer = await self._box.arun(call, Leg(run, _plain, (*STEERING, _Theirs), OneRun(tool)))
+            answer = await self._box.arun(call, ToolRun(run, _plain, (*STEERING, _Theirs), SingleRun(tool)))
             context.result = answer.own if answer.fresh else _again(answer.recorded)
-        except Said as error:
+        except ReportedError as error:
             context.result = error.result
         except _Theirs as error:
             raise error.error from None
@@ -96,10 +96,10 @@ class _Once(FunctionMiddleware):
             context.result = [Content.from_text(said(error))]
         return None
 
-    def _call(self, context: FunctionInvocationContext) -> Call:
+    def _call(self, context: FunctionInvocationContext) -> AgentCall:
         tool = context.function
         shown = (d for d in delivered(self._runs.shown(context.session)) if d.tool == tool.name)
-        return Call(
+        return AgentCall(
             tool=tool.name,
             arguments=_arguments(tool, context.arguments),
             scope=self._scope(context),
@@ -145,7 +145,7 @@ async def _proceed(context: FunctionInvocationContext, call_next: Next) -> Any:
         raise _Theirs(error) from error
     result = context.result
     if isinstance(result, Content) and result.type == "function_approval_request":
-        raise Said(result, "a person is asked first", ran=False)
+        raise ReportedError(result, "a person is asked first", ran=False)
     return result
 
 
@@ -182,7 +182,7 @@ def _again(recorded: Any) -> Any:
 # ---------------------------------------------------------------- what the model was shown
 
 
-class _Runs:
+class _AgentRuns:
     """Which sessions runs were given, and what was last sent to the model in each. A run without a session is known by its context."""
 
     def __init__(self) -> None:
@@ -204,13 +204,13 @@ class _Runs:
         if session is None or session not in self.given:
             raise ContractViolation(
                 "the run was given no session, so a retry could not be recognised. Nothing was sent. "
-                "Run with agent.run(..., session=...), or say what the conversation is: once(guard, scope=...)."
+                "Run with agent.run(..., session=...), or say what the conversation is: EffectOnce(guard, scope=...)."
             )
         return Stable(flagged(str(session.session_id), "the session id"))
 
 
 class _Given(AgentMiddleware):
-    def __init__(self, runs: _Runs) -> None:
+    def __init__(self, runs: _AgentRuns) -> None:
         self._runs = runs
 
     async def process(self, context: AgentContext, call_next: Next) -> None:
@@ -219,8 +219,8 @@ class _Given(AgentMiddleware):
         await call_next()
 
 
-class _Listening(ChatMiddleware):
-    def __init__(self, runs: _Runs) -> None:
+class _ListeningAgent(ChatMiddleware):
+    def __init__(self, runs: _AgentRuns) -> None:
         self._runs = runs
 
     async def process(self, context: ChatContext, call_next: Next) -> None:

@@ -1,6 +1,6 @@
 """Anthropic's tool runner: the tools that it runs land once.
 
-    runner = tool_runner(client, guard, conversation="chat-42", model=..., max_tokens=..., messages=[...], tools=[refund])
+    runner = protect(client, guard, conversation="chat-42", model=..., max_tokens=..., messages=[...], tools=[refund])
     message = runner.until_done()
 
 It is `client.beta.messages.tool_runner(...)`, for both colours of client, with tools of which each knows its place. What the model was
@@ -27,10 +27,19 @@ from effectonce._runtime.step import Delivered
 from effectonce._tools.tool import GuardedTool
 from effectonce.errors import EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._agent_tools import Answer, Call, Leg, Said, Toolbox, ToolOptions, said, text_of
+from effectonce.integrations._agent_tools import (
+    AgentCall,
+    AgentTools,
+    ReportedError,
+    ToolAnswer,
+    ToolOptions,
+    ToolRun,
+    said,
+    text_of,
+)
 
 
-def tool_runner(
+def protect(
     client: Anthropic | AsyncAnthropic,
     guard: Guard,
     *,
@@ -46,15 +55,15 @@ def tool_runner(
     *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
     already (`@beta_tool` above `@guard.tool`) need none. Tools that run elsewhere are left as they are.
     """
-    once = _Once(Toolbox(guard, contracts, default), conversation, tenant)
+    once = _RunnerTools(AgentTools(guard, contracts, default), conversation, tenant)
     once.runner = client.beta.messages.tool_runner(tools=[once.around(tool) for tool in tools], **params)
     return once.runner
 
 
-class _Once:
+class _RunnerTools:
     runner: Any
 
-    def __init__(self, box: Toolbox, conversation: str, tenant: str | None) -> None:
+    def __init__(self, box: AgentTools, conversation: str, tenant: str | None) -> None:
         self._box, self._conversation, self._tenant = box, conversation, tenant
 
     def around(self, tool: Any) -> Any:
@@ -76,8 +85,8 @@ class _Once:
                 if guarded is not None:
                     with self._box.within(guarded, asked):
                         return tool.call(given)
-                return _shown(self._box.run(asked, Leg(lambda: _run(tool, given), _same)))
-            except Said as error:
+                return _shown(self._box.run(asked, ToolRun(lambda: _run(tool, given), _same)))
+            except ReportedError as error:
                 raise error.result from None
             except EffectOnceError as error:
                 raise _told(error) from error
@@ -91,17 +100,17 @@ class _Once:
                 if guarded is not None:
                     async with await self._box.awithin(guarded, asked):
                         return await tool.call(given)
-                return _shown(await self._box.arun(asked, Leg(lambda: _arun(tool, given), _same)))
-            except Said as error:
+                return _shown(await self._box.arun(asked, ToolRun(lambda: _arun(tool, given), _same)))
+            except ReportedError as error:
                 raise error.result from None
             except EffectOnceError as error:
                 raise _told(error) from error
 
         return call
 
-    def _call(self, tool: Any, given: object) -> Call:
+    def _call(self, tool: Any, given: object) -> AgentCall:
         sent: Sequence[Any] = self.runner._sent_messages  # noqa: SLF001  # what the last request went out with: nothing public says it
-        return Call(
+        return AgentCall(
             tool=tool.name,
             arguments=given if isinstance(given, Mapping) else {},
             scope=self._conversation,
@@ -117,7 +126,7 @@ def _run(tool: Any, given: object) -> Any:
     except ValueError as error:
         if not _unfit(tool, error):
             raise
-        raise Said(error, str(error), ran=False) from error
+        raise ReportedError(error, str(error), ran=False) from error
 
 
 async def _arun(tool: Any, given: object) -> Any:
@@ -126,7 +135,7 @@ async def _arun(tool: Any, given: object) -> Any:
     except ValueError as error:
         if not _unfit(tool, error):
             raise
-        raise Said(error, str(error), ran=False) from error
+        raise ReportedError(error, str(error), ran=False) from error
 
 
 def _unfit(tool: Any, error: ValueError) -> bool:
@@ -139,7 +148,7 @@ def _same(result: Any) -> Any:
     return result
 
 
-def _shown(answer: Answer) -> Any:
+def _shown(answer: ToolAnswer) -> Any:
     """What goes into a message. The API takes text and blocks; what a probe found or a person said may be anything."""
     recorded = answer.recorded
     blocks = isinstance(recorded, list) and all(isinstance(block, Mapping) and "type" in block for block in recorded)

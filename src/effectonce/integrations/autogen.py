@@ -39,7 +39,16 @@ from effectonce._core.keys import Stable
 from effectonce._runtime.step import Delivered, named
 from effectonce.errors import EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._agent_tools import Again, Call, Leg, Said, Toolbox, ToolOptions, said, text_of
+from effectonce.integrations._agent_tools import (
+    AgentCall,
+    AgentTools,
+    CallAgain,
+    ReportedError,
+    ToolOptions,
+    ToolRun,
+    said,
+    text_of,
+)
 
 
 def protect(
@@ -56,7 +65,7 @@ def protect(
     *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
     already need none. Agents and teams that are used as tools are no effects: protect those agents.
     """
-    once = _Once(Toolbox(guard, contracts, default), Stable(named(scope, "scope")), tenant, agent)
+    once = _AgentTools(AgentTools(guard, contracts, default), Stable(named(scope, "scope")), tenant, agent)
     protected = copy.copy(agent)
     protected._workbench = [once.around(bench) for bench in agent._workbench]  # noqa: SLF001  # nothing public takes it later on
     return protected
@@ -66,8 +75,8 @@ class Told(Exception):
     """An error as the model reads it: a workbench makes a result of its text."""
 
 
-class _Once:
-    def __init__(self, box: Toolbox, scope: Stable, tenant: str | None, agent: AssistantAgent) -> None:
+class _AgentTools:
+    def __init__(self, box: AgentTools, scope: Stable, tenant: str | None, agent: AssistantAgent) -> None:
         self.box, self._scope, self._tenant, self._context = box, scope, tenant, agent.model_context
 
     def around(self, bench: Workbench) -> Workbench:
@@ -78,10 +87,10 @@ class _Once:
         protected._tools = [self._tool(tool, shown_as.get(tool.name, tool.name)) for tool in bench._tools]  # noqa: SLF001
         return protected
 
-    async def call(self, name: str, arguments: Mapping[str, Any], schema: Mapping[str, Any], shown_as: str) -> Call:
+    async def call(self, name: str, arguments: Mapping[str, Any], schema: Mapping[str, Any], shown_as: str) -> AgentCall:
         """*shown_as* is the name of the tool in the history: a workbench may give it another one."""
         known = [result for result in delivered(await self._context.get_messages()) if result.tool == shown_as]
-        return Call(
+        return AgentCall(
             tool=name,
             arguments=arguments,
             scope=self._scope,
@@ -102,9 +111,9 @@ class _Once:
                 if guarded is not None:
                     async with await self.box.awithin(guarded, call):
                         return await _proceed(tool, args, token, call_id, events)
-                leg = Leg(lambda: _proceed(tool, args, token, call_id, events), tool.return_value_as_string)
+                leg = ToolRun(lambda: _proceed(tool, args, token, call_id, events), tool.return_value_as_string)
                 answer = await self.box.arun(call, leg)
-                return answer.own if answer.fresh else Again(text_of(answer.recorded))
+                return answer.own if answer.fresh else CallAgain(text_of(answer.recorded))
             except EffectOnceError as error:
                 raise Told(said(error)) from error
 
@@ -121,7 +130,7 @@ class _Once:
             yield result
 
         def as_text(value: Any) -> str:
-            return str(value) if isinstance(value, Again) else str(tool.return_value_as_string(value))
+            return str(value) if isinstance(value, CallAgain) else str(tool.return_value_as_string(value))
 
         protected = copy.copy(tool)
         vars(protected).update(run_json=run_json, return_value_as_string=as_text)
@@ -152,7 +161,7 @@ def _carried(tool: Tool) -> Tool:
 class _Bench(Workbench):
     """Any other workbench. An error is a result there, and says nothing about what was done."""
 
-    def __init__(self, bench: Workbench, once: _Once) -> None:
+    def __init__(self, bench: Workbench, once: _AgentTools) -> None:
         self._bench, self._once = bench, once
 
     async def list_tools(self) -> list[ToolSchema]:
@@ -174,7 +183,7 @@ class _Bench(Workbench):
 
         try:
             call = await self._once.call(name, arguments or {}, schema, name)
-            answer = await self._once.box.arun(call, Leg(proceed, _plain))
+            answer = await self._once.box.arun(call, ToolRun(proceed, _plain))
             return answer.own if answer.fresh else _again(name, answer.recorded)
         except EffectOnceError as error:
             return ToolResult(name=name, result=[TextResultContent(content=said(error))], is_error=True)
@@ -197,7 +206,7 @@ class _Bench(Workbench):
 
 def _plain(result: ToolResult) -> Any:
     if result.is_error:
-        raise Said(result, f"the tool reports an error: {result.to_text('[image]')[:200]}", ran=True)
+        raise ReportedError(result, f"the tool reports an error: {result.to_text('[image]')[:200]}", ran=True)
     return {"tool_result": result.model_dump_json().encode()}
 
 

@@ -1,6 +1,6 @@
 """Celery: whatever is retried or delivered again, a task's guarded tools have one effect.
 
-    app = Celery("shop", broker="redis://localhost", task_cls=once(guard))
+    app = Celery("shop", broker="redis://localhost", task_cls=EffectOnce(guard))
 
 Theory of operation. A task is a step of its message: the same message has the same effect, however often it is delivered. A message is
 known by its task id, which a retry and a redelivery keep. Whoever sends it again by hand keeps it too, `task_id=...`, or names it in a
@@ -23,7 +23,7 @@ from effectonce import ContractViolation, EffectOnceError, Guard, Stable
 from effectonce._core.backoff import full_jitter
 from effectonce._random import rng
 from effectonce._runtime.step import flagged, here
-from effectonce.integrations._occurrence import Places, asked_for
+from effectonce.integrations._occurrence import Occurrences, asked_for
 
 try:
     from celery import Task, current_task  # type: ignore[import-untyped]
@@ -35,17 +35,17 @@ COUNTED = "counted"  # its scope is a place, which requests that differ share: t
 LINKS = ("link", "link_error")  # what is sent after a task that succeeded, and after one that failed
 BASE_S, CAP_S = 1.0, 300.0  # between two tries of a task, where nobody says how long
 MADE_UP = 4  # the version of the UUIDs that Celery makes
-_inside: ContextVar[tuple[str, Places] | None] = ContextVar("effectonce_celery", default=None)
+_inside: ContextVar[tuple[str, Occurrences] | None] = ContextVar("effectonce_celery", default=None)
 
 
-def once(guard: Guard, *, base: type[Task] = Task) -> type[Task]:
-    """A class for all tasks of an app, or for one: `Celery(task_cls=once(guard))`, `@app.task(base=once(guard))`.
+def EffectOnce(guard: Guard, *, base: type[Task] = Task) -> type[Task]:
+    """A class for all tasks of an app, or for one: `Celery(task_cls=EffectOnce(guard))`, `@app.task(base=EffectOnce(guard))`.
 
     Its tasks are acknowledged when they have ended, and delivered again if their process dies. What may go better is retried, as often as
     the task's `max_retries` says; what is in doubt, or failed for good, is not.
     """
 
-    class Once(base):  # type: ignore[misc]
+    class _ProtectedTask(base):  # type: ignore[misc]
         abstract = True
         acks_late = True
         reject_on_worker_lost = True
@@ -56,7 +56,7 @@ def once(guard: Guard, *, base: type[Task] = Task) -> type[Task]:
             scope, sender = given.get("scope") or self.request.id, _inside.get()
             if scope is None or (sender is not None and sender[0] == scope):  # called as a function, perhaps by itself
                 return super().__call__(*args, **kwargs)
-            token = _inside.set((scope, Places()))
+            token = _inside.set((scope, Occurrences()))
             try:
                 with guard.step(_kept(scope, given), Stable(self.name), tenant=_whose(given), latch=not given.get(COUNTED)):
                     return super().__call__(*args, **kwargs)
@@ -78,7 +78,7 @@ def once(guard: Guard, *, base: type[Task] = Task) -> type[Task]:
             super().on_bound(app)
             _address_what_is_sent_by_name(app)
 
-    return Once
+    return _ProtectedTask
 
 
 def _address_what_is_sent_by_name(app: Any) -> None:
@@ -135,7 +135,7 @@ class _Sending:
     """`with`: the places of what is sent. If it fails, the broker may have it all the same: sent again, it has the same ones."""
 
     def __init__(self) -> None:
-        self.places: list[tuple[Places, str, bytes, int]] = []
+        self.places: list[tuple[Occurrences, str, bytes, int]] = []
 
     def __enter__(self) -> None:
         pass

@@ -45,13 +45,13 @@ from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
 from effectonce.integrations._agent_tools import (
     FAILED,
-    Again,
-    Call,
-    Leg,
-    Said,
+    AgentCall,
+    AgentTools,
+    CallAgain,
+    ReportedError,
     Shown,
-    Toolbox,
     ToolOptions,
+    ToolRun,
     is_error,
     said,
     text_of,
@@ -83,12 +83,12 @@ def protect(
     ):
         if hook not in known():
             register(hook)
-    once = _Once(Toolbox(guard, contracts, default), scope, tenant)
+    once = _CrewTools(AgentTools(guard, contracts, default), scope, tenant)
     return [once.around(tool) for tool in tools]
 
 
-class _Once:
-    def __init__(self, box: Toolbox, scope: str | Stable | Of, tenant: str | Stable | Of | None) -> None:
+class _CrewTools:
+    def __init__(self, box: AgentTools, scope: str | Stable | Of, tenant: str | Stable | Of | None) -> None:
         self._box, self._scope, self._tenant = box, scope, tenant
 
     def around(self, tool: BaseTool) -> BaseTool:
@@ -114,7 +114,7 @@ class _Once:
                 return _failure(json.dumps({**FAILED, "message": str(error)}))
 
         def as_text(result: Any) -> str:
-            return str(result) if isinstance(result, Again) else str(tool.format_output_for_agent(result))
+            return str(result) if isinstance(result, CallAgain) else str(tool.format_output_for_agent(result))
 
         protected = tool.model_copy(update={"cache_function": _never})
         vars(protected).update(_run=run, _arun=arun, format_output_for_agent=as_text)
@@ -131,22 +131,22 @@ class _Once:
         if guarded is not None:
             with self._box.within(guarded, call):
                 return proceed()
-        answer = self._box.run(call, Leg(proceed, lambda result: _plain(tool, result)))
-        return answer.own if answer.fresh else Again(text_of(answer.recorded))
+        answer = self._box.run(call, ToolRun(proceed, lambda result: _plain(tool, result)))
+        return answer.own if answer.fresh else CallAgain(text_of(answer.recorded))
 
     async def _arun(self, tool: BaseTool, guarded: GuardedTool | None, arguments: Mapping[str, Any]) -> Any:
         call = self._call(tool, arguments)
         if guarded is not None:
             async with await self._box.awithin(guarded, call):
                 return await tool._arun(**arguments)  # noqa: SLF001
-        leg = Leg(lambda: tool._arun(**arguments), lambda result: _plain(tool, result))  # noqa: SLF001
+        leg = ToolRun(lambda: tool._arun(**arguments), lambda result: _plain(tool, result))  # noqa: SLF001
         answer = await self._box.arun(call, leg)
-        return answer.own if answer.fresh else Again(text_of(answer.recorded))
+        return answer.own if answer.fresh else CallAgain(text_of(answer.recorded))
 
-    def _call(self, tool: BaseTool, arguments: Mapping[str, Any]) -> Call:
+    def _call(self, tool: BaseTool, arguments: Mapping[str, Any]) -> AgentCall:
         calling, name = _calling.get(), sanitize_tool_name(tool.name)
         known = [result for result in delivered(_messages(calling)) if result.tool == name]
-        return Call(
+        return AgentCall(
             tool=tool.name,
             arguments=_fitted(tool, arguments),
             scope=_of(self._scope, calling),
@@ -201,7 +201,7 @@ def _fitted(tool: BaseTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _plain(tool: BaseTool, result: Any) -> str:
     """A result as it is recorded: as the model sees it. A failure that the tool reports tells nothing about what was done."""
     if isinstance(result, ToolFailure):
-        raise Said(result, f"the tool reports a failure: {result.message[:200]}", ran=True)
+        raise ReportedError(result, f"the tool reports a failure: {result.message[:200]}", ran=True)
     return str(tool.format_output_for_agent(result))
 
 

@@ -20,7 +20,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from effectonce import ContractViolation, Guard, Stable
 from effectonce._runtime.signature import is_async
-from effectonce.integrations._occurrence import Places, asked_for, retriable
+from effectonce.integrations._occurrence import Occurrences, asked_for, retriable
 
 try:
     from dbos import DBOS, WorkflowStatus
@@ -29,7 +29,7 @@ except ImportError as missing:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_places: ContextVar[Places | None] = ContextVar("effectonce_dbos_places", default=None)
+_places: ContextVar[Occurrences | None] = ContextVar("effectonce_dbos_places", default=None)
 _at: ContextVar[str | None] = ContextVar("effectonce_dbos_at", default=None)
 
 
@@ -102,7 +102,7 @@ def _counting(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        token = _places.set(Places())
+        token = _places.set(Occurrences())
         try:
             return function(*args, **kwargs)
         finally:
@@ -110,7 +110,7 @@ def _counting(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     async def arun(*args: Any, **kwargs: Any) -> Any:
-        token = _places.set(Places())
+        token = _places.set(Occurrences())
         try:
             return await cast("Any", function)(*args, **kwargs)
         finally:

@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from effectonce.guard import Guard
-from effectonce.integrations._single_run import OneRun, stand_around
+from effectonce.integrations._single_run import SingleRun, stand_around
 from effectonce.mcp._in_server import Hosted, Wire
 
 if TYPE_CHECKING:
     from fastmcp.server.middleware import Middleware
 
 
-def protect(
+def EffectOnce(
     guard: Guard,
     *,
     contracts: Mapping[str, Mapping[str, Any]] | None = None,
@@ -44,7 +44,7 @@ def protect(
         raise ImportError(f"{error}. Install FastMCP, version 4 or later: pip install 'effectonce[fastmcp]'") from None
     hosted = Hosted(guard, name, contracts or {}, defaults or {})
 
-    class Once(Middleware):
+    class _ToolMiddleware(Middleware):
         async def on_call_tool(self, context: Any, call_next: Any) -> Any:
             async def whose() -> str:
                 return tenant(context) if tenant is not None else await hosted.caller(get_access_token(), _request(context))
@@ -63,15 +63,15 @@ def protect(
                 return instead
             return own if answer is None else ToolResult.from_mcp_result(CallToolResult.model_validate(answer))
 
-    return Once()
+    return _ToolMiddleware()
 
 
-def _one_run(context: Any) -> OneRun:
+def _one_run(context: Any) -> SingleRun:
     """Of the tool: the server calls itself for it, when all middleware has had its say."""
     if context is None:
-        return OneRun()
+        return SingleRun()
     stand_around(context.fastmcp, "call_tool", where=lambda given: given.get("run_middleware") is False)
-    return OneRun(context.fastmcp)
+    return SingleRun(context.fastmcp)
 
 
 def _meta(context: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Google's Agent Development Kit: `App(..., plugins=[OncePlugin(guard)])`, and the tools of its agents land once.
+"""Google's Agent Development Kit: `App(..., plugins=[EffectOnce(guard)])`, and the tools of its agents land once.
 
 The conversation is the session, and what the model was shown are the events of the session that its agent can see. Ids of calls and of
 invocations are not looked at: the kit makes them up where the model gives none, and a model may give the same one twice.
@@ -31,7 +31,15 @@ from effectonce._core.keys import Stable
 from effectonce._runtime.step import Delivered
 from effectonce.errors import EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._agent_tools import Answer, Call, Leg, Said, Toolbox, ToolOptions, is_error
+from effectonce.integrations._agent_tools import (
+    AgentCall,
+    AgentTools,
+    ReportedError,
+    ToolAnswer,
+    ToolOptions,
+    ToolRun,
+    is_error,
+)
 
 Of = Callable[[ToolContext], str | Stable]
 Run = Callable[..., Any]
@@ -64,7 +72,7 @@ PART = "effectonce.part"
 _outer: ContextVar[str | Stable | None] = ContextVar("effectonce_google_adk_outer", default=None)
 
 
-class OncePlugin(BasePlugin):
+class EffectOnce(BasePlugin):
     """Every call of a tool lands once: for `App(..., plugins=[...])`.
 
     *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
@@ -82,7 +90,7 @@ class OncePlugin(BasePlugin):
         name: str = "effectonce",
     ) -> None:
         super().__init__(name=name)
-        self._box = Toolbox(guard, contracts, default)
+        self._box = AgentTools(guard, contracts, default)
         self._scope, self._tenant = _session if scope is None else scope, tenant
 
     async def before_tool_callback(self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext) -> None:
@@ -95,7 +103,7 @@ class OncePlugin(BasePlugin):
         async def run_async(*, args: dict[str, Any], tool_context: ToolContext) -> Any:
             run = functools.partial(bare, args=args, tool_context=tool_context)
             plugins = tool_context.get_invocation_context().plugin_manager.plugins
-            once = next((plugin for plugin in plugins if isinstance(plugin, OncePlugin)), None)
+            once = next((plugin for plugin in plugins if isinstance(plugin, EffectOnce)), None)
             return await (run() if once is None else once._around(tool, args, tool_context, run))  # noqa: SLF001
 
         run_async.__effectonce__ = tool  # type: ignore[attr-defined]
@@ -113,9 +121,9 @@ class OncePlugin(BasePlugin):
                 async with await self._box.awithin(guarded, call):
                     return await run()
             before = dict(context.actions.state_delta)
-            answer = await self._box.arun(call, Leg(run, functools.partial(_plain, tool, context, before)))
+            answer = await self._box.arun(call, ToolRun(run, functools.partial(_plain, tool, context, before)))
             return answer.own if answer.fresh else _again(answer, context)
-        except Said as error:
+        except ReportedError as error:
             return error.result
         except EffectOnceError as error:
             if context.node is not None:  # the tool is a node of a workflow: there is no model to be told
@@ -133,8 +141,8 @@ class OncePlugin(BasePlugin):
     def _where(self, context: ToolContext) -> str | Stable:
         return _outer.get() or self._scope(context)
 
-    def _call(self, tool: BaseTool, args: Mapping[str, Any], context: ToolContext) -> Call:
-        return Call(
+    def _call(self, tool: BaseTool, args: Mapping[str, Any], context: ToolContext) -> AgentCall:
+        return AgentCall(
             tool=tool.name,
             arguments=to_jsonable_python(dict(args)),
             scope=self._where(context),
@@ -207,11 +215,11 @@ def _plain(tool: BaseTool, context: ToolContext, before: Mapping[str, Any], resu
     """A result as it is recorded, with what the tool did to its agent. An error that is told as a result is raised again, to be judged."""
     actions = context.actions
     if actions.requested_auth_configs or actions.requested_tool_confirmations:
-        raise Said(result, "the tool asks a person first", ran=False)
+        raise ReportedError(result, "the tool asks a person first", ran=False)
     if _failed(result):
         error = str(result.get("error"))
         refused = error.startswith(f"Invoking `{tool.name}()` failed") or error == "This tool call is rejected."
-        raise Said(result, f"the tool reports an error: {error[:200]}", ran=not refused)
+        raise ReportedError(result, f"the tool reports an error: {error[:200]}", ran=not refused)
     state = {name: value for name, value in actions.state_delta.items() if name not in before or before[name] != value}
     kept = {name: getattr(actions, name) for name in KEPT if getattr(actions, name)}
     return {"result": _written(result), "state": to_jsonable_python(state, fallback=str), "actions": kept}
@@ -234,7 +242,7 @@ def _read(value: Any) -> Any:
     return [_read(each) for each in value] if isinstance(value, list) else value
 
 
-def _again(answer: Answer, context: ToolContext) -> Any:
+def _again(answer: ToolAnswer, context: ToolContext) -> Any:
     """The same result, and the same done to the agent. What a person settled is told as it was said."""
     recorded = answer.recorded
     if not isinstance(recorded, Mapping) or recorded.keys() != {"result", "state", "actions"}:

@@ -1,6 +1,6 @@
 """LangChain and LangGraph: the tools of an agent land once.
 
-    agent = create_agent(model, tools, middleware=[OnceMiddleware(guard)], checkpointer=...)
+    agent = create_agent(model, tools, middleware=[EffectOnce(guard)], checkpointer=...)
     graph.add_node("tools", tool_node(tools, guard))
     graph.add_node("pay", once_node(guard, pay), retry_policy=retry_policy())
 
@@ -38,12 +38,22 @@ from effectonce._core.decisions import GOES_ON
 from effectonce._core.guarantees import Kind
 from effectonce._core.keys import Stable
 from effectonce._runtime.signature import is_async
-from effectonce._runtime.step import Delivered, Within, flagged
+from effectonce._runtime.step import Delivered, Step, flagged
 from effectonce._tools.tool import GuardedTool
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._agent_tools import Answer, Call, Leg, Said, Toolbox, ToolOptions, is_told, said, text_of
-from effectonce.integrations._single_run import Guarded, OneRun
+from effectonce.integrations._agent_tools import (
+    AgentCall,
+    AgentTools,
+    ReportedError,
+    ToolAnswer,
+    ToolOptions,
+    ToolRun,
+    is_told,
+    said,
+    text_of,
+)
+from effectonce.integrations._single_run import Guarded, SingleRun
 from effectonce.policy import Retry
 from effectonce.retries.retry import advise
 
@@ -52,7 +62,7 @@ G = TypeVar("G", bound=Pregel[Any, Any, Any, Any])
 _serde = JsonPlusSerializer()
 
 
-class OnceMiddleware(AgentMiddleware[Any, Any, Any]):
+class EffectOnce(AgentMiddleware[Any, Any, Any]):
     """Every call of a tool lands once: for `create_agent(..., middleware=[...])`, and for `ToolNode`.
 
     *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
@@ -69,7 +79,7 @@ class OnceMiddleware(AgentMiddleware[Any, Any, Any]):
         tenant: Of | None = None,
     ) -> None:
         super().__init__()
-        self._box = Toolbox(guard, contracts, default, _content)
+        self._box = AgentTools(guard, contracts, default, _content)
         self._scope, self._tenant = _thread if scope is None else scope, tenant
         self._messages_key = "messages"
 
@@ -83,11 +93,11 @@ class OnceMiddleware(AgentMiddleware[Any, Any, Any]):
                 judged = Guarded()
                 with self._box.within(guarded, call), judged:
                     return handler(_followed(request, judged))
-            one = OneRun()
+            one = SingleRun()
             followed = _followed(request, one)
-            leg = Leg(lambda: handler(followed), functools.partial(_plain, followed), (GraphBubbleUp,), one)
+            leg = ToolRun(lambda: handler(followed), functools.partial(_plain, followed), (GraphBubbleUp,), one)
             return _shown(self._box.run(call, leg), request)
-        except Said as error:
+        except ReportedError as error:
             return error.result
         except EffectOnceError as error:
             return _told(error, request)
@@ -102,11 +112,11 @@ class OnceMiddleware(AgentMiddleware[Any, Any, Any]):
                 judged = Guarded()
                 with await self._box.awithin(guarded, call), judged:
                     return await handler(_followed(request, judged))
-            one = OneRun()
+            one = SingleRun()
             followed = _followed(request, one)
-            leg = Leg(lambda: handler(followed), functools.partial(_plain, followed), (GraphBubbleUp,), one)
+            leg = ToolRun(lambda: handler(followed), functools.partial(_plain, followed), (GraphBubbleUp,), one)
             return _shown(await self._box.arun(call, leg), request)
-        except Said as error:
+        except ReportedError as error:
             return error.result
         except EffectOnceError as error:
             return _told(error, request)
@@ -116,8 +126,8 @@ class OnceMiddleware(AgentMiddleware[Any, Any, Any]):
         functions = (getattr(tool, "func", None), getattr(tool, "coroutine", None))
         return next((mine for mine in map(self._box.mine, functions) if mine is not None), None)
 
-    def _call(self, request: ToolCallRequest) -> Call:
-        return Call(
+    def _call(self, request: ToolCallRequest) -> AgentCall:
+        return AgentCall(
             tool=request.tool_call["name"],
             arguments=request.tool_call["args"],
             scope=self._scope(request),
@@ -138,7 +148,7 @@ def tool_node(
     **options: Any,
 ) -> ToolNode:
     """A `ToolNode` whose tools land once: for graphs that are built by hand. *options* are its own."""
-    once = OnceMiddleware(guard, contracts=contracts, default=default, scope=scope, tenant=tenant)
+    once = EffectOnce(guard, contracts=contracts, default=default, scope=scope, tenant=tenant)
     once._messages_key = options.get("messages_key", "messages")  # noqa: SLF001  # only a graph that is built by hand has another
     return ToolNode(tools, wrap_tool_call=once.wrap_tool_call, awrap_tool_call=once.awrap_tool_call, **options)
 
@@ -153,7 +163,7 @@ def once_node(
     given: then each of its calls is done once in a thread under this name, also if the graph is run again from an older checkpoint.
     """
 
-    def place(state: Any) -> Within:
+    def place(state: Any) -> Step:
         config = get_config()
         thread = config.get("configurable", {}).get("thread_id")
         if thread is None:
@@ -266,7 +276,7 @@ DURABILITY = "__pregel_durability"  # what LangGraph hands on to the graphs insi
 PUSH = "__pregel_push"  # how LangGraph names a task that was sent
 NO_THREAD = (
     "there is no thread, so a retry could not be recognised. Nothing was sent. Invoke with a checkpointer and "
-    "config={'configurable': {'thread_id': ...}}, or say what the conversation is: OnceMiddleware(guard, scope=...)."
+    "config={'configurable': {'thread_id': ...}}, or say what the conversation is: EffectOnce(guard, scope=...)."
 )
 
 
@@ -302,7 +312,7 @@ class _Followed(ToolCallRequest):
         return super().override(**overrides)
 
 
-def _followed(request: ToolCallRequest, one: OneRun) -> _Followed:
+def _followed(request: ToolCallRequest, one: SingleRun) -> _Followed:
     """The same request, whose tool is run once: whoever stands further in asks for that run."""
     tool = request.tool
     if tool is None:
@@ -349,7 +359,7 @@ def _plain(request: _Followed, result: Any) -> Any:
     if isinstance(result, ToolMessage):
         if result.status == "error":
             ran = request.changed or _fits(request)
-            raise Said(result, f"the tool reports an error: {result.text[:200]}", ran=ran)
+            raise ReportedError(result, f"the tool reports an error: {result.text[:200]}", ran=ran)
         return {"content": result.content, "artifact": result.artifact}
     kind, data = _serde.dumps_typed(result)
     return {"serialised": kind, "data": data}
@@ -360,7 +370,7 @@ def _content(result: Any) -> dict[str, Any]:
     return {"content": text_of(result), "artifact": None}
 
 
-def _shown(answer: Answer, request: ToolCallRequest) -> Any:
+def _shown(answer: ToolAnswer, request: ToolCallRequest) -> Any:
     if answer.fresh or answer.outcome is None:
         return answer.own
     recorded, call = answer.recorded, request.tool_call

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 IDENTIFIER = "dev.effectonce/idempotency"
 
 
-def protect(
+def EffectOnce(
     guard: Guard,
     *,
     contracts: Mapping[str, Mapping[str, Any]] | None = None,
@@ -42,7 +42,7 @@ def protect(
         raise ImportError(f"{error}. Install the SDK, version 2 or later: pip install 'effectonce[mcp]'") from None
     hosted = Hosted(guard, name, contracts or {}, defaults or {})
 
-    class Once(Extension):
+    class _ToolExtension(Extension):
         identifier = IDENTIFIER
 
         async def intercept_tool_call(self, params: Any, ctx: Any, call_next: Any) -> Any:
@@ -54,7 +54,7 @@ def protect(
                 return own
             return CallToolResult.model_validate(answer) if "content" in answer else answer  # a task is what it is
 
-    return Once()
+    return _ToolExtension()
 
 
 def _wire(result: Any) -> Wire:

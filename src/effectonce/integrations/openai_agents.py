@@ -36,7 +36,17 @@ from effectonce._core.keys import Stable
 from effectonce._runtime.step import Delivered
 from effectonce.errors import ContractViolation, EffectOnceError, InDoubt
 from effectonce.guard import Guard
-from effectonce.integrations._agent_tools import FAILED, Call, Leg, Said, Shown, Toolbox, ToolOptions, is_told, said
+from effectonce.integrations._agent_tools import (
+    FAILED,
+    AgentCall,
+    AgentTools,
+    ReportedError,
+    Shown,
+    ToolOptions,
+    ToolRun,
+    is_told,
+    said,
+)
 
 Of = Callable[[ToolContext[Any]], str | Stable]
 _once_only: ContextVar[bool] = ContextVar("effectonce_openai_agents_once_only", default=False)
@@ -63,25 +73,25 @@ def protect(
             raise ContractViolation(
                 f"{tool.name} is a {type(tool).__name__}, and only function tools can be protected. Make it a function tool, or leave it out."
             )
-    box, shown = Toolbox(guard, contracts, default), Shown()
-    once = _Once(box, shown, _group if scope is None else scope, tenant)
+    box, shown = AgentTools(guard, contracts, default), Shown()
+    once = _ProtectedTools(box, shown, _group if scope is None else scope, tenant)
     tools = [once.around(tool) if isinstance(tool, FunctionTool) else tool for tool in agent.tools]
     protected = agent.clone(tools=tools, hooks=_Listening(agent.hooks, shown))
     protected.__class__ = _with_servers(type(protected), once)
     return protected
 
 
-def _with_servers(kind: type[Agent[Any]], once: _Once) -> type[Agent[Any]]:
+def _with_servers(kind: type[Agent[Any]], once: _ProtectedTools) -> type[Agent[Any]]:
     """The tools of MCP servers are made anew in each turn, and by the agent: so its class protects them, and clones are of the same class."""
 
-    class Protected(kind):  # type: ignore[valid-type, misc]
+    class ProtectedFunction(kind):  # type: ignore[valid-type, misc]
         async def get_mcp_tools(self, run_context: Any) -> list[Any]:
             for server in self.mcp_servers:
                 _send_once(server)
             return [once.around(tool, of_server=True) for tool in await super().get_mcp_tools(run_context)]
 
-    Protected.__name__, Protected.__qualname__ = kind.__name__, kind.__qualname__
-    return Protected
+    ProtectedFunction.__name__, ProtectedFunction.__qualname__ = kind.__name__, kind.__qualname__
+    return ProtectedFunction
 
 
 def _send_once(server: MCPServer) -> None:
@@ -102,15 +112,15 @@ def _send_once(server: MCPServer) -> None:
             result = await send(tool_name, arguments, **with_meta)
         if getattr(result, "is_error" if hasattr(result, "is_error") else "isError", False):  # by the version of MCP
             text = " ".join(getattr(part, "text", "") for part in result.content)
-            raise Said(result, f"the server reports an error: {text[:200]}", ran=True)
+            raise ReportedError(result, f"the server reports an error: {text[:200]}", ran=True)
         return result
 
     call_tool.__effectonce__ = server  # type: ignore[attr-defined]
     vars(server)["call_tool"] = call_tool
 
 
-class _Once:
-    def __init__(self, box: Toolbox, shown: Shown, scope: Of, tenant: Of | None) -> None:
+class _ProtectedTools:
+    def __init__(self, box: AgentTools, shown: Shown, scope: Of, tenant: Of | None) -> None:
         self._box, self._shown, self._scope, self._tenant = box, shown, scope, tenant
 
     def around(self, tool: FunctionTool, *, of_server: bool = False) -> FunctionTool:
@@ -141,7 +151,7 @@ class _Once:
                 if guarded is not None:
                     async with await self._box.awithin(guarded, call):
                         return await proceed(context, given, InDoubt)
-                leg = Leg(lambda: proceed(context, given), _result, (_Unfit,))
+                leg = ToolRun(lambda: proceed(context, given), _result, (_Unfit,))
                 return (await self._box.arun(call, leg)).recorded
             except EffectOnceError as error:
                 return said(error)
@@ -160,12 +170,12 @@ class _Once:
         known = self._shown.to(context.usage)
         return list(context.turn_input) if known is None else known
 
-    def _call(self, tool: FunctionTool, context: ToolContext[Any], given: str) -> Call:
+    def _call(self, tool: FunctionTool, context: ToolContext[Any], given: str) -> AgentCall:
         try:
             arguments = json.loads(given) if given else {}
         except ValueError:
             raise ModelBehaviorError(f"the arguments of {tool.name} are no JSON") from None
-        return Call(
+        return AgentCall(
             tool=tool.name,
             arguments=arguments,
             scope=self._scope(context),
@@ -212,7 +222,7 @@ async def _formatted(tool: FunctionTool, context: ToolContext[Any], error: Excep
 def _result(result: Any) -> Any:
     """A layer of ours further in, of another guard, tells its error as a text."""
     if is_told(result):
-        raise Said(result, "another guard has no result", ran=True)
+        raise ReportedError(result, "another guard has no result", ran=True)
     return result
 
 

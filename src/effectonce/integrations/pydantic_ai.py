@@ -52,8 +52,8 @@ from effectonce._runtime.step import Delivered
 from effectonce._tools.tool import Tool
 from effectonce.errors import ContractViolation, EffectOnceError, NotSent, Rejected
 from effectonce.guard import Guard
-from effectonce.integrations._agent_tools import Call, Leg, Said, Toolbox, ToolOptions, is_told, said
-from effectonce.integrations._single_run import Guarded, OneRun, under_way
+from effectonce.integrations._agent_tools import AgentCall, AgentTools, ReportedError, ToolOptions, ToolRun, is_told, said
+from effectonce.integrations._single_run import Guarded, SingleRun, under_way
 
 MADE_UP = 7  # the version of the UUIDs that Pydantic AI makes
 Of = Callable[[RunContext[Any]], str | Stable]
@@ -61,7 +61,7 @@ STEERING = (ApprovalRequired, CallDeferred, SkipToolExecution)
 _tool_return: TypeAdapter[ToolReturn[Any]] = TypeAdapter(ToolReturn)
 
 
-class Once(AbstractCapability[Any]):
+class EffectOnce(AbstractCapability[Any]):
     """Every call of a function tool lands once: for `Agent(..., capabilities=[...])`.
 
     *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. *guarded* are tools that this
@@ -78,7 +78,7 @@ class Once(AbstractCapability[Any]):
         scope: Of | None = None,
         tenant: Of | None = None,
     ) -> None:
-        self._box = Toolbox(guard, contracts, default, _plain)
+        self._box = AgentTools(guard, contracts, default, _plain)
         known = [guard._tool(tool) for tool in guarded]  # noqa: SLF001  # a stranger's tool is refused there
         self._guarded = {tool.contract.name: tool for tool in known}
         self._scope, self._tenant = _conversation if scope is None else scope, tenant
@@ -100,10 +100,10 @@ class Once(AbstractCapability[Any]):
             if guarded is not None:
                 with await self._box.awithin(guarded, asked), Guarded(this):
                     return await handler(args)
-            leg = Leg(functools.partial(_proceed, handler, args), _plain, STEERING, OneRun(this))
+            leg = ToolRun(functools.partial(_proceed, handler, args), _plain, STEERING, SingleRun(this))
             answer = await self._box.arun(asked, leg)
             return answer.own if answer.fresh else _again(answer.recorded)
-        except Said as error:
+        except ReportedError as error:
             raise error.result from None
         except EffectOnceError as error:
             raise ToolFailed(said(error)) from error
@@ -111,8 +111,8 @@ class Once(AbstractCapability[Any]):
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
         return _Inmost(toolset)
 
-    def _call(self, ctx: RunContext[Any], call: ToolCallPart, tool_def: ToolDefinition) -> Call:
-        return Call(
+    def _call(self, ctx: RunContext[Any], call: ToolCallPart, tool_def: ToolDefinition) -> AgentCall:
+        return AgentCall(
             tool=call.tool_name,
             arguments=call.args_as_dict(),
             scope=self._scope(ctx),
@@ -135,7 +135,7 @@ class _Inmost(WrapperToolset[Any]):
             return await run.arun(call)
         except (ModelRetry, ToolFailed) as wish:
             if _hidden(wish) is None:
-                wish.effectonce_verdict = Said(None, str(wish), ran=False).effectonce_verdict  # type: ignore[union-attr]
+                wish.effectonce_verdict = ReportedError(None, str(wish), ran=False).effectonce_verdict  # type: ignore[union-attr]
             raise
 
 
@@ -145,7 +145,9 @@ async def _proceed(handler: Callable[[dict[str, Any]], Any], args: dict[str, Any
     except (ToolRetryError, ToolFailedError, ToolFailed) as error:
         wish = error if isinstance(error, ToolFailed) else error.__cause__
         under = None if wish is None else _hidden(wish)
-        raise Said(error, str(error) if under is None else f"{type(under).__name__}: {wish}", ran=under is not None) from error
+        raise ReportedError(
+            error, str(error) if under is None else f"{type(under).__name__}: {wish}", ran=under is not None
+        ) from error
 
 
 def _hidden(wish: BaseException) -> BaseException | None:

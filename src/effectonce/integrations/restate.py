@@ -1,4 +1,4 @@
-"""Restate: `Service("refunds", invocation_context_managers=[once(guard)])`, and guarded tools in its handlers have one effect.
+"""Restate: `Service("refunds", invocation_context_managers=[EffectOnce(guard)])`, and guarded tools in its handlers have one effect.
 
 Theory of operation. Restate writes a `ctx.run` down after it ran, so a crash in between runs it again: then it must have the same place.
 The scope is the invocation. Its id stays the same through retries, kills and resumptions, and Restate makes it from the idempotency key or
@@ -27,15 +27,15 @@ except ImportError as missing:
 
 from effectonce import EffectOnceError, Guard, Stable
 from effectonce._runtime.signature import is_async
-from effectonce._runtime.step import Within, flagged
-from effectonce.integrations._occurrence import Places, asked_for, retriable
+from effectonce._runtime.step import Step, flagged
+from effectonce.integrations._occurrence import Occurrences, asked_for, retriable
 
 HEADER = "effectonce-scope"
 IN_DOUBT_OR_FAILED = 409  # a client that sees a server's error would send it again
 Of = Callable[[Context], str]
 
 
-def once(guard: Guard, *, tenant: Of | None = None) -> Callable[[], AbstractAsyncContextManager[None]]:
+def EffectOnce(guard: Guard, *, tenant: Of | None = None) -> Callable[[], AbstractAsyncContextManager[None]]:
     """For `invocation_context_managers` of a service, a virtual object, a workflow or a handler. *tenant* is a function of the context.
 
     What may go better is retried by Restate, after `retry_after_s` if the error says so. What is in doubt, or failed for good, is a
@@ -47,7 +47,7 @@ def once(guard: Guard, *, tenant: Of | None = None) -> Callable[[], AbstractAsyn
         context = current_context()
         runs = _Runs(guard, context, None if tenant is None else tenant(context))
         vars(context).update(run=runs.run, run_typed=runs.run_typed)  # this invocation's alone
-        with _told(), runs.step("handler"):
+        with _as_restate_errors(), runs.step("handler"):
             yield
 
     return entered
@@ -57,14 +57,14 @@ class _Runs:
     """The runs of one attempt of an invocation, each at its place."""
 
     def __init__(self, guard: Guard, context: Any, tenant: str | None) -> None:
-        self._guard, self._tenant, self._places = guard, tenant, Places()
+        self._guard, self._tenant, self._places = guard, tenant, Occurrences()
         self._run, self._run_typed = context.run, context.run_typed
         request, handler = context.request(), context.handler
         given = request.headers.get(HEADER)
         self._scope = Stable(flagged(given, "the scope in the header") if given else request.id)
         self._handler = f"{handler.service_tag.name}/{handler.name}"
 
-    def step(self, at: str) -> Within:
+    def step(self, at: str) -> Step:
         whose = None if self._tenant is None else Stable(flagged(self._tenant, "tenant"))
         return self._guard.step(self._scope, Stable(f"{self._handler}/{at}"), tenant=whose, latch=False)
 
@@ -90,12 +90,12 @@ class _Runs:
     def _at(self, at: str, action: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(action)
         def run(*args: Any, **kwargs: Any) -> Any:
-            with _told(), self.step(at):
+            with _as_restate_errors(), self.step(at):
                 return action(*args, **kwargs)
 
         @functools.wraps(action)
         async def arun(*args: Any, **kwargs: Any) -> Any:
-            with _told(), self.step(at):
+            with _as_restate_errors(), self.step(at):
                 return await action(*args, **kwargs)
 
         return arun if is_async(action) else run
@@ -115,7 +115,7 @@ class _Runs:
         return durable
 
 
-class _told:  # noqa: N801  # used like a function
+class _as_restate_errors:  # noqa: N801  # used like a function
     """Our errors leave as Restate's."""
 
     def __enter__(self) -> None:

@@ -1,4 +1,4 @@
-"""Strands Agents: `Agent(..., plugins=[OncePlugin(guard)])`, and the tools of the agent land once.
+"""Strands Agents: `Agent(..., plugins=[EffectOnce(guard)])`, and the tools of the agent land once.
 
 The conversation is the session of the agent's session manager, or what *scope* says: the id that an agent without one makes up for itself is
 another in the next process. What the model was shown are the messages of the agent.
@@ -29,8 +29,8 @@ from effectonce._runtime.step import Delivered, flagged
 from effectonce._tools.tool import GuardedTool
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._agent_tools import Call, Leg, Said, Toolbox, ToolOptions
-from effectonce.integrations._single_run import Guarded, OneRun
+from effectonce.integrations._agent_tools import AgentCall, AgentTools, ReportedError, ToolOptions, ToolRun
+from effectonce.integrations._single_run import Guarded, SingleRun
 
 Of = Callable[[ExecuteToolContext], str | Stable]
 Next = Callable[[ExecuteToolContext], AsyncGenerator[TypedEvent, None]]
@@ -40,7 +40,7 @@ STEERING = frozenset(("agent", "structured_output"))  # types of tools that are 
 INTERRUPT = "tool_interrupt_event"
 
 
-class OncePlugin(Plugin):
+class EffectOnce(Plugin):
     """Every call of a tool lands once: for `Agent(..., plugins=[...])`.
 
     *contracts* says by name what the tools are, in the words of `Guard.tool`; *default* is for all others. Tools that this guard protects
@@ -59,7 +59,7 @@ class OncePlugin(Plugin):
         tenant: Of | None = None,
     ) -> None:
         super().__init__()
-        self._box = Toolbox(guard, contracts, default)
+        self._box = AgentTools(guard, contracts, default)
         self._scope, self._tenant = _session if scope is None else scope, tenant
 
     def init_agent(self, agent: Agent) -> None:
@@ -75,7 +75,7 @@ class OncePlugin(Plugin):
                 yield event
 
     async def _answer(self, context: ExecuteToolContext, proceed: Next, guarded: GuardedTool | None, tell: Tell) -> Any:
-        ended, one = _Ended(), OneRun() if guarded is None else Guarded()
+        ended, one = _Ended(), SingleRun() if guarded is None else Guarded()
         once = context if context.tool is None else context.replace(tool=_once(context.tool, one))
         run = functools.partial(ended.run, once, proceed, tell)
         try:
@@ -83,11 +83,11 @@ class OncePlugin(Plugin):
             if guarded is not None:
                 with await self._box.awithin(guarded, call), one:
                     return await run()
-            answer = await self._box.arun(call, Leg(run, _plain, (InterruptException, _Interrupted), one))
+            answer = await self._box.arun(call, ToolRun(run, _plain, (InterruptException, _Interrupted), one))
             return answer.own if answer.fresh else _result(context, **_again(answer.recorded))
         except _Interrupted as error:
             return error.event
-        except Said as error:
+        except ReportedError as error:
             return error.result
         except EffectOnceError as error:
             return _result(context, status="error", content=[{"json": error.as_model_error()}], exception=error)
@@ -96,9 +96,9 @@ class OncePlugin(Plugin):
                 raise
             return ended.event
 
-    def _call(self, context: ExecuteToolContext) -> Call:
+    def _call(self, context: ExecuteToolContext) -> AgentCall:
         schema = _schema(context)
-        return Call(
+        return AgentCall(
             tool=context.tool_use["name"],
             arguments=_arguments(schema, context.tool_use["input"]),
             scope=self._scope(context),
@@ -136,11 +136,13 @@ class _Ended:
             raise ContractViolation(f"{context.tool_use['name']} ended without a result.")
         error = self.event.exception
         if error is not None and not _ran(error):
-            raise Said(self.event, str(error), ran=False)
+            raise ReportedError(self.event, str(error), ran=False)
         if error is not None:
             raise error
         if self.event.tool_result["status"] == "error":
-            raise Said(self.event, f"the tool reports an error: {str(self.event.tool_result['content'])[:200]}", ran=True)
+            raise ReportedError(
+                self.event, f"the tool reports an error: {str(self.event.tool_result['content'])[:200]}", ran=True
+            )
         return self.event
 
 
@@ -149,7 +151,7 @@ def _ran(error: BaseException) -> bool:
     return not (isinstance(error, ValueError) and str(error).startswith("Validation failed for input parameters"))
 
 
-def _once(tool: AgentTool, one: OneRun) -> AgentTool:
+def _once(tool: AgentTool, one: SingleRun) -> AgentTool:
     """The same tool, which is run once: whoever stands further in and asks again hears the last that it said."""
 
     async def stream(tool_use: ToolUse, invocation_state: dict[str, Any], **kwargs: Any) -> AsyncGenerator[Any, None]:
@@ -230,7 +232,7 @@ def _session(context: ExecuteToolContext) -> Stable:
     if session is None:
         raise ContractViolation(
             "the agent has no session, so a retry could not be recognised. Nothing was sent. "
-            "Give it one with Agent(session_manager=...), or say what the conversation is: OncePlugin(guard, scope=...)."
+            "Give it one with Agent(session_manager=...), or say what the conversation is: EffectOnce(guard, scope=...)."
         )
     return Stable(flagged(str(session), "the session id"))
 

@@ -1,6 +1,6 @@
 """Temporal: whatever is retried, reset or started again, an activity's guarded tools have one effect.
 
-    client = await Client.connect("localhost:7233", plugins=[EffectOncePlugin(guard)])
+    client = await Client.connect("localhost:7233", plugins=[EffectOnce(guard)])
 
 Theory of operation. An activity is a step, and its place must be the same however often it is run. Run ids and activity ids are not: a
 workflow that is retried or reset has new ones. So the place travels in headers, which the server keeps with the history.
@@ -28,7 +28,7 @@ from msgspec import Struct
 
 from effectonce import EffectOnceError, Guard, InDoubt, Stable
 from effectonce._runtime.step import here
-from effectonce.integrations._occurrence import Places, is_known, retriable
+from effectonce.integrations._occurrence import Occurrences, is_known, retriable
 
 try:
     import temporalio.client as tc
@@ -66,8 +66,8 @@ class At(Struct, frozen=True):
 # ---------------------------------------------------------------- the plugin
 
 
-class EffectOncePlugin(SimplePlugin):
-    """Give it to the client, and to workers that have another client: `plugins=[EffectOncePlugin(guard)]`.
+class EffectOnce(SimplePlugin):
+    """Give it to the client, and to workers that have another client: `plugins=[EffectOnce(guard)]`.
 
     The same workflow id is the same workflow, also if it is started again. With *each_start_anew* every start is another one.
     """
@@ -147,7 +147,7 @@ class _AnewWorkflow(_Workflow):
 class _Outbound(tw.WorkflowOutboundInterceptor):
     def __init__(self, next: tw.WorkflowOutboundInterceptor, *, each_start_anew: bool) -> None:  # noqa: A002
         super().__init__(next)
-        self._places, self._anew = Places(), each_start_anew
+        self._places, self._anew = Occurrences(), each_start_anew
 
     def start_activity(self, input: tw.StartActivityInput) -> workflow.ActivityHandle[Any]:  # noqa: A002
         return self._started(input, super().start_activity)
@@ -241,18 +241,18 @@ class _Activity(tw.ActivityInboundInterceptor):
     async def execute_activity(self, input: tw.ExecuteActivityInput) -> Any:  # noqa: A002
         given = input.headers.get(HEADER)
         if given is None:  # a workflow without the interceptor: a guarded tool says that it has no step
-            with _told():
+            with _as_temporal_errors():
                 return await super().execute_activity(input)
         at = msgspec.json.decode(given.data, type=At)
         step = (
             at.step if at.by_hand else Stable(at.step)
         )  # an id that was given by hand may be one that changes: it is looked at
         whose = None if at.tenant is None else Stable(at.tenant)
-        with _told(), self._guard.step(Stable(at.scope), step, tenant=whose, latch=at.by_hand):
+        with _as_temporal_errors(), self._guard.step(Stable(at.scope), step, tenant=whose, latch=at.by_hand):
             return await super().execute_activity(input)
 
 
-class _told:  # noqa: N801  # used like a function
+class _as_temporal_errors:  # noqa: N801  # used like a function
     """Our errors leave as Temporal's."""
 
     def __enter__(self) -> None:

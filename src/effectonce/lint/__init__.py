@@ -9,6 +9,6 @@ imports and assignments say (`_source`), and what that is stands in tables (`_kn
 """
 
 from effectonce.lint._check import CODES, check, check_source, files
-from effectonce.lint._finding import Finding, Page, page
+from effectonce.lint._finding import LintFinding, RulePage, page
 
-__all__ = ["CODES", "Finding", "Page", "check", "check_source", "files", "page"]
+__all__ = ["CODES", "LintFinding", "RulePage", "check", "check_source", "files", "page"]

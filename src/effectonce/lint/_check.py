@@ -16,13 +16,13 @@ from pathlib import Path
 from effectonce.lint import _declarations, _effects, _endpoints, _keys, _retries, _statuses
 from effectonce.lint import _known as known
 from effectonce.lint._allow import Allowance, allowances
-from effectonce.lint._finding import Finding, Hit, Rule
+from effectonce.lint._finding import Hit, LintFinding, LintRule
 from effectonce.lint._reading import Reading
 from effectonce.lint._source import Module
 
 UNREADABLE, UNEXPLAINED, UNUSED = "EO001", "EO002", "EO003"
 _ALL = (*_keys.RULES, *_effects.RULES, *_endpoints.RULES, *_retries.RULES, *_statuses.RULES, *_declarations.RULES)
-RULES: dict[str, Rule] = {rule.code: rule for rule in sorted(_ALL, key=lambda rule: rule.code)}
+RULES: dict[str, LintRule] = {rule.code: rule for rule in sorted(_ALL, key=lambda rule: rule.code)}
 CODES: tuple[str, ...] = (UNREADABLE, UNEXPLAINED, UNUSED, *RULES)
 SOURCE_MAX = 10_000_000  # bytes; the longest that people write is a tenth of it
 _PASSED_BY = ("node_modules", "__pycache__", "site-packages")
@@ -35,18 +35,18 @@ _VERSION = ".".join(map(str, sys.version_info[:2]))  # what this runs on, and ca
 class Report:
     """What one file has, before it is known what others have."""
 
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[LintFinding, ...] = ()
     allowances: tuple[Allowance, ...] = ()
     adapters: frozenset[str] = frozenset()  # of effectonce.integrations, and the middleware, that it has
 
 
-def check(paths: Iterable[str | os.PathLike[str]], *, codes: Iterable[str] = CODES) -> list[Finding]:
+def check(paths: Iterable[str | os.PathLike[str]], *, codes: Iterable[str] = CODES) -> list[LintFinding]:
     """Check files, and the files of folders. What one file of them protects is protected for all."""
     chosen = frozenset(codes)
     return judged([(str(path), report(path, chosen)) for path in files(paths)], chosen)
 
 
-def check_source(source: str | bytes, *, path: str = "<source>", codes: Iterable[str] = CODES) -> list[Finding]:
+def check_source(source: str | bytes, *, path: str = "<source>", codes: Iterable[str] = CODES) -> list[LintFinding]:
     """Check one text."""
     chosen = frozenset(codes)
     return judged([(path, _report(source.encode() if isinstance(source, str) else source, path, chosen))], chosen)
@@ -141,15 +141,15 @@ def _is_about_us(source: bytes) -> bool:
 
 def _unreadable(path: str, line: int, column: int, why: str) -> Report:
     message = f"this file {why}. Nothing in it was checked."
-    return Report((Finding(path=path, line=line, column=max(column, 1), code=UNREADABLE, message=message, end_line=line),))
+    return Report((LintFinding(path=path, line=line, column=max(column, 1), code=UNREADABLE, message=message, end_line=line),))
 
 
-def _finding(path: str, code: str, hit: Hit) -> Finding:
+def _finding(path: str, code: str, hit: Hit) -> LintFinding:
     node = hit.node
     line: int = getattr(node, "lineno", 1)
     body = getattr(node, "body", None)
     last = body[0].lineno - 1 if isinstance(body, list) and body else getattr(node, "end_lineno", line)
-    return Finding(
+    return LintFinding(
         path=path,
         line=line,
         column=getattr(node, "col_offset", 0) + 1,
@@ -164,11 +164,11 @@ def _finding(path: str, code: str, hit: Hit) -> Finding:
 # ---------------------------------------------------------------- all of them
 
 
-def judged(reports: Sequence[tuple[str, Report]], codes: frozenset[str]) -> list[Finding]:
+def judged(reports: Sequence[tuple[str, Report]], codes: frozenset[str]) -> list[LintFinding]:
     """What is left when allowances, and what other files protect, are taken off."""
     adapters = frozenset[str]().union(*(report.adapters for _, report in reports))
     adapters |= {"mcp", "fastmcp"} if adapters & {"mcp", "fastmcp"} else set()  # one server may be made with either
-    found: list[Finding] = []
+    found: list[LintFinding] = []
     for path, each in reports:
         open_ = [replace(finding, unless="", given="") for finding in each.findings if _holds(finding, adapters)]
         left, used = _excused(open_, each.allowances)
@@ -177,7 +177,7 @@ def judged(reports: Sequence[tuple[str, Report]], codes: frozenset[str]) -> list
     return sorted((finding for finding in found if finding.code in codes), key=lambda f: (f.path, f.line, f.column, f.code))
 
 
-def _excused(found: list[Finding], allowed: Sequence[Allowance]) -> tuple[list[Finding], set[tuple[Allowance, str]]]:
+def _excused(found: list[LintFinding], allowed: Sequence[Allowance]) -> tuple[list[LintFinding], set[tuple[Allowance, str]]]:
     """Findings that nothing allows, and what of the allowances was of use. Both are looked up by line, however many there are."""
     by_code: dict[str, list[Allowance]] = {}
     for allowance in sorted(allowed, key=lambda each: each.covers):
@@ -202,13 +202,13 @@ def _excused(found: list[Finding], allowed: Sequence[Allowance]) -> tuple[list[F
     }
 
 
-def _holds(finding: Finding, adapters: frozenset[str]) -> bool:
+def _holds(finding: LintFinding, adapters: frozenset[str]) -> bool:
     return finding.unless not in adapters and (not finding.given or finding.given in adapters)
 
 
-def _about(path: str, allowance: Allowance, used: set[tuple[Allowance, str]], codes: frozenset[str]) -> Iterator[Finding]:
-    def finding(code: str, message: str) -> Finding:
-        return Finding(
+def _about(path: str, allowance: Allowance, used: set[tuple[Allowance, str]], codes: frozenset[str]) -> Iterator[LintFinding]:
+    def finding(code: str, message: str) -> LintFinding:
+        return LintFinding(
             path=path, line=allowance.line, column=allowance.column, code=code, message=message, end_line=allowance.line
         )
 

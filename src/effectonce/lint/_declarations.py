@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 from effectonce.lint import _known as known
 from effectonce.lint._effects import starts
-from effectonce.lint._finding import Hit, Rule
-from effectonce.lint._reading import Reading, Tool
+from effectonce.lint._finding import Hit, LintRule
+from effectonce.lint._reading import DeclaredTool, Reading
 from effectonce.lint._source import Function, Module, calls, keyword, own
 
 _PACKAGES = known.words(
@@ -124,7 +124,7 @@ def _mentions(reach: list[Function], words: re.Pattern[str]) -> bool:
 # ---------------------------------------------------------------- downstream
 
 
-def _downstream(reading: Reading, tool: Tool) -> str:
+def _downstream(reading: Reading, tool: DeclaredTool) -> str:
     """What a guarded tool declares, if it is written there."""
     given = None if tool.declared is None else keyword(tool.declared, "downstream")
     match given:
@@ -136,7 +136,7 @@ def _downstream(reading: Reading, tool: Tool) -> str:
             return ""
 
 
-def _is_alone(tool: Tool) -> bool:
+def _is_alone(tool: DeclaredTool) -> bool:
     """Is the guard its only decorator? Another one may do anything."""
     return len(tool.function.decorator_list) == 1
 
@@ -265,7 +265,7 @@ def _not_there_yet(reading: Reading) -> Iterator[Hit]:
                 )
 
 
-def _promise(module: Module, tool: Tool, given: ast.expr) -> str:
+def _promise(module: Module, tool: DeclaredTool, given: ast.expr) -> str:
     """What is returned, if it is something that still has to happen."""
     value: ast.AST | None = given
     if isinstance(given, ast.Name):
@@ -300,11 +300,11 @@ def _dropped(reading: Reading) -> Iterator[Hit]:
 
 
 RULES = (
-    Rule("EO501", _key_unused),
-    Rule("EO502", _no_probe),
-    Rule("EO503", _no_connection),
-    Rule("EO504", _read_with_key),
-    Rule("EO505", _same_name),
-    Rule("EO506", _not_there_yet),
-    Rule("EO507", _dropped),
+    LintRule("EO501", _key_unused),
+    LintRule("EO502", _no_probe),
+    LintRule("EO503", _no_connection),
+    LintRule("EO504", _read_with_key),
+    LintRule("EO505", _same_name),
+    LintRule("EO506", _not_there_yet),
+    LintRule("EO507", _dropped),
 )

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from effectonce.lint import _known as known
-from effectonce.lint._finding import Hit, Rule
-from effectonce.lint._reading import Effect, Reading, Tool
+from effectonce.lint._finding import Hit, LintRule
+from effectonce.lint._reading import DeclaredTool, EffectCall, Reading
 from effectonce.lint._source import Function, Module, calls, own
 
 BESIDE = re.compile(r"log|metric|trac|telemetr|audit|stat|monitor|heartbeat|cache", re.IGNORECASE)
@@ -35,7 +35,7 @@ def _unprotected(reading: Reading) -> Iterator[Hit]:
                 break
 
 
-def by_helper(reading: Reading, call: ast.Call) -> Effect | None:
+def by_helper(reading: Reading, call: ast.Call) -> EffectCall | None:
     """What a function of this file does that is called so. What a request of a helper is for, its caller knows: those do not count."""
     helper = reading.module.definition(call.func)
     if helper is None or helper in reading.tools:
@@ -43,12 +43,12 @@ def by_helper(reading: Reading, call: ast.Call) -> Effect | None:
     return next((effect for effect in reading.effects(helper.body) if not effect.http), None)
 
 
-def _advice(tool: Tool) -> str:
+def _advice(tool: DeclaredTool) -> str:
     elsewhere = f", or protect its agent with effectonce.integrations.{tool.adapter}" if tool.adapter else ""
     return f"Guard it with @guard.tool(kind=...){elsewhere}."
 
 
-def _uses(module: Module, tool: Tool) -> bool:
+def _uses(module: Module, tool: DeclaredTool) -> bool:
     return bool(tool.adapter) and any(name.startswith("effectonce.integrations") for name in module.modules)
 
 
@@ -66,7 +66,7 @@ def _swallowed(reading: Reading) -> Iterator[Hit]:
                 yield Hit(node.items[0].context_expr, _doubt(what, reading.name_of(tool.function)), given=tool.adapter)
 
 
-def _handlers(reading: Reading, node: ast.Try | ast.TryStar, tool: Tool) -> Iterator[Hit]:
+def _handlers(reading: Reading, node: ast.Try | ast.TryStar, tool: DeclaredTool) -> Iterator[Hit]:
     acts = does_something(reading, node.body) if tool.sort == "guarded" else any(reading.effects(node.body))
     for handler in node.handlers if acts else []:
         what = _doubtful(reading.module, handler.type)
@@ -207,8 +207,8 @@ def _read_that_writes(reading: Reading) -> Iterator[Hit]:
 class _Path(NamedTuple):
     """What may happen on the way through some statements."""
 
-    ended: tuple[Effect, ...]  # the most, on a way that leaves the function
-    on: tuple[Effect, ...] | None  # the most, on a way that goes on; None if none does
+    ended: tuple[EffectCall, ...]  # the most, on a way that leaves the function
+    on: tuple[EffectCall, ...] | None  # the most, on a way that goes on; None if none does
 
 
 def _several(reading: Reading) -> Iterator[Hit]:
@@ -235,8 +235,8 @@ def _one_record(name: str, *, looped: bool) -> str:
 
 
 def _through(reading: Reading, statements: list[ast.stmt]) -> _Path:
-    ended: tuple[Effect, ...] = ()
-    so_far: tuple[Effect, ...] = ()
+    ended: tuple[EffectCall, ...] = ()
+    so_far: tuple[EffectCall, ...] = ()
     for statement in statements:
         path = _step(reading, statement)
         ended = max(ended, so_far + path.ended if path.ended or path.on is None else (), key=len)
@@ -275,13 +275,13 @@ def _step(reading: Reading, statement: ast.stmt) -> _Path:
             return _Path((), tuple(reading.effects(statement)))
 
 
-def _either(first: tuple[Effect, ...], *ways: _Path) -> _Path:
+def _either(first: tuple[EffectCall, ...], *ways: _Path) -> _Path:
     ended = max((way.ended for way in ways), key=len, default=())
     ons = [way.on for way in ways if way.on is not None]
     return _Path(first + ended if ended or not ons else (), first + max(ons, key=len) if ons else None)
 
 
-def _looped(reading: Reading, loop: ast.For | ast.AsyncFor | ast.While) -> tuple[Effect, ...]:
+def _looped(reading: Reading, loop: ast.For | ast.AsyncFor | ast.While) -> tuple[EffectCall, ...]:
     """One for each item is several; a loop that is left after the first is an attempt."""
     inside = tuple(reading.effects(loop.body))
     left = any(isinstance(node, ast.Break | ast.Return) for node in own(loop.body))
@@ -345,11 +345,11 @@ def _pairs(module: Module, function: Function) -> Iterator[tuple[ast.Call, ast.C
 
 
 RULES = (
-    Rule("EO201", _unprotected),
-    Rule("EO202", _swallowed),
-    Rule("EO203", _not_waited_for),
-    Rule("EO204", _read_that_writes),
-    Rule("EO205", _several),
-    Rule("EO206", _beside_the_steps),
-    Rule("EO207", _looked_up_then_done),
+    LintRule("EO201", _unprotected),
+    LintRule("EO202", _swallowed),
+    LintRule("EO203", _not_waited_for),
+    LintRule("EO204", _read_that_writes),
+    LintRule("EO205", _several),
+    LintRule("EO206", _beside_the_steps),
+    LintRule("EO207", _looked_up_then_done),
 )

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from effectonce.lint import _known as known
 from effectonce.lint._effects import BESIDE, by_helper
-from effectonce.lint._finding import Hit, Rule
-from effectonce.lint._reading import Effect, Reading
+from effectonce.lint._finding import Hit, LintRule
+from effectonce.lint._reading import EffectCall, Reading
 from effectonce.lint._source import Function, Module, calls, keyword
 
 MIDDLEWARE = "http.asgi"  # protects the endpoints of all files
@@ -49,7 +49,7 @@ def _looks(module: Module, function: Function, route: ast.Call) -> bool:
     return any(_LOOKS.search(ast.unparse(node)) for node in (function, route, router) if node is not None)
 
 
-def _effect(reading: Reading, function: Function, route: ast.Call) -> Effect | None:
+def _effect(reading: Reading, function: Function, route: ast.Call) -> EffectCall | None:
     """The first one of an endpoint that a repeat does twice. A POST that asks or sets something, or counts beside it, is none."""
     asks = route.args and known.ASKING_URL.search(reading.text(route.args[0]))
     sets = function.name.strip("_").partition("_")[0] in known.SETTING_FIRST
@@ -91,4 +91,4 @@ def _changes(call: ast.Call) -> bool:
     return not _CHANGES.isdisjoint(str(each).upper() for each in given)
 
 
-RULES = (Rule("EO208", _unprotected),)
+RULES = (LintRule("EO208", _unprotected),)

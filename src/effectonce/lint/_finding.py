@@ -12,7 +12,7 @@ from effectonce.lint._reading import Reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Finding:
+class LintFinding:
     """Something that will go wrong, where it stands."""
 
     path: str
@@ -26,7 +26,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class LintRule:
     """One question of the checklist. What it is about, and an example both ways, is in `rules/<code>.md`."""
 
     code: str
@@ -44,7 +44,7 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class RulePage:
     """What is told about a rule."""
 
     code: str
@@ -56,13 +56,13 @@ class Page:
 
 
 @cache
-def page(code: str) -> Page:
+def page(code: str) -> RulePage:
     """The page of a rule: a title, a paragraph, and two examples, which are also its tests."""
     text = resources.files("effectonce.lint").joinpath("rules", f"{code}.md").read_text(encoding="utf-8")
     title, _, rest = text.partition("\n")
     why, _, examples = rest.partition("Found:")
     bad, _, good = examples.partition("Not found:")
-    return Page(code, title.removeprefix(f"# {code} "), why.strip(), _block(bad), _block(good), text.strip())
+    return RulePage(code, title.removeprefix(f"# {code} "), why.strip(), _block(bad), _block(good), text.strip())
 
 
 def _block(text: str) -> str:

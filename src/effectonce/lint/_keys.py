@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from effectonce.lint import _known as known
-from effectonce.lint._finding import Hit, Rule
+from effectonce.lint._finding import Hit, LintRule
 from effectonce.lint._reading import Reading
 from effectonce.lint._source import Module, keyword, own, parameters
 
@@ -387,11 +387,11 @@ def _shown_to_the_model(reading: Reading) -> Iterator[Hit]:
 
 
 RULES = (
-    Rule("EO101", _fresh),
-    Rule("EO102", _per_attempt),
-    Rule("EO103", _per_process),
-    Rule("EO104", _constant),
-    Rule("EO105", _personal),
-    Rule("EO106", _shown_to_the_model),
-    Rule("EO107", _per_request),
+    LintRule("EO101", _fresh),
+    LintRule("EO102", _per_attempt),
+    LintRule("EO103", _per_process),
+    LintRule("EO104", _constant),
+    LintRule("EO105", _personal),
+    LintRule("EO106", _shown_to_the_model),
+    LintRule("EO107", _per_request),
 )

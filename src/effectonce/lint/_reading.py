@@ -13,7 +13,7 @@ from effectonce.lint._source import Function, Module, calls, keyword, own
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class EffectCall:
     """A call that does something out there."""
 
     call: ast.Call
@@ -24,7 +24,7 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class DeclaredTool:
     """A function that somebody else may call again."""
 
     function: Function
@@ -42,7 +42,7 @@ class Reading:
         self.module = module
 
     @cached_property
-    def tools(self) -> dict[Function, Tool]:
+    def tools(self) -> dict[Function, DeclaredTool]:
         """Each function counts once; a guarded one is guarded, whatever else it is."""
         handed = dict(self._handed_over())
         found = {}
@@ -53,11 +53,11 @@ class Reading:
         return found
 
     @cached_property
-    def guarded(self) -> list[Tool]:
+    def guarded(self) -> list[DeclaredTool]:
         return [tool for tool in self.tools.values() if tool.sort == "guarded"]
 
     @property
-    def recorded(self) -> list[Tool]:
+    def recorded(self) -> list[DeclaredTool]:
         """Those that are recorded as one effect each: guarded, or protected by an adapter if any file uses it."""
         return [tool for tool in self.tools.values() if tool.sort == "guarded" or tool.adapter]
 
@@ -67,40 +67,40 @@ class Reading:
             return known.GUARD.fullmatch(origin) is not None
         return isinstance(node, ast.Name) and node.id == "guard"
 
-    def _guarded(self, function: Function) -> Tool | None:
+    def _guarded(self, function: Function) -> DeclaredTool | None:
         for decorator in function.decorator_list:
             match decorator:
                 case ast.Call(func=ast.Attribute(value=guard, attr="tool") as func) if (
                     kind := keyword(decorator, "kind")
                 ) is not None and not _framework(self.module.origin(func)):
                     said = str(_constant(kind) or getattr(kind, "attr", "")).lower()
-                    return Tool(function, "guarded", kind=said, declared=decorator)
+                    return DeclaredTool(function, "guarded", kind=said, declared=decorator)
                 case ast.Call(func=ast.Attribute(value=guard, attr="workflow")) | ast.Attribute(value=guard, attr="workflow"):
                     if self.is_guard(guard):
-                        return Tool(function, "workflow")
+                        return DeclaredTool(function, "workflow")
                 case _:
                     pass
         return None
 
-    def _of_framework(self, function: Function) -> Tool | None:
+    def _of_framework(self, function: Function) -> DeclaredTool | None:
         for decorator in function.decorator_list:
             origin = self.module.origin(decorator.func if isinstance(decorator, ast.Call) else decorator)
             if found := _framework(origin):
-                return Tool(function, "agent", *found)
+                return DeclaredTool(function, "agent", *found)
             if name := next((name for pattern, name in known.ENGINES if pattern.fullmatch(origin)), ""):
-                return Tool(function, "engine", name)
+                return DeclaredTool(function, "engine", name)
         return self._method_of_tool_class(function)
 
-    def _method_of_tool_class(self, function: Function) -> Tool | None:
+    def _method_of_tool_class(self, function: Function) -> DeclaredTool | None:
         cls = self.module.parents.get(function)
         if not isinstance(cls, ast.ClassDef) or function.name not in known.TOOL_METHODS:
             return None
         for base in cls.bases:
             if found := known.TOOL_CLASSES.get(self.module.origin(base)):
-                return Tool(function, "agent", *found)
+                return DeclaredTool(function, "agent", *found)
         return None
 
-    def _handed_over(self) -> Iterator[tuple[Function, Tool]]:
+    def _handed_over(self) -> Iterator[tuple[Function, DeclaredTool]]:
         """Functions that are made tools by a call: `FunctionTool(refund)`, `AssistantAgent(..., tools=[refund])`."""
         for call in self.module.every(ast.Call):
             origin = self.module.origin(call.func)
@@ -114,18 +114,18 @@ class Reading:
             for each in given:
                 function = self.module.definition(each)
                 if function is not None:
-                    yield function, Tool(function, "agent", *made)
+                    yield function, DeclaredTool(function, "agent", *made)
 
     # ---------------------------------------------------------------- effects
 
-    def effects(self, nodes: ast.AST | list[ast.stmt]) -> Iterator[Effect]:
+    def effects(self, nodes: ast.AST | list[ast.stmt]) -> Iterator[EffectCall]:
         """Those of the calls that these run."""
         for call in calls(nodes):
             effect = self.effect(call)
             if effect is not None:
                 yield effect
 
-    def effect(self, call: ast.Call) -> Effect | None:
+    def effect(self, call: ast.Call) -> EffectCall | None:
         """What a call does, if it is known to be an effect."""
         func, args = call.func, call.args
         if self.module.origin(func) in known.IN_A_THREAD and args:
@@ -137,9 +137,9 @@ class Reading:
         if known.HTTP.fullmatch(origin):
             return self._request(call, last, args)
         what = next((what for pattern, what in known.EFFECTS if pattern.fullmatch(origin)), "")
-        return Effect(call, what, self._keyed(call), repeatable=False, http=False) if what else None
+        return EffectCall(call, what, self._keyed(call), repeatable=False, http=False) if what else None
 
-    def _request(self, call: ast.Call, verb: str, args: list[ast.expr]) -> Effect | None:
+    def _request(self, call: ast.Call, verb: str, args: list[ast.expr]) -> EffectCall | None:
         method = verb.upper()
         if verb in ("request", "urlopen"):
             given = args[0] if args else keyword(call, "method")
@@ -149,7 +149,7 @@ class Reading:
                 return None
         if method in known.SAFE_METHODS or self._asks(call, args, method):
             return None
-        return Effect(
+        return EffectCall(
             call,
             f"sends a {method}",
             self._keyed(call),

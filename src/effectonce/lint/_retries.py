@@ -20,8 +20,8 @@ from effectonce.lint._attempts import (
     waits_alike,
 )
 from effectonce.lint._effects import does_something, is_verb
-from effectonce.lint._finding import Hit, Rule
-from effectonce.lint._reading import Effect, Reading
+from effectonce.lint._finding import Hit, LintRule
+from effectonce.lint._reading import EffectCall, Reading
 from effectonce.lint._source import Function, Module, calls, keyword, own
 
 _ONE_LAYER = "Let effectonce do it: @guard.tool(..., retry=Retry(attempts=...))."
@@ -62,7 +62,7 @@ def _retries_inside(reading: Reading, call: ast.Call) -> Retries | None:
     return next((found for each in helper.decorator_list if (found := retries(module, each)) is not None), None)
 
 
-def risked(reading: Reading, nodes: list[ast.stmt]) -> Effect | None:
+def risked(reading: Reading, nodes: list[ast.stmt]) -> EffectCall | None:
     """The first effect in there that a repeat would do twice."""
     return next((effect for effect in reading.effects(nodes) if not effect.keyed and not effect.repeatable), None)
 
@@ -107,7 +107,7 @@ def caught_by(module: Module, handler: ast.ExceptHandler) -> str:
     return broad([module.origin(each) for each in getattr(handler.type, "elts", [handler.type])])
 
 
-def _again(who: str, effect: Effect, error: str) -> str:
+def _again(who: str, effect: EffectCall, error: str) -> str:
     return (
         f"after {error} {who} tries again what {effect.what}: if only the answer was lost, it is done twice. "
         "Guard it with @guard.tool(kind=...), or send one key with every attempt."
@@ -320,11 +320,11 @@ def _retrying_decorator_above_breaker(module: Module, function: Function) -> Ret
 
 
 RULES = (
-    Rule("EO301", _two_layers),
-    Rule("EO302", _retries_everything),
-    Rule("EO303", _without_end),
-    Rule("EO304", _without_jitter),
-    Rule("EO305", _clients),
-    Rule("EO306", _final),
-    Rule("EO401", _open_circuit),
+    LintRule("EO301", _two_layers),
+    LintRule("EO302", _retries_everything),
+    LintRule("EO303", _without_end),
+    LintRule("EO304", _without_jitter),
+    LintRule("EO305", _clients),
+    LintRule("EO306", _final),
+    LintRule("EO401", _open_circuit),
 )

@@ -28,11 +28,11 @@ _CONTAINERS = ("typing.Annotated", "typing.Optional", "typing_extensions.Annotat
 
 
 @dataclass(slots=True)
-class Scope:
+class SourceScope:
     """Names that are bound in one function, class or module."""
 
     node: ast.AST
-    outer: Scope | None
+    outer: SourceScope | None
     names: dict[str, list[str | ast.AST | None]] = field(default_factory=dict)  # an import, a value, or something else
 
     def bind(self, name: str, meaning: str | ast.AST | None) -> None:
@@ -56,7 +56,7 @@ class Module:
         self._nodes: dict[type[ast.AST], list[ast.AST]] = {}
         self.modules: set[str] = set()  # that it imports, anywhere
         self.stars = False
-        self._scopes: dict[ast.AST, Scope] = {}
+        self._scopes: dict[ast.AST, SourceScope] = {}
         self._attributes: dict[ast.ClassDef, dict[str, list[ast.AST | None]]] = {}
         self._origins: dict[ast.AST, str] = {}
         self._visit_all()
@@ -64,9 +64,9 @@ class Module:
     # ---------------------------------------------------------------- reading it once
 
     def _visit_all(self) -> None:
-        root = Scope(self.tree, None)
+        root = SourceScope(self.tree, None)
         self._scopes[self.tree] = root
-        stack: list[tuple[ast.AST, Scope]] = [(self.tree, root)]
+        stack: list[tuple[ast.AST, SourceScope]] = [(self.tree, root)]
         while stack:
             node, scope = stack.pop()
             self._nodes.setdefault(type(node), []).append(node)
@@ -74,7 +74,7 @@ class Module:
             if isinstance(node, _BINDS):
                 self._bind(node, scope)
             if isinstance(node, _OWN_SCOPE):
-                inner = self._scopes[node] = Scope(node, scope)
+                inner = self._scopes[node] = SourceScope(node, scope)
                 self._bind_parameters(node, inner)
                 outside = _evaluated_outside(node)
             for child in reversed(children(node)):
@@ -85,7 +85,7 @@ class Module:
                 else:
                     stack.append((child, inner))
 
-    def _bind(self, node: ast.AST, scope: Scope) -> None:
+    def _bind(self, node: ast.AST, scope: SourceScope) -> None:
         match node:
             case ast.Name(ctx=ast.Load()):
                 pass
@@ -122,7 +122,7 @@ class Module:
             case _:
                 pass
 
-    def _bind_target(self, target: ast.expr, value: ast.AST, scope: Scope) -> None:
+    def _bind_target(self, target: ast.expr, value: ast.AST, scope: SourceScope) -> None:
         match target:
             case ast.Name(id=name):
                 scope.bind(name, value)
@@ -144,15 +144,15 @@ class Module:
             case _:
                 return False
 
-    def _bind_parameters(self, node: ast.AST, scope: Scope) -> None:
+    def _bind_parameters(self, node: ast.AST, scope: SourceScope) -> None:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             return
         for arg in parameters(node):
             scope.bind(arg.arg, None if arg.annotation is None else Instance(arg.annotation, called=False))
 
-    def _class_of(self, me: str, scope: Scope) -> ast.ClassDef | None:
+    def _class_of(self, me: str, scope: SourceScope) -> ast.ClassDef | None:
         """The class whose method this is, if *me* is its first parameter."""
-        around: Scope | None = scope
+        around: SourceScope | None = scope
         while around is not None and not isinstance(around.node, ast.FunctionDef | ast.AsyncFunctionDef):
             around = around.outer
         if around is None or around.outer is None:
@@ -173,7 +173,7 @@ class Module:
         """All nodes of a kind, in order."""
         return self._nodes.get(kind, [])  # type: ignore[return-value]  # it is what they are filed under
 
-    def scope_of(self, node: ast.AST) -> Scope:
+    def scope_of(self, node: ast.AST) -> SourceScope:
         """Where the names in *node* are looked up."""
         at = node
         while at not in self._scopes or (at is node and isinstance(at, _OWN_SCOPE)):
@@ -223,7 +223,7 @@ class Module:
 
     def meanings(self, name: ast.Name) -> list[str | ast.AST | None] | None:
         """Everything that a name is bound to, in the scope that counts; None if it is bound nowhere."""
-        scope: Scope | None = self.scope_of(name)
+        scope: SourceScope | None = self.scope_of(name)
         first = True
         while scope is not None:
             visible = first or not isinstance(scope.node, ast.ClassDef)

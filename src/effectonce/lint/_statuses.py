@@ -17,8 +17,8 @@ from typing import Any
 
 from effectonce.lint import _known as known
 from effectonce.lint._attempts import Retries, all_retries, errors, is_open, loops
-from effectonce.lint._finding import Hit, Rule
-from effectonce.lint._reading import Effect, Reading
+from effectonce.lint._finding import Hit, LintRule
+from effectonce.lint._reading import EffectCall, Reading
 from effectonce.lint._retries import TELLS, body_of_loop, broad, caught_by, risked
 from effectonce.lint._source import Module, calls, children, keyword, own, parameters
 
@@ -175,7 +175,7 @@ def _by_hand(reading: Reading) -> Iterator[Hit]:
             yield Hit(node, _message("this loop", effect))
 
 
-def _risked(reading: Reading, nodes: list[ast.stmt]) -> Effect | None:
+def _risked(reading: Reading, nodes: list[ast.stmt]) -> EffectCall | None:
     effect = risked(reading, nodes)
     return effect if effect is not None and effect.http else None
 
@@ -351,7 +351,7 @@ def _final_among(module: Module, node: ast.AST) -> list[int]:
 _SETS = ("builtins.frozenset", "builtins.set", "builtins.list", "builtins.tuple")
 
 
-def _message(who: str, effect: Effect) -> str:
+def _message(who: str, effect: EffectCall) -> str:
     return (
         f"{who} tries again what {effect.what} after any status: a 400 stays a 400, and after a 500 or 504 it may have been done. "
         "Go on only after 429 and 503, or send one key with every attempt."
@@ -364,4 +364,4 @@ def _after_any_status(reading: Reading) -> Iterator[Hit]:
     yield from _by_urllib3(reading)
 
 
-RULES = (Rule("EO307", _after_any_status),)
+RULES = (LintRule("EO307", _after_any_status),)

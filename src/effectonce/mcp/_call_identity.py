@@ -45,7 +45,7 @@ TEXT_MAX = 512
 LATE_S = 30.0  # clients wait for at least a minute, if nobody told them otherwise
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class ToolRequest(Struct, frozen=True, kw_only=True):
     """A call as its place is derived from it."""
 
     tenant: str
@@ -61,13 +61,13 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 def asked(
     tool: str, server: str, arguments: Mapping[str, Any], contract: ToolContract, meta: Any, conversation: str, tenant: str
-) -> Asked:
+) -> ToolRequest:
     """What *meta* says about a call; *conversation* is what is known without it."""
     meta = meta if isinstance(meta, Mapping) else {}
     ignored = {*contract.volatile, contract.key_argument}
     matched = {name: value for name, value in arguments.items() if name not in ignored}
     identity = matched if contract.identity is None else {name: arguments.get(name) for name in contract.identity}
-    return Asked(
+    return ToolRequest(
         tenant=tenant,
         tool=tool,
         server=server,
@@ -117,13 +117,13 @@ class Placed(Struct, frozen=True):
     at_once: bool = False  # once its result is shown, the same call is another wish
 
 
-class Places:
+class CallPlaces:
     """Counts what was shown, in the store."""
 
     def __init__(self, store: Store, secret: bytes, *, sees_client: bool) -> None:
         self._store, self._secret, self._sees_client = store, secret, sees_client
 
-    async def put(self, call: Asked, contract: ToolContract) -> Placed:
+    async def put(self, call: ToolRequest, contract: ToolContract) -> Placed:
         """The place of this call. A wish that is seen for the first time takes the next ordinal."""
         if call.key:
             return Placed(ByName((call.server, call.key)))

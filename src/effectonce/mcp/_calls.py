@@ -14,15 +14,15 @@ from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
 from effectonce.effect import current_effect
 from effectonce.mcp._call_identity import KEY
 from effectonce.mcp._contracts import ToolContract
-from effectonce.mcp._effects import Entry
-from effectonce.mcp._jsonrpc import Unreadable, loosely, read
+from effectonce.mcp._effects import HeldCall
+from effectonce.mcp._jsonrpc import UnreadableMessage, loosely, read
 from effectonce.mcp._refusals import Request, was_refused
 from effectonce.mcp._results import NOT_CALLED
 
 BESIDE_S = 10.0  # a question of ours about a call is answered by then, or it has no answer
 
 
-class Call(Struct, kw_only=True, eq=False):
+class McpCall(Struct, kw_only=True, eq=False):
     """A `tools/call` of the client."""
 
     message: dict[str, Any]
@@ -30,15 +30,15 @@ class Call(Struct, kw_only=True, eq=False):
     contract: ToolContract
     modern: bool
     asked_at: float = inf  # on the monotonic clock, as is `answered_at`
-    entry: Entry | None = None
-    exchange: Exchange | None = None
+    entry: HeldCall | None = None
+    exchange: ServerCall | None = None
     given_up: bool = False  # the client does not wait any more
     answered: bool = False
     answered_at: float = inf
     succeeded: bool = False
 
     @property
-    def turn(self) -> Call:
+    def turn(self) -> McpCall:
         """The call that is to be answered now: this one, or the one that brought input for it."""
         return self if self.exchange is None else self.exchange.call
 
@@ -86,7 +86,7 @@ class Call(Struct, kw_only=True, eq=False):
         return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
 
 
-class Said(Exception):
+class ToolError(Exception):
     """The server answered, and it is no result. *line* is what it said."""
 
     def __init__(self, why: str, line: bytes, certainty: Certainty, result: dict[str, Any] | None = None) -> None:
@@ -105,22 +105,22 @@ class Unanswered(Exception):
         self.effectonce_verdict = Verdict(Bucket.NO_ANSWER if sent else Bucket.UNREACHABLE, certainty, why, retry=sent)
 
 
-class Exchange:
+class ServerCall:
     """An effect at the server, round by round until there is a result."""
 
     def __init__(
         self,
-        call: Call,
+        call: McpCall,
         key: str,
-        ask: Callable[[Call, str], Awaitable[bytes]],
-        answer: Callable[[Call, bytes], Awaitable[None]],
-        open_: dict[str, Exchange],
-        request: Callable[[Call, str, dict[str, Any]], Awaitable[dict[str, Any] | None]],
+        ask: Callable[[McpCall, str], Awaitable[bytes]],
+        answer: Callable[[McpCall, bytes], Awaitable[None]],
+        open_: dict[str, ServerCall],
+        request: Callable[[McpCall, str, dict[str, Any]], Awaitable[dict[str, Any] | None]],
     ) -> None:
         self.call, self._key, self._ask, self._answer, self._open = call, key, ask, answer, open_
         self._request = request
         self.line: bytes | None = None  # the result, as the server wrote it
-        self._input: asyncio.Future[Call | None] | None = None
+        self._input: asyncio.Future[McpCall | None] | None = None
 
     async def run(self) -> dict[str, Any]:
         """Ask the server. What is returned is recorded; what is raised is judged by the engine."""
@@ -133,7 +133,7 @@ class Exchange:
                 return await self.call.judged(result, line, key, partial(self._request, self.call))
             self.call = await self._more(line)
 
-    async def _more(self, line: bytes) -> Call:
+    async def _more(self, line: bytes) -> McpCall:
         """The server needs input: the client is told, and whoever makes the same call again goes on with this one."""
         self._input, self._open[self._key] = asyncio.get_running_loop().create_future(), self
         try:
@@ -146,10 +146,10 @@ class Exchange:
             del self._open[self._key]
         if following is None:
             # A server that asks does nothing before it knows: it is called anew with what it asked for.
-            raise Said("the server asked for input, and nobody brought it", line, Certainty.NOT_SENT)
+            raise ToolError("the server asked for input, and nobody brought it", line, Certainty.NOT_SENT)
         return following
 
-    def bring(self, call: Call) -> bool:
+    def bring(self, call: McpCall) -> bool:
         """The next round. False: somebody was faster."""
         if self._input is None or self._input.done():
             return False
@@ -162,7 +162,7 @@ class Exchange:
             self._input.set_result(None)
 
 
-async def run(exchange: Exchange) -> dict[str, Any]:
+async def run(exchange: ServerCall) -> dict[str, Any]:
     return await exchange.run()
 
 
@@ -171,20 +171,22 @@ def result_of(line: bytes) -> dict[str, Any]:
     try:
         message = _message(line)
     except (ValueError, RecursionError) as unread:
-        raise Said(f"the server's answer cannot be read: {unread}", line, Certainty.AMBIGUOUS) from None
+        raise ToolError(f"the server's answer cannot be read: {unread}", line, Certainty.AMBIGUOUS) from None
     result = message.get("result")
     if isinstance(result, dict):
         return result
     error = message.get("error")
     code, why = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, "neither result nor error")
-    raise Said(f"the server answered {code}: {why}", line, Certainty.NOT_SENT if code in NOT_CALLED else Certainty.AMBIGUOUS)
+    raise ToolError(
+        f"the server answered {code}: {why}", line, Certainty.NOT_SENT if code in NOT_CALLED else Certainty.AMBIGUOUS
+    )
 
 
 def _message(line: bytes) -> dict[str, Any]:
     """Without losing a digit, or as well as it can be read: what was done was done, however it is told."""
     try:
         return read(line)
-    except Unreadable:
+    except UnreadableMessage:
         message: dict[str, Any] = loosely(line)
         return message
 
@@ -192,10 +194,10 @@ def _message(line: bytes) -> dict[str, Any]:
 def judged(result: dict[str, Any], line: bytes, *, nothing_done: bool) -> dict[str, Any]:
     """A result that says what was done; what says something else is raised. *nothing_done* is what an error of the tool means."""
     if result.get("resultType") == "input_required":
-        raise Said("the tool asks for input, and has done nothing yet", line, Certainty.NOT_SENT, result)
+        raise ToolError("the tool asks for input, and has done nothing yet", line, Certainty.NOT_SENT, result)
     if result.get("isError") is True:
         certainty = Certainty.NOT_SENT if nothing_done else Certainty.AMBIGUOUS
-        raise Said(f"the tool reports an error: {_text(result)}", line, certainty, result)
+        raise ToolError(f"the tool reports an error: {_text(result)}", line, certainty, result)
     return result
 
 

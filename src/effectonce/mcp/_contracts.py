@@ -15,7 +15,7 @@ from msgspec import Struct
 from effectonce._core.guarantees import DAY_S, Kind
 from effectonce._runtime.config_file import document
 from effectonce.errors import ContractViolation
-from effectonce.mcp._jsonrpc import Unreadable, read, written
+from effectonce.mcp._jsonrpc import UnreadableMessage, read, written
 from effectonce.policy import Contract, Downstream, Retry, kind_of, misspelt, window_of
 
 CONTRACT = "dev.effectonce/contract"  # in the `_meta` of a tool: what its server says about it, in the words of a contract file
@@ -141,7 +141,7 @@ def hidden_in(line: bytes, contracts: Contracts, listed: dict[str, Any]) -> byte
     """The list of tools without what the model must not see; None: it may see all of it. What the server says goes to *listed*."""
     try:
         message = read(line)
-    except Unreadable:
+    except UnreadableMessage:
         return None
     result = message.get("result")
     tools = result.get("tools") if isinstance(result, dict) else None

@@ -17,7 +17,7 @@ from effectonce._runtime.step import flagged
 from effectonce._tools.tool import GuardedTool
 from effectonce.errors import ContractViolation
 from effectonce.guard import Guard
-from effectonce.mcp._call_identity import Asked, Placed, Places, asked
+from effectonce.mcp._call_identity import CallPlaces, Placed, ToolRequest, asked
 from effectonce.mcp._contracts import Contracts, ToolContract
 from effectonce.outcome import Outcome
 
@@ -26,12 +26,12 @@ STAYS = "its client asks for it, and nobody else can. Let the client make the sa
 TOOLS_MAX = 256
 
 
-class Entry(Struct, frozen=True):
+class HeldCall(Struct, frozen=True):
     """A call that has its place, and its key."""
 
     tool: GuardedTool
     contract: ToolContract
-    asked: Asked
+    asked: ToolRequest
     placed: Placed
     request: Request
     ref: EffectRef
@@ -60,7 +60,7 @@ class Effects:
         self._named = contracts.name or "mcp"
         house = guard._house  # noqa: SLF001  # it stands above the guard
         self._tenant, self._secret = house.tenant, house.secret
-        self.places, self.sees_client = Places(guard.store, house.secret, sees_client=sees_client), sees_client
+        self.places, self.sees_client = CallPlaces(guard.store, house.secret, sees_client=sees_client), sees_client
         self._tools: dict[tuple[str, ToolContract], GuardedTool] = {}
 
     async def enter(
@@ -72,7 +72,7 @@ class Effects:
         *,
         conversation: str = "",
         tenant: str = "",
-    ) -> Entry:
+    ) -> HeldCall:
         """Which effect this call is. Nothing is claimed yet."""
         whose = flagged(tenant, "tenant") if tenant else self._tenant
         try:
@@ -85,7 +85,7 @@ class Effects:
         step = placed.place.step if isinstance(placed.place, AtStep) else ""
         wanted = fingerprint(call.tool.encode() + b"\n" + call.matched, self._secret)
         request = Request(key, wanted, tool.terms, call.tenant, call.scope, step, encode_or_excuse(dict(arguments)))
-        return Entry(tool, contract, call, placed, request, EffectRef(call.tool, key, call.tenant, call.scope, step))
+        return HeldCall(tool, contract, call, placed, request, EffectRef(call.tool, key, call.tenant, call.scope, step))
 
     def _tool(self, name: str, contract: ToolContract) -> GuardedTool:
         known = self._tools.get((name, contract))

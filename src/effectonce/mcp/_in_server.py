@@ -10,16 +10,16 @@ from typing import Any
 from effectonce.effect import is_running
 from effectonce.errors import EffectOnceError, StoreUnavailable
 from effectonce.guard import Guard
-from effectonce.mcp._calls import Said, judged
+from effectonce.mcp._calls import ToolError, judged
 from effectonce.mcp._contracts import Contracts
 from effectonce.mcp._credentials_of_callers import Callers
-from effectonce.mcp._effects import Effects, Entry
+from effectonce.mcp._effects import Effects, HeldCall
 from effectonce.mcp._results import doubtful, refused, replayed
 
 Wire = dict[str, Any]  # a result as it is on the wire
 
 
-class Leg:
+class ServerRun:
     """One run of the server's own handler."""
 
     def __init__(self, proceed: Callable[[], Awaitable[Any]], wire: Callable[[Any], Wire], *, nothing_done: bool) -> None:
@@ -31,7 +31,7 @@ class Leg:
         return judged(self._wire(self.own), b"", nothing_done=self._nothing_done)
 
 
-async def _run(leg: Leg) -> Wire:
+async def _run(leg: ServerRun) -> Wire:
     return await leg.run()
 
 
@@ -60,13 +60,13 @@ class Hosted:
         contract = self._contracts.of(name, {})
         if contract.passes:
             return await proceed(), None
-        leg = Leg(proceed, wire, nothing_done=contract.errors == "nothing_done")
+        leg = ServerRun(proceed, wire, nothing_done=contract.errors == "nothing_done")
         try:
             entry = await self._effects.enter(name, arguments or {}, contract, meta, tenant=await whose())
             if is_running(entry.request.key):
                 return await proceed(), None
             outcome = await self._to_its_end(entry, leg)
-        except Said:
+        except ToolError:
             return leg.own, None
         except EffectOnceError as error:
             return None, refused(error, contract, modern=False)
@@ -78,7 +78,7 @@ class Hosted:
         if not isinstance(outcome.error, EffectOnceError):
             raise outcome.error  # the tool's own, and definite
         cause = outcome.error.__cause__
-        if isinstance(cause, Said) and cause.result is not None:
+        if isinstance(cause, ToolError) and cause.result is not None:
             return None, doubtful(cause.result, outcome.error, contract)
         return None, refused(outcome.error, contract, modern=False)
 
@@ -88,7 +88,7 @@ class Hosted:
             return await self._callers.principal(token)
         return "" if request is None else await self._callers.tenant(self._callers.credentials(request.scope))
 
-    async def _to_its_end(self, entry: Entry, leg: Leg) -> Any:
+    async def _to_its_end(self, entry: HeldCall, leg: ServerRun) -> Any:
         """Whoever gives up waiting does not end it: its outcome is recorded, for the next one that asks."""
         task = asyncio.ensure_future(entry.run(leg))
         self._going.add(task)

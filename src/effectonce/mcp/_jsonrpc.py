@@ -20,7 +20,7 @@ LINE_MAX = 64 << 20  # bytes of any other line
 _write = msgspec.json.Encoder(decimal_format="number").encode
 
 
-class Unreadable(ValueError):
+class UnreadableMessage(ValueError):
     """Not JSON that everybody reads alike."""
 
 
@@ -158,9 +158,9 @@ def read(line: bytes) -> dict[str, Any]:
     try:
         message = read_exactly(line.decode())
     except (ValueError, ArithmeticError, RecursionError) as error:
-        raise Unreadable(str(error)) from None
+        raise UnreadableMessage(str(error)) from None
     if not isinstance(message, dict):
-        raise Unreadable("it is no object")
+        raise UnreadableMessage("it is no object")
     return message
 
 
@@ -170,5 +170,5 @@ def tool_called(line: bytes) -> tuple[dict[str, Any], str]:
     params = whole.get("params")
     name = params.get("name") if isinstance(params, dict) else None
     if not isinstance(params, dict) or not isinstance(name, str) or not isinstance(params.get("arguments") or {}, dict):
-        raise Unreadable("it names no tool")
+        raise UnreadableMessage("it names no tool")
     return whole, name

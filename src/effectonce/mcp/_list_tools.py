@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from effectonce.mcp._jsonrpc import Unreadable, read, written
+from effectonce.mcp._jsonrpc import UnreadableMessage, read, written
 from effectonce.mcp._refusals import tools_listed
-from effectonce.mcp._stdio import NotStarted, ServerProcess
+from effectonce.mcp._stdio import ServerNotStarted, ServerProcess
 
 ANSWERS_WITHIN_S = 60.0
 GREETING = {
@@ -29,10 +29,10 @@ async def tools_of(command: Sequence[str]) -> list[dict[str, Any]]:
             numbers = itertools.count(2)
             found = await tools_listed(lambda method, params: _ask(server, next(numbers), method, params))
             if found is None:
-                raise NotStarted(f"{command[0]} did not say which tools it has")
+                raise ServerNotStarted(f"{command[0]} did not say which tools it has")
             return found
     except TimeoutError:
-        raise NotStarted(f"{command[0]} did not say within {ANSWERS_WITHIN_S:.0f} s which tools it has") from None
+        raise ServerNotStarted(f"{command[0]} did not say within {ANSWERS_WITHIN_S:.0f} s which tools it has") from None
     finally:
         await server.stop()
 
@@ -42,11 +42,11 @@ async def _ask(server: ServerProcess, number: int, method: str, params: dict[str
     async for line in server.lines():
         try:
             message = read(line)
-        except Unreadable:
+        except UnreadableMessage:
             continue
         if message.get("id") == number and "method" not in message:
             result = message.get("result")
             if not isinstance(result, dict):
-                raise NotStarted(f"the server answered {method} with {message.get('error')}")
+                raise ServerNotStarted(f"the server answered {method} with {message.get('error')}")
             return result
-    raise NotStarted(f"the server ended before it answered {method}")
+    raise ServerNotStarted(f"the server ended before it answered {method}")

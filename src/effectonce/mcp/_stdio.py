@@ -108,7 +108,7 @@ class ClientPipes:
         return True
 
 
-class NotStarted(Exception):  # it is told to the person who gave the command
+class ServerNotStarted(Exception):  # it is told to the person who gave the command
     """The server's command cannot be started."""
 
 
@@ -125,7 +125,7 @@ class ServerProcess:
         try:
             process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, start_new_session=True)
         except OSError as error:
-            raise NotStarted(f"{command[0]} cannot be started: {error.strerror or error}") from None
+            raise ServerNotStarted(f"{command[0]} cannot be started: {error.strerror or error}") from None
         return cls(process)
 
     @property

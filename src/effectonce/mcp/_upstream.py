@@ -27,7 +27,7 @@ RESUMES_MAX = 5  # in a row, in which nothing came
 RESUME_S, RESUME_S_MIN, RESUME_S_MAX = 1.0, 0.1, 60.0  # before the rest is asked for, unless the server says when
 
 
-class Event(Struct, frozen=True):
+class StreamEvent(Struct, frozen=True):
     """A piece of an answer, as it came. *message* is the JSON in it."""
 
     raw: bytes
@@ -66,14 +66,14 @@ class Reply(Struct, frozen=True):
     def is_stream(self) -> bool:
         return str(self.response.headers.get("content-type", "")).startswith("text/event-stream")
 
-    async def events(self) -> AsyncGenerator[Event]:
+    async def events(self) -> AsyncGenerator[StreamEvent]:
         """The events of a stream, or the one document."""
         if not self.is_stream:
             body = bytearray()
             async for piece in self.pieces():
                 body += piece
                 _check_size(body)
-            yield Event(bytes(body), bytes(body))
+            yield StreamEvent(bytes(body), bytes(body))
             return
         held, looked = bytearray(), 0
         async for piece in self.pieces():
@@ -81,11 +81,11 @@ class Reply(Struct, frozen=True):
             while (end := _end(held, max(0, looked - MARK_MAX))) > 0:
                 raw, looked = bytes(held[:end]), 0
                 del held[:end]
-                yield Event(raw, _data(raw))
+                yield StreamEvent(raw, _data(raw))
             _check_size(held)
             looked = len(held)  # a large event comes in many pieces: each is looked at once
         if held:
-            yield Event(bytes(held), _data(bytes(held)))
+            yield StreamEvent(bytes(held), _data(bytes(held)))
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """As it comes, unread."""
@@ -103,8 +103,8 @@ class Reply(Struct, frozen=True):
 
 
 async def followed(
-    reply: Reply, is_last: Callable[[Event], bool], resume: Callable[[bytes], Awaitable[Reply]], follow_s: float
-) -> AsyncGenerator[Event]:
+    reply: Reply, is_last: Callable[[StreamEvent], bool], resume: Callable[[bytes], Awaitable[Reply]], follow_s: float
+) -> AsyncGenerator[StreamEvent]:
     """The events of an answer until the last one, wherever the server goes on with it. *resume* asks for those after an id."""
     source: Reply | Nothing = reply
     position, delay_s, in_vain, broken = b"", RESUME_S, 0, None
@@ -132,8 +132,8 @@ async def followed(
 class Nothing:
     """In place of a reply: perhaps later."""
 
-    async def events(self) -> AsyncGenerator[Event]:
-        for event in tuple[Event, ...]():
+    async def events(self) -> AsyncGenerator[StreamEvent]:
+        for event in tuple[StreamEvent, ...]():
             yield event
 
 
@@ -151,7 +151,7 @@ async def _resumed(resume: Callable[[bytes], Awaitable[Reply]], position: bytes)
     raise Unanswered(f"the server closed its answer and has no rest of it: {reply.status}", sent=True)
 
 
-class Upstream:
+class McpUpstream:
     """The one server behind us. Nothing is retried here: whether anything may be is not ours to say."""
 
     def __init__(self, url: str) -> None:

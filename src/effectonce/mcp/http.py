@@ -23,16 +23,26 @@ from effectonce._core.classification.verdicts import Certainty
 from effectonce.effect import current_effect
 from effectonce.errors import ContractViolation, EffectOnceError, StoreUnavailable
 from effectonce.guard import Guard
-from effectonce.mcp._calls import BESIDE_S, Call, Said, Unanswered, result_of
+from effectonce.mcp._calls import BESIDE_S, McpCall, ToolError, Unanswered, result_of
 from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
 from effectonce.mcp._credentials_of_callers import SESSION, Callers, Credentials, NoCaller
-from effectonce.mcp._effects import Effects, Entry
-from effectonce.mcp._jsonrpc import BAD_ID, CALL_MAX, Envelope, Unreadable, name_of, outside, refused_in, tool_called, written
+from effectonce.mcp._effects import Effects, HeldCall
+from effectonce.mcp._jsonrpc import (
+    BAD_ID,
+    CALL_MAX,
+    Envelope,
+    UnreadableMessage,
+    name_of,
+    outside,
+    refused_in,
+    tool_called,
+    written,
+)
 from effectonce.mcp._results import MODERN, answer, doubtful, failure, refused, replayed
 from effectonce.outcome import Outcome
 
 if TYPE_CHECKING:
-    from effectonce.mcp._upstream import Event, Reply
+    from effectonce.mcp._upstream import Reply, StreamEvent
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -45,7 +55,7 @@ BODY_PIECE_S, BODY_S = 20.0, 120.0  # for a piece of a body, and for all of it, 
 JSON = [(b"content-type", b"application/json")]
 
 
-class Client:
+class HttpClient:
     """Whoever asked: what it is sent, and whether it is still there."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -121,10 +131,10 @@ class Client:
 class Asking:
     """A call at the server."""
 
-    def __init__(self, proxy: McpHttpProxy, call: Call, client: Client) -> None:
+    def __init__(self, proxy: McpHttpProxy, call: McpCall, client: HttpClient) -> None:
         self._proxy, self._call, self._client = proxy, call, client
         self.reply: Reply | None = None
-        self.last: Event | None = None  # the one with the result, as it came
+        self.last: StreamEvent | None = None  # the one with the result, as it came
 
     async def run(self) -> dict[str, Any]:
         """Ask. What is returned is recorded; what is raised is judged by the engine."""
@@ -139,14 +149,14 @@ class Asking:
                     self.last = event
                     refused = self.reply.status < 500 and self.reply.status not in NO_ANSWER
                     certainty = Certainty.NOT_SENT if refused else Certainty.AMBIGUOUS
-                    raise Said(f"the server answered {self.reply.status}", event.raw, certainty)
+                    raise ToolError(f"the server answered {self.reply.status}", event.raw, certainty)
                 elif self.reply.is_stream:
                     await self.hand_on(event)
         if self.last is None:
             raise Unanswered("the server's answer ended before its result", sent=True)
         return await self._call.judged(result_of(self.last.message), self.last.raw, key, self._request)
 
-    def _events(self, reply: Reply, request_id: Any) -> AsyncGenerator[Event]:
+    def _events(self, reply: Reply, request_id: Any) -> AsyncGenerator[StreamEvent]:
         """Of the answer to a request, wherever the server goes on with it."""
         name = name_of(request_id)
         return self._proxy.followed(reply, self._client, lambda event: event.answers(name))
@@ -154,7 +164,7 @@ class Asking:
     async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         """Ask the server something about the call, beside it. None: it did not answer with a result."""
         message = self._call.beside("dev.effectonce/1", method, params)
-        with contextlib.suppress(Unanswered, Said, TimeoutError):
+        with contextlib.suppress(Unanswered, ToolError, TimeoutError):
             async with asyncio.timeout(BESIDE_S):
                 reply = await self._proxy.ask(self._client, written(message).rstrip(), method)
                 async with contextlib.aclosing(reply), contextlib.aclosing(self._events(reply, message["id"])) as events:
@@ -169,7 +179,7 @@ class Asking:
             await self._client.begin(200, self.reply.headers)
         await self._client.say(200, message)
 
-    async def hand_on(self, event: Event, *, more: bool = True) -> None:
+    async def hand_on(self, event: StreamEvent, *, more: bool = True) -> None:
         assert self.reply is not None
         await self._client.begin(self.reply.status, self.reply.headers)
         await self._client.piece(event.raw, more=more)
@@ -201,17 +211,17 @@ class McpHttpProxy:
         body_piece_s: float = BODY_PIECE_S,
         body_s: float = BODY_S,
     ) -> None:
-        from effectonce.mcp._upstream import Upstream, followed  # noqa: PLC0415  # with httpx, which only this needs
+        from effectonce.mcp._upstream import McpUpstream, followed  # noqa: PLC0415  # with httpx, which only this needs
 
         self._contracts, self._origins, self._call_max = contracts, frozenset(origins), call_max
         self._body_piece_s, self._body_s = body_piece_s, body_s
         self._hosts = LOCAL | {host.lower() for host in hosts}
         self._callers = Callers(guard, all_one="start the proxy with --one-caller", ignored=ignored, one_caller=one_caller)
-        self._upstream, self._follow = Upstream(url), followed
+        self._upstream, self._follow = McpUpstream(url), followed
         self._effects = Effects(guard, contracts, _run, server=contracts.name or url, sees_client=False)
         self._listed: dict[str, Any] = {}
-        self._under_way: dict[Session, list[Call]] = {}  # calls that are effects. Without a session, many may have one id
-        self._to_end: dict[Session, Client] = {}  # sessions that wait for theirs
+        self._under_way: dict[Session, list[McpCall]] = {}  # calls that are effects. Without a session, many may have one id
+        self._to_end: dict[Session, HttpClient] = {}  # sessions that wait for theirs
         self._ending: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -219,7 +229,7 @@ class McpHttpProxy:
             return await self._live(receive, send)
         if scope["type"] != "http":
             return await send({"type": "websocket.close", "code": 1003})
-        client = Client(scope, receive, send)
+        client = HttpClient(scope, receive, send)
         if not self._is_for_us(client):
             return await client.say(403, {"error": "requests for this host are refused; --allow-host names others"})
         if not self._is_ours(client):
@@ -248,21 +258,21 @@ class McpHttpProxy:
         await self._upstream.close()
         await send({"type": "lifespan.shutdown.complete"})
 
-    def _is_for_us(self, client: Client) -> bool:
+    def _is_for_us(self, client: HttpClient) -> bool:
         """Rule 4. A name of another site that leads to this machine is how its page would reach us without an origin."""
         named = [_host(f"//{value.decode('latin-1')}") for value in client.said(b"host")]
         return len(named) == 1 and named[0] in self._hosts
 
-    def _is_ours(self, client: Client) -> bool:
+    def _is_ours(self, client: HttpClient) -> bool:
         """Rule 4. A client that is no browser sends no origin."""
         named = [value.decode("latin-1") for value in client.said(b"origin")]
         return all(origin in self._origins or _host(origin) in LOCAL for origin in named)
 
-    def _session(self, client: Client) -> Session:
+    def _session(self, client: HttpClient) -> Session:
         """Who calls, and the session of the transport, where there is one: what the client gives up is named within it."""
         return self._callers.credentials(client.scope), b" ".join(client.said(SESSION))
 
-    async def _serve(self, client: Client, body: bytes | None) -> None:
+    async def _serve(self, client: HttpClient, body: bytes | None) -> None:
         session = self._session(client)
         calls = self._under_way.get(session, [])
         if client.scope["method"] == "DELETE" and calls:
@@ -286,7 +296,7 @@ class McpHttpProxy:
 
     # ------------------------------------------------------------ what passes
 
-    async def ask(self, client: Client, body: bytes | None, instead: str = "") -> Reply:
+    async def ask(self, client: HttpClient, body: bytes | None, instead: str = "") -> Reply:
         """Send a request on, with the headers of the client. *instead* is the method of a request of ours in its place."""
         scope, headers = client.scope, client.scope["headers"]
         if instead:  # these two repeat what the body says
@@ -294,7 +304,7 @@ class McpHttpProxy:
             headers = [*without(headers, b"mcp-method", b"mcp-name"), *named]
         return await self._upstream.ask(scope["method"], headers, body, scope["query_string"])
 
-    def followed(self, reply: Reply, client: Client, is_last: Callable[[Event], bool]) -> AsyncGenerator[Event]:
+    def followed(self, reply: Reply, client: HttpClient, is_last: Callable[[StreamEvent], bool]) -> AsyncGenerator[StreamEvent]:
         """The events of an answer. One whose stream is closed before its last event is resumed."""
         kept = without(client.scope["headers"], b"accept", b"content-type", b"last-event-id", b"mcp-method", b"mcp-name")
 
@@ -304,7 +314,7 @@ class McpHttpProxy:
 
         return self._follow(reply, is_last, resume, CALLS_S)
 
-    async def _pass(self, client: Client, body: bytes | None) -> None:
+    async def _pass(self, client: HttpClient, body: bytes | None) -> None:
         client.watch()
         async with contextlib.aclosing(await self.ask(client, body)) as reply:
             await client.begin(reply.status, reply.headers)
@@ -313,7 +323,7 @@ class McpHttpProxy:
                     await client.piece(piece, more=True)
         await client.piece(b"", more=False)
 
-    async def _list(self, client: Client, body: bytes) -> None:
+    async def _list(self, client: HttpClient, body: bytes) -> None:
         async with contextlib.aclosing(await self.ask(client, body)) as reply:
             async for event in reply.events():
                 await client.begin(reply.status, reply.headers)
@@ -321,22 +331,22 @@ class McpHttpProxy:
         await client.begin(reply.status, reply.headers)
         await client.piece(b"", more=False)
 
-    def _learned(self, event: Event) -> bytes:
+    def _learned(self, event: StreamEvent) -> bytes:
         shown = hidden_in(event.message, self._contracts, self._listed) if event.message else None
         return event.raw if shown is None else event.saying(shown.rstrip())
 
     # ------------------------------------------------------------ an effect
 
-    async def _call(self, client: Client, message: Envelope, body: bytes) -> None:
+    async def _call(self, client: HttpClient, message: Envelope, body: bytes) -> None:
         try:
             whole, name = tool_called(body)
             contract = self._contracts.of(name, self._listed.get(name, {}))
-        except (Unreadable, ContractViolation) as error:
+        except (UnreadableMessage, ContractViolation) as error:
             return await client.say(400, failure(message.id, f"This call cannot be protected: {error}. Nothing was sent."))
         if contract.passes:
             return await self._pass(client, body)
         meta = whole["params"].get("_meta")
-        call = Call(message=whole, name=name, contract=contract, modern=isinstance(meta, dict) and MODERN in meta)
+        call = McpCall(message=whole, name=name, contract=contract, modern=isinstance(meta, dict) and MODERN in meta)
         client.watch()
         asking = Asking(self, call, client)
         session = self._session(client)
@@ -347,7 +357,7 @@ class McpHttpProxy:
             outcome = await entry.run(asking)
         except NoCaller as error:
             return await client.say(400, failure(call.id, f"{error}."))
-        except Said:
+        except ToolError:
             assert asking.last is not None
             return await asking.hand_on(asking.last, more=False)
         except EffectOnceError as error:
@@ -356,7 +366,7 @@ class McpHttpProxy:
             self._forget(session, call)
         return await self._tell(client, call, asking, entry, outcome)
 
-    def _forget(self, session: Session, call: Call) -> None:
+    def _forget(self, session: Session, call: McpCall) -> None:
         calls = self._under_way[session]
         calls.remove(call)
         if calls:
@@ -368,12 +378,12 @@ class McpHttpProxy:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
-    async def _end(self, client: Client) -> None:
+    async def _end(self, client: HttpClient) -> None:
         with contextlib.suppress(Unanswered):
             async for _ in (await self.ask(client, None)).pieces():
                 pass
 
-    async def _tell(self, client: Client, call: Call, asking: Asking, entry: Entry, outcome: Outcome[Any]) -> None:
+    async def _tell(self, client: HttpClient, call: McpCall, asking: Asking, entry: HeldCall, outcome: Outcome[Any]) -> None:
         error, cause = outcome.error, None if outcome.error is None else outcome.error.__cause__
         if error is None:
             if not client.gone and not call.given_up:
@@ -384,12 +394,12 @@ class McpHttpProxy:
             return await asking.say(answer(call.id, replayed(outcome.value, outcome.effect, entry.again)))
         if not isinstance(error, EffectOnceError):
             raise error
-        if isinstance(cause, Said) and cause.result is not None:
+        if isinstance(cause, ToolError) and cause.result is not None:
             return await asking.say(answer(call.id, doubtful(cause.result, error, call.contract)))
         return await asking.say(answer(call.id, refused(error, call.contract, modern=call.modern)))
 
 
-async def _until(client: Client, pieces: Any) -> Any:
+async def _until(client: HttpClient, pieces: Any) -> Any:
     """What comes, for as long as somebody is there to get it: a stream may have no end."""
     coming = aiter(pieces)
     while not client.gone:

@@ -25,16 +25,16 @@ from typing import Any
 from effectonce._log import LOG
 from effectonce.errors import ContractViolation, EffectOnceError, StoreUnavailable
 from effectonce.guard import Guard
-from effectonce.mcp._calls import BESIDE_S, Call, Exchange, Said, Unanswered, result_of, run
+from effectonce.mcp._calls import BESIDE_S, McpCall, ServerCall, ToolError, Unanswered, result_of, run
 from effectonce.mcp._contracts import CALLS_S, Contracts, hidden_in
-from effectonce.mcp._effects import Effects, Entry
+from effectonce.mcp._effects import Effects, HeldCall
 from effectonce.mcp._jsonrpc import (
     ANSWER_MAX,
     BAD_ID,
     CALL_MAX,
     LINE_MAX,
     Envelope,
-    Unreadable,
+    UnreadableMessage,
     answered,
     each,
     id_at_ends,
@@ -45,7 +45,7 @@ from effectonce.mcp._jsonrpc import (
     written,
 )
 from effectonce.mcp._results import MODERN, answer, doubtful, failure, refused, replayed
-from effectonce.mcp._stdio import ClientPipes, Cut, NotStarted, ServerProcess
+from effectonce.mcp._stdio import ClientPipes, Cut, ServerNotStarted, ServerProcess
 from effectonce.outcome import Outcome
 
 STARTS_MAX = 3  # in a row, of a server that ends without a word, and not over a call
@@ -74,11 +74,11 @@ class Proxy:
         self._conversation, self._linger_s, self._call_max = conversation, linger_s, call_max
         self._effects = Effects(guard, contracts, run, server=contracts.name or shlex.join(command), sees_client=True)
         self._listed: dict[str, Any] = {}  # what the server says about its tools
-        self._calls: dict[str, Call] = {}  # of the client, that are effects and have no answer yet
+        self._calls: dict[str, McpCall] = {}  # of the client, that are effects and have no answer yet
         self._sent: dict[str, tuple[ServerProcess, asyncio.Future[bytes]]] = {}  # of them, those that a server has
         self._passed: dict[str, tuple[ServerProcess, Any, str]] = {}  # other requests of the client, at a server
-        self._open: dict[str, Exchange] = {}  # effects whose server waits for input
-        self._unproven: dict[str, Call] = {}  # answered; it is not known yet whether anybody heard it
+        self._open: dict[str, ServerCall] = {}  # effects whose server waits for input
+        self._unproven: dict[str, McpCall] = {}  # answered; it is not known yet whether anybody heard it
         self._asked: dict[str, ServerProcess] = {}  # requests of a server, at the client
         self._stale: set[str] = set()  # of them, those of a server that is dead
         self._greeting: list[bytes] = []  # how the client greeted: initialize, initialized
@@ -174,33 +174,33 @@ class Proxy:
         try:
             whole, name = tool_called(line)
             contract = self._contracts.of(name, self._listed.get(name, {}))
-        except (Unreadable, ContractViolation) as error:  # what cannot be read alike by everybody cannot be recognised
+        except (UnreadableMessage, ContractViolation) as error:  # what cannot be read alike by everybody cannot be recognised
             return await self._tell(failure(message.id, f"This call cannot be protected: {error}. Nothing was sent."))
         if contract.passes:
             return await self._to_server(line, message)
         meta = whole["params"].get("_meta")
         modern = isinstance(meta, Mapping) and MODERN in meta
-        call = Call(message=whole, name=name, contract=contract, modern=modern, asked_at=arrived)
+        call = McpCall(message=whole, name=name, contract=contract, modern=modern, asked_at=arrived)
         self._calls[message.name] = call
         self._do(self._once(call))
         return None
 
     # ------------------------------------------------------------ an effect
 
-    async def _once(self, call: Call) -> None:
+    async def _once(self, call: McpCall) -> None:
         try:
             line = await self._outcome(call)
         except EffectOnceError as error:
             turn = call.turn
             line = written(answer(turn.id, refused(error, turn.contract, modern=turn.modern)))
-        except Said as said:  # nothing was done: what the server said is the answer
+        except ToolError as said:  # nothing was done: what the server said is the answer
             line = said.line
         except Unanswered as error:
             line = written(failure(call.turn.id, f"{error}. Nothing was done."))
         if line is not None:
             await self._answer(call.turn, line)
 
-    async def _outcome(self, call: Call) -> bytes | None:
+    async def _outcome(self, call: McpCall) -> bytes | None:
         """The line that answers it; None: it brought the input that another one waits for."""
         call.entry = entry = await self._effects.enter(
             call.name, call.arguments, call.contract, call.meta, conversation=self._conversation
@@ -208,10 +208,10 @@ class Proxy:
         waiting = self._open.get(entry.request.key)
         if waiting is not None and waiting.bring(call):
             return None
-        call.exchange = Exchange(call, entry.request.key, self._ask, self._answer, self._open, self._request)
+        call.exchange = ServerCall(call, entry.request.key, self._ask, self._answer, self._open, self._request)
         return self._line(await entry.run(call.exchange), call.turn, call.exchange, entry)
 
-    def _line(self, outcome: Outcome[Any], call: Call, exchange: Exchange, entry: Entry) -> bytes:
+    def _line(self, outcome: Outcome[Any], call: McpCall, exchange: ServerCall, entry: HeldCall) -> bytes:
         call.succeeded = outcome.status == "succeeded"
         error = outcome.error
         if error is None and not outcome.replayed and exchange.line is not None:
@@ -221,11 +221,11 @@ class Proxy:
         if not isinstance(error, EffectOnceError):
             raise error
         cause = error.__cause__
-        if isinstance(cause, Said) and cause.result is not None:
+        if isinstance(cause, ToolError) and cause.result is not None:
             return written(answer(call.id, doubtful(cause.result, error, call.contract)))
         return written(answer(call.id, refused(error, call.contract, modern=call.modern)))
 
-    async def _ask(self, call: Call, key: str) -> bytes:
+    async def _ask(self, call: McpCall, key: str) -> bytes:
         """Send a call on, under *key*, and wait for the answer."""
         if not await self._at_server():
             raise Unanswered("the server cannot be started", sent=False)
@@ -245,17 +245,17 @@ class Proxy:
         finally:
             self._sent.pop(name, None)
 
-    async def _request(self, call: Call, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    async def _request(self, call: McpCall, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         """Ask the server something about *call*, beside it. None: it did not answer with a result."""
         assert self._server is not None
         self._requests += 1
         message = call.beside(f"dev.effectonce/{self._requests}", method, params)
-        with contextlib.suppress(Unanswered, Said, TimeoutError):
+        with contextlib.suppress(Unanswered, ToolError, TimeoutError):
             async with asyncio.timeout(BESIDE_S):
                 return result_of(await self._exchanged(self._server, message))
         return None
 
-    async def _answer(self, call: Call, line: bytes) -> None:
+    async def _answer(self, call: McpCall, line: bytes) -> None:
         if call.answered:
             return
         name, call.answered = name_of(call.id), True
@@ -328,7 +328,7 @@ class Proxy:
                 return False
             try:
                 self._server = await ServerProcess.start(self._command)
-            except NotStarted:
+            except ServerNotStarted:
                 if self._server is None:
                     raise
                 self._ended.set_result(1)

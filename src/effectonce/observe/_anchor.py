@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from effectonce.errors import ContractViolation
-from effectonce.observe._hash_chain import Head, Note, began_at
+from effectonce.observe._hash_chain import AuditNote, Head, began_at
 
 
 class Reached(Struct, frozen=True):
@@ -44,16 +44,16 @@ def anchor_line(heads: Iterable[Head], now: float) -> str:
     return msgspec.json.encode(Anchor("effectonce.anchor/1", at, reached)).decode()
 
 
-def notes_of(lines: Iterable[str]) -> list[Note]:
+def notes_of(lines: Iterable[str]) -> list[AuditNote]:
     """What anchors say about streams. A line that cannot be read is refused: it may be the one that tells."""
     return [note for number, line in enumerate(lines, start=1) if line.strip() for note in _notes(number, line)]
 
 
-def _notes(number: int, line: str) -> list[Note]:
+def _notes(number: int, line: str) -> list[AuditNote]:
     try:
         anchor = msgspec.json.decode(line, type=Anchor)
         return [
-            Note(
+            AuditNote(
                 stream, each.entries, bytes.fromhex(each.mark), each.until, f"it was anchored on {anchor.at}", each.whole_until
             )
             for stream, each in anchor.streams.items()

@@ -102,7 +102,7 @@ def _place(effect: EffectRef) -> dict[str, str]:
 # ---------------------------------------------------------------- marks
 
 
-class Batch(Struct, frozen=True, array_like=True):
+class EntryBatch(Struct, frozen=True, array_like=True):
     """Entries that were written together."""
 
     version: int
@@ -142,7 +142,7 @@ class Head(Struct, frozen=True, array_like=True):
     seal: bytes = b""
 
 
-_decode_batch = msgspec.msgpack.Decoder(Batch).decode
+_decode_batch = msgspec.msgpack.Decoder(EntryBatch).decode
 _decode_head = msgspec.msgpack.Decoder(Head).decode
 _decode_entry = msgspec.msgpack.Decoder(Entry).decode
 
@@ -162,7 +162,7 @@ class Marks:
         data = b"".join(parts)  # every part but the last has a fixed length, or is the beginning
         return hmac.digest(self._secret, data, "sha256") if self._secret else hashlib.sha256(data).digest()
 
-    def batch(self, unsealed: Batch) -> bytes:
+    def batch(self, unsealed: EntryBatch) -> bytes:
         """A batch as a cell holds it."""
         return _encode(msgspec.structs.replace(unsealed, seal=self.of(_encode(_bare(unsealed)))))
 
@@ -177,13 +177,13 @@ class Marks:
             made.append((line, before))
         return tuple(made)
 
-    def fits(self, batch: Batch) -> bool:
+    def fits(self, batch: EntryBatch) -> bool:
         return hmac.compare_digest(batch.seal, self.of(_encode(_bare(batch))))
 
     def head_fits(self, head: Head) -> bool:
         return hmac.compare_digest(head.seal, self.of(_encode(msgspec.structs.replace(head, seal=b""))))
 
-    def changed(self, batch: Batch) -> list[int]:
+    def changed(self, batch: EntryBatch) -> list[int]:
         """The numbers of entries that do not fit their marks."""
         found, before = [], batch.before
         for number, (line, mark) in enumerate(batch.lines, batch.first):
@@ -193,7 +193,7 @@ class Marks:
         return found
 
 
-def _bare(batch: Batch) -> Batch:
+def _bare(batch: EntryBatch) -> EntryBatch:
     """What the seal is about: the lines have marks of their own, and the last one stands for all."""
     return msgspec.structs.replace(batch, lines=((b"", batch.mark),) if batch.lines else (), seal=b"")
 
@@ -204,7 +204,7 @@ def began_at(stream: str) -> float:
     return int(began, 16) / 1000 if _BEGAN.fullmatch(began) else 0.0
 
 
-def read_batch(data: bytes) -> Batch | None:
+def read_batch(data: bytes) -> EntryBatch | None:
     try:
         batch = _decode_batch(data)
         batch.entries()
@@ -268,7 +268,7 @@ class Verified(Struct, frozen=True):
         return sum(stream.last - stream.first + 1 for stream in self.streams)
 
 
-class Note(Struct, frozen=True):
+class AuditNote(Struct, frozen=True):
     """What is known about a stream from elsewhere: the mark of its last entry at some time."""
 
     stream: str
@@ -290,12 +290,12 @@ class Examination:
         self._ends: dict[str, dict[int, bytes]] = {}  # of each batch: number and mark of its last entry
         self._notes: list[tuple[str, int, bytes]] = []  # what streams say about others that should still be there
         self._noting = True
-        self._before: dict[str, Batch | None] = {}  # the last one of each stream, if it could be read
+        self._before: dict[str, EntryBatch | None] = {}  # the last one of each stream, if it could be read
 
     def _flaw(self, what: str, stream: str, batch: int | None, entry: int | None, found: str) -> None:
         self.flaws.append(Flaw(what, stream, batch, entry, found))
 
-    def look(self, stream: str, number: int, batch: Batch | None) -> None:
+    def look(self, stream: str, number: int, batch: EntryBatch | None) -> None:
         """The next batch."""
         expected = self.last.get(stream, -1) + 1
         self.last[stream] = number
@@ -313,13 +313,13 @@ class Examination:
             self._check(batch)
         self._take(batch)
 
-    def _check(self, batch: Batch) -> None:
+    def _check(self, batch: EntryBatch) -> None:
         for entry in self._marks.changed(batch):
             self._flaw("changed", batch.stream, batch.number, entry, f"entry {entry} was changed")
         if not self._marks.fits(batch):
             self._flaw("changed", batch.stream, batch.number, None, f"what batch {batch.number} says about itself was changed")
 
-    def _gap(self, stream: str, expected: int, number: int, batch: Batch | None) -> None:
+    def _gap(self, stream: str, expected: int, number: int, batch: EntryBatch | None) -> None:
         if number == expected:
             return
         begins = expected == 0 and stream not in self.streams
@@ -328,7 +328,7 @@ class Examination:
         which = f"batch {expected} is" if number == expected + 1 else f"batches {expected} to {number - 1} are"
         self._flaw("missing", stream, expected, None, f"{which} missing")
 
-    def _take(self, batch: Batch) -> None:
+    def _take(self, batch: EntryBatch) -> None:
         self._before[batch.stream] = batch
         self._ends.setdefault(batch.stream, {})[batch.last] = batch.mark
         seen = self.streams.get(batch.stream)
@@ -357,7 +357,7 @@ class Examination:
         self,
         heads: Mapping[str, Head | None],
         newer: Mapping[str, Head | None],
-        notes: Iterable[Note] = (),
+        notes: Iterable[AuditNote] = (),
     ) -> Verified:
         """All batches were looked at, at least up to where *heads* say that they come. What is *newer* was read after all batches."""
         for stream in dict.fromkeys((*heads, *newer)):
@@ -396,7 +396,7 @@ class Examination:
         ):
             self._flaw("changed", stream, None, None, "its head is not the one that was written last")
 
-    def _begun(self, note: Note) -> None:
+    def _begun(self, note: AuditNote) -> None:
         """What a batch says about the time of those before it can be forged; not so for how long they are kept, if that was noted."""
         seen = self.streams.get(note.stream)
         kept_from = 1 if note.whole_until > self._now + SLACK_S else note.entry

@@ -30,12 +30,12 @@ from effectonce.observe._hash_chain import (
     HEADS,
     KEYED,
     START,
-    Batch,
+    AuditNote,
     Entry,
+    EntryBatch,
     Examination,
     Head,
     Marks,
-    Note,
     Verified,
     entry_of,
     read_batch,
@@ -111,7 +111,7 @@ class Audit:
         self.stream = f"{int(self._began * 1000):012x}-{os.urandom(6).hex()}{KEYED * self._marks.keyed}"
         self._number, self._last, self._mark, self._at = 0, 0, START, 0.0
         self._head = 0  # the revision that it stands at
-        self._unwritten: Batch | None = None  # whether the store has it is not known
+        self._unwritten: EntryBatch | None = None  # whether the store has it is not known
 
     # ------------------------------------------------------------ writing
 
@@ -215,7 +215,7 @@ class Audit:
     def _cell(self, name: str, revision: int, value: bytes) -> WriteCell:
         return WriteCell(name, revision, value, self._keep_s, listed=True)
 
-    def _next(self, *, closed: bool) -> Batch:
+    def _next(self, *, closed: bool) -> EntryBatch:
         data: list[dict[str, Any]] = []
         if self._number == 0:
             data.append({"event": OPENED, "at": self._began, "heads": self._heads_there(limit=NOTED_MAX)})
@@ -226,7 +226,7 @@ class Audit:
         self._lost = 0
         lines = self._marks.lines(self._mark, (Entry(number=n, **entry) for n, entry in enumerate(data, self._last + 1)))
         now = self._clock()
-        return Batch(1, self.stream, self._number, self._last + 1, self._mark, now, self._at, self._keep_s, closed, lines)
+        return EntryBatch(1, self.stream, self._number, self._last + 1, self._mark, now, self._at, self._keep_s, closed, lines)
 
     def _heads_there(self, limit: int | None) -> dict[str, tuple[int, bytes, float]]:
         newest = sorted(self._heads(limit).values(), key=lambda head: "" if head is None else head.stream)
@@ -298,7 +298,7 @@ class Audit:
 
     def _batches(
         self, prefix: str = BATCHES, after: str = "", over: set[str] | frozenset[str] = frozenset()
-    ) -> Iterator[tuple[str, int, Batch | None]]:
+    ) -> Iterator[tuple[str, int, EntryBatch | None]]:
         while page := self._store.apply(ListCells(prefix, after, PAGE)):
             for name, value in page:
                 stream, _, number = name.removeprefix(BATCHES).rpartition("/")
@@ -352,11 +352,11 @@ def _said(entry: Entry) -> dict[str, Any]:
     return {name: getattr(entry, name) for name in fields}
 
 
-def _expected(line: str) -> Note:
+def _expected(line: str) -> AuditNote:
     stream, _, rest = line.strip().partition(":")
     number, _, mark = rest.partition(":")
     try:
-        return Note(stream, int(number), bytes.fromhex(mark), math.inf, "it is expected")
+        return AuditNote(stream, int(number), bytes.fromhex(mark), math.inf, "it is expected")
     except ValueError:
         raise ContractViolation(f"expect={line!r} is not a line that head() gave") from None
 

@@ -16,18 +16,18 @@ from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import (
     Done,
     Ending,
+    Exhausted,
     Fenced,
     Fresh,
-    GaveUp,
     Lost,
     NothingSent,
     OutOfPatience,
     Rejection,
     Replay,
 )
-from effectonce._core.ops import Busy, Doubtful, Early, Expired, Latched, Mismatch, Unavailable
+from effectonce._core.ops import Busy, Doubtful, Early, KeyExpired, Latched, Mismatch, Unavailable
 from effectonce._core.retry_flow import Over
-from effectonce._core.retry_state import Why
+from effectonce._core.retry_state import StopReason
 from effectonce._core.rules import State
 from effectonce._core.safe_access import get
 
@@ -140,7 +140,7 @@ def ended(ending: Ending | Over, attempts: int) -> Ended:
             return Ended("failed", type(error).__name__)
         case NothingSent(error) | Over(error, gave_up=None):
             return Ended("failed" if attempts else "refused", type(error).__name__)
-        case GaveUp(error) | Over(error):
+        case Exhausted(error) | Over(error):
             return Ended("gave_up", type(error).__name__)
         case Lost(error):
             return Ended("in_doubt", type(error).__name__)
@@ -162,7 +162,7 @@ def _refused(ending: Any) -> Ended:
             return Ended("refused", "InDoubt", "latched", detail="in_doubt")
         case Mismatch():
             return Ended("conflict", "Conflict", "conflict")
-        case Expired(since_s):
+        case KeyExpired(since_s):
             return Ended("refused", "Expired", "expired", since_s)
         case Early():
             return Ended("refused", "OutOfOrder", "out_of_order")
@@ -175,7 +175,7 @@ def _refused(ending: Any) -> Ended:
 def given_up(ending: Ending | Over, attempts: int) -> bool:
     """Does this leave an effect without an outcome, which nobody goes on with? Somebody who was interrupted may come back."""
     match ending:
-        case NothingSent(error) | GaveUp(error) | Lost(error):
+        case NothingSent(error) | Exhausted(error) | Lost(error):
             return attempts > 0 and isinstance(error, Exception)
         case _:
             return False
@@ -186,10 +186,10 @@ def suppressed(ending: Ending | Over, attempts: int) -> str:
     match ending:
         case OutOfPatience():
             return "budget" if attempts else ""
-        case NothingSent(error) | GaveUp(error) | Over(error) if attempts:
+        case NothingSent(error) | Exhausted(error) | Over(error) if attempts:
             if get(get(error, "effectonce_verdict"), "bucket") is Bucket.CIRCUIT_OPEN:
                 return "breaker"
             why = ending.why
-            return why.word if isinstance(why, Why) else "never_retry" if why or isinstance(ending, Over) else ""
+            return why.word if isinstance(why, StopReason) else "never_retry" if why or isinstance(ending, Over) else ""
         case _:
             return ""

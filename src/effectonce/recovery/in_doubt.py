@@ -14,7 +14,7 @@ from msgspec import Struct
 from effectonce._core.codec import NotReadable, NotStorable, encode, encode_error, printable
 from effectonce._core.ops import Applied, Browse, Confirm, Find, Flow, Op, ReadCell, Rearm, Refused, Refute, WriteReply
 from effectonce._core.rules import Record, State
-from effectonce._tools.observers import Watch, settled
+from effectonce._tools.observers import Observers, settled
 from effectonce._tools.tool import GuardedTool
 from effectonce.errors import ContractViolation
 from effectonce.outcome import Outcome
@@ -40,7 +40,7 @@ class DidNotHappen(Exception):  # a statement by a person, stored under this nam
     """A person found out that the effect did not happen."""
 
 
-class Doubts(Struct, frozen=True, kw_only=True):
+class InDoubtFilter(Struct, frozen=True, kw_only=True):
     """Which effects in doubt: of a tenant, of a tool, older than that."""
 
     tenant: str | None = None
@@ -84,13 +84,13 @@ async def atold(flow: Flow[Any], store: Store) -> Any:
         return done.value
 
 
-class Desk:
+class Settlement:
     """Where effects in doubt are looked at and settled."""
 
-    def __init__(self, store: Store, tools: Mapping[str, GuardedTool], watch: Watch) -> None:
+    def __init__(self, store: Store, tools: Mapping[str, GuardedTool], watch: Observers) -> None:
         self.store, self.tools, self._watch = store, tools, watch
 
-    def in_doubt(self, doubts: Doubts, limit: int) -> tuple[Record, ...]:
+    def in_doubt(self, doubts: InDoubtFilter, limit: int) -> tuple[Record, ...]:
         found: list[Record] = []
         for records in self.pages(doubts):
             found += records
@@ -98,7 +98,7 @@ class Desk:
                 break
         return tuple(found[:limit])
 
-    def pages(self, doubts: Doubts) -> Iterator[tuple[Record, ...]]:
+    def pages(self, doubts: InDoubtFilter) -> Iterator[tuple[Record, ...]]:
         """All of them, page by page."""
         after: tuple[float, str] | None = (0.0, "")
         while after is not None:
@@ -139,11 +139,11 @@ class Desk:
 
     # ------------------------------------------------------------ by a probe
 
-    def reconcile(self, doubts: Doubts, limit: int, key: str | None) -> Reconciled:
+    def reconcile(self, doubts: InDoubtFilter, limit: int, key: str | None) -> Reconciled:
         records = self.in_doubt(doubts, limit) if key is None else (_in_doubt(self.store.apply(Find(key))),)
         return count(self.ask(record) for record in records)
 
-    async def areconcile(self, doubts: Doubts, limit: int, key: str | None) -> Reconciled:
+    async def areconcile(self, doubts: InDoubtFilter, limit: int, key: str | None) -> Reconciled:
         if key is not None:
             return count([await self.aask(_in_doubt(await self.store.aapply(Find(key))))])
         answers: list[Outcome[Any] | None] = []

@@ -9,7 +9,7 @@ from effectonce._log import LOG
 from effectonce.errors import StoreUnavailable
 
 
-class Rounds:
+class PeriodicThread:
     """A thread that calls *go_round* every *every_s* seconds, from `start()` to `stop()`. Nothing is lost by going round later."""
 
     def __init__(self, name: str, go_round: Callable[[], object], every_s: float) -> None:

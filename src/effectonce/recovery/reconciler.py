@@ -16,8 +16,8 @@ from effectonce._core.rules import Record
 from effectonce._validate import numbers
 from effectonce.errors import ContractViolation
 from effectonce.outcome import Outcome
-from effectonce.recovery.in_doubt import Desk, Doubts, Reconciled, atold, count
-from effectonce.recovery.periodic import Rounds
+from effectonce.recovery.in_doubt import InDoubtFilter, Reconciled, Settlement, atold, count
+from effectonce.recovery.periodic import PeriodicThread
 
 GROWTH = 2.0
 
@@ -30,8 +30,8 @@ class Reconciler:
 
     def __init__(
         self,
-        desk: Desk,
-        doubts: Doubts,
+        desk: Settlement,
+        doubts: InDoubtFilter,
         *,
         every_s: float = 60.0,
         per_s: float = 5.0,
@@ -46,7 +46,7 @@ class Reconciler:
         self._desk, self._doubts, self._clock = desk, doubts, clock
         self._every_s, self._pause_s, self._longest_s = every_s, 1 / per_s, at_least_every_s
         self._asked: dict[str, tuple[int, float]] = {}  # how often in vain, and when again
-        self._rounds = Rounds("effectonce-reconciler", self.round, every_s)
+        self._rounds = PeriodicThread("effectonce-reconciler", self.round, every_s)
         self.reconciled = Reconciled(0, 0, 0)  # since it was made
 
     @property

@@ -44,7 +44,7 @@ LEFT = {
 }
 
 
-class Entry(Struct, frozen=True, tag_field="version", tag=1):
+class SpooledWrite(Struct, frozen=True, tag_field="version", tag=1):
     """One write as a file."""
 
     write: str
@@ -55,12 +55,12 @@ class Entry(Struct, frozen=True, tag_field="version", tag=1):
     by: str = ""
     signature: str = ""  # with a secret
 
-    def signed(self, secret: bytes) -> Entry:
+    def signed(self, secret: bytes) -> SpooledWrite:
         parts = ("spool", self.write, self.key, self.token, self.epoch, self.outcome, self.by)
         return msgspec.structs.replace(self, signature=derive(*parts, secret=secret) if secret else "")
 
     @classmethod
-    def of(cls, op: Complete | Fail) -> Entry:
+    def of(cls, op: Complete | Fail) -> SpooledWrite:
         return cls(type(op).__name__, op.key, op.token, op.epoch, op.outcome, op.by if isinstance(op, Complete) else "")
 
     def op(self) -> Complete | Fail:
@@ -137,7 +137,7 @@ class Spool:
             if self.distrusted():
                 raise PermissionError(self.distrusted())
             with open(self.folder / f"{name}.part", "wb", opener=_only_ours) as file:
-                file.write(msgspec.json.encode(self._sealed(Entry.of(op)).signed(self._secret)))
+                file.write(msgspec.json.encode(self._sealed(SpooledWrite.of(op)).signed(self._secret)))
                 file.flush()
                 os.fsync(file.fileno())
             (self.folder / f"{name}.part").rename(self.folder / f"{name}.json")
@@ -218,7 +218,7 @@ class Spool:
 
     def _read(self, file: Path) -> Complete | Fail | None:
         try:
-            return self._opened(msgspec.json.decode(_read_ours(file), type=Entry)).op()
+            return self._opened(msgspec.json.decode(_read_ours(file), type=SpooledWrite)).op()
         except FileNotFoundError:
             return None  # another process was faster
         except (OSError, NotOpened) as error:  # later, or by a process that may read it and has the key
@@ -232,13 +232,13 @@ class Spool:
                 file.rename(file.with_suffix(".unreadable"))
             return None
 
-    def _sealed(self, entry: Entry) -> Entry:
+    def _sealed(self, entry: SpooledWrite) -> SpooledWrite:
         """A disk of ours is no place for what the store may not read either."""
         if self._keyring is None:
             return entry
         return msgspec.structs.replace(entry, outcome=self._keyring.seal(entry.outcome, entry.key, "outcome"))
 
-    def _opened(self, entry: Entry) -> Entry:
+    def _opened(self, entry: SpooledWrite) -> SpooledWrite:
         if self._secret and not hmac.compare_digest(entry.signature.encode(), entry.signed(self._secret).signature.encode()):
             raise NotOpened("it is not signed with the secret of this guard")
         if self._keyring is None:

@@ -14,7 +14,7 @@ from effectonce._core.ops import Sweep, Swept
 from effectonce._log import LOG
 from effectonce._validate import numbers, whole
 from effectonce.errors import ContractViolation
-from effectonce.recovery.periodic import Rounds
+from effectonce.recovery.periodic import PeriodicThread
 from effectonce.stores.base import Store
 
 
@@ -37,7 +37,7 @@ class Sweeper:
                 f"batch={batch}, every_s={every_s}, pause_s={pause_s}: a batch has a record, and no time is negative"
             )
         self._store, self._batch, self._pause_s, self._told = store, batch, pause_s, told
-        self._rounds = Rounds("effectonce-sweeper", self.round, every_s)
+        self._rounds = PeriodicThread("effectonce-sweeper", self.round, every_s)
         self.swept = Swept(0, 0, 0)  # since it was made
 
     @property

@@ -18,7 +18,7 @@ from types import CoroutineType
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from effectonce._core.breaker.machine import FREE, UNASKED, Machine, Phase, Sign, sign_of
-from effectonce._core.breaker.votes import Standing, carried
+from effectonce._core.breaker.votes import Quorum, carried
 from effectonce._core.classification.classify import Bucket, Certainty, Rules, Verdict, as_rules, classifier
 from effectonce._forks import anew_in_a_fork
 from effectonce._log import LOG
@@ -27,8 +27,8 @@ from effectonce._runtime.signature import is_async
 from effectonce._validate import of_type, texts
 from effectonce.errors import CircuitOpen, ContractViolation
 from effectonce.policy import Breaker, span
-from effectonce.retries.permit import NOTHING, WELL, Change, CircuitStats, Everybodys, OnChange, Permit
-from effectonce.retries.shared_circuit import Sharing
+from effectonce.retries.permit import NOTHING, WELL, Change, CircuitStats, OnChange, Permit, SharedPermit
+from effectonce.retries.shared_circuit import VoteExchange
 from effectonce.stores.base import Store
 
 P = ParamSpec("P")
@@ -74,8 +74,8 @@ class Circuit:
         self._last_failure = ""
         self._warned = False
         self._sharing = None if shared is None else self._shared(shared, node)
-        self._everybodys: Everybodys | None = None
-        self.free: Everybodys | None = None  # the same, where it does not matter when a call began: for those in a hurry
+        self._everybodys: SharedPermit | None = None
+        self.free: SharedPermit | None = None  # the same, where it does not matter when a call began: for those in a hurry
         self._share_out(clock())
         anew_in_a_fork(self)
 
@@ -93,14 +93,14 @@ class Circuit:
             raise permit
         return permit
 
-    def try_admit(self) -> Permit | Everybodys | CircuitOpen:
+    def try_admit(self) -> Permit | SharedPermit | CircuitOpen:
         """The same, but a refusal is a value, and the permit may be everybody's. Say exactly once how the call ended."""
         permit, free = self.free, self._everybodys
         if permit is not None:
             return permit
         return self._ask() if free is None else self._like(free)
 
-    def _like(self, free: Everybodys) -> Permit:
+    def _like(self, free: SharedPermit) -> Permit:
         """A permit of one's own, where everybody has one."""
         return Permit(self._settle, free.generation, FREE, self._clock() if self._measures else 0.0)
 
@@ -142,7 +142,7 @@ class Circuit:
 
     # ------------------------------------------------------------ telling
 
-    def _settle(self, permit: Permit | Everybodys, ended: object, started_at: float) -> None:
+    def _settle(self, permit: Permit | SharedPermit, ended: object, started_at: float) -> None:
         free, now = self._everybodys, self._clock()
         slow = now - started_at >= self._slow_s
         if ended is not WELL:
@@ -251,7 +251,7 @@ class Circuit:
         if machine.phase is not Phase.CLOSED and machine.phase is not Phase.DISABLED:
             return
         if self._everybodys is None:
-            self._everybodys = Everybodys(self._settle, self._count, machine.generation)
+            self._everybodys = SharedPermit(self._settle, self._count, machine.generation)
             self.free = None if self._measures else self._everybodys
         self._everybodys.count_until(self._counts_until(now))
 
@@ -299,8 +299,8 @@ class Circuit:
 
     # ------------------------------------------------------------ shared
 
-    def _shared(self, store: Store, node: str | None) -> Sharing:
-        return Sharing(store, self.name, node, self.policy.refresh_s, self._vote_s, self._hear)
+    def _shared(self, store: Store, node: str | None) -> VoteExchange:
+        return VoteExchange(store, self.name, node, self.policy.refresh_s, self._vote_s, self._hear)
 
     def share(self) -> None:
         """Exchange votes with the other processes now, instead of at the next refresh."""
@@ -316,7 +316,7 @@ class Circuit:
         with self._lock:
             return self._machine.vote_s(self._clock())
 
-    def _hear(self, standing: Standing) -> bool:
+    def _hear(self, standing: Quorum) -> bool:
         """Open if enough others say so. False: it did not change anything."""
         if not carried(standing, self.policy.quorum):
             return False
@@ -360,7 +360,7 @@ class Circuit:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             started_at = clock() if measures else 0.0
-            permit: Permit | Everybodys | None = self._everybodys
+            permit: Permit | SharedPermit | None = self._everybodys
             if permit is None:
                 asked = self._ask()
                 if isinstance(asked, CircuitOpen):
@@ -392,7 +392,7 @@ class Circuit:
         @functools.wraps(function)
         async def call(*args: Any, **kwargs: Any) -> Any:
             started_at = clock() if measures else 0.0
-            permit: Permit | Everybodys | None = self._everybodys
+            permit: Permit | SharedPermit | None = self._everybodys
             if permit is None:
                 asked = self._ask()
                 if isinstance(asked, CircuitOpen):

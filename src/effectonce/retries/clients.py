@@ -29,7 +29,7 @@ FOR_EVER = sys.maxsize  # a client that never gives up
 _ADVICE = "Switch its retries off where it is made."
 
 
-class Client(Struct, frozen=True):
+class ClientRetries(Struct, frozen=True):
     """What is known about one kind of client."""
 
     name: str  # as people call it
@@ -85,7 +85,7 @@ def amplification(attempts: int, *clients: Any) -> Finding | None:
     )
 
 
-def _known(client: Any) -> Client:
+def _known(client: Any) -> ClientRetries:
     for name in class_names(client):
         if name in _BY_CLASS:
             return _BY_CLASS[name]
@@ -317,8 +317,8 @@ def _part(whole: Any, part: Any, *known: str) -> Any:
     return part
 
 
-CLIENTS: tuple[Client, ...] = (
-    Client(
+CLIENTS: tuple[ClientRetries, ...] = (
+    ClientRetries(
         "openai",
         ("openai:SyncAPIClient", "openai:AsyncAPIClient"),
         _sdk_attempts,
@@ -327,7 +327,7 @@ CLIENTS: tuple[Client, ...] = (
         tries="3 times, time-outs of a POST included",
         off="`with_options(max_retries=0)`",
     ),
-    Client(
+    ClientRetries(
         "anthropic",
         ("anthropic:SyncAPIClient", "anthropic:AsyncAPIClient"),
         _sdk_attempts,
@@ -336,7 +336,7 @@ CLIENTS: tuple[Client, ...] = (
         tries="3 times, time-outs of a POST included",
         off="`with_options(max_retries=0)`",
     ),
-    Client(
+    ClientRetries(
         "stripe.StripeClient",
         ("stripe:StripeClient",),
         _stripe_attempts,
@@ -345,7 +345,7 @@ CLIENTS: tuple[Client, ...] = (
         tries="once, unless `max_network_retries` is given",
         off="`max_network_retries` is 0",
     ),
-    Client(
+    ClientRetries(
         "stripe",
         ("stripe",),
         _stripe_module_attempts,
@@ -354,7 +354,7 @@ CLIENTS: tuple[Client, ...] = (
         tries="3 times, under one key of its own",
         off="`stripe.max_network_retries` is 0, for the whole process",
     ),
-    Client(
+    ClientRetries(
         "botocore and boto3",
         ("botocore:BaseClient",),
         _aws_attempts,
@@ -363,7 +363,7 @@ CLIENTS: tuple[Client, ...] = (
         tries="3 times, 4 with DynamoDB; in legacy mode 5 and 10",
         off="its retry handler is unregistered",
     ),
-    Client(
+    ClientRetries(
         "redis",
         ("redis:Redis",),
         _redis_attempts,
@@ -372,7 +372,7 @@ CLIENTS: tuple[Client, ...] = (
         tries="11 times, with a pool of its own making; a lost reply to `SET k v NX` is sent again",
         off="`set_retry()` with none; clients that share its pool have none either",
     ),
-    Client(
+    ClientRetries(
         "urllib3.PoolManager",
         ("urllib3:PoolManager",),
         _urllib3_attempts,
@@ -381,7 +381,7 @@ CLIENTS: tuple[Client, ...] = (
         tries="4 times: connecting always, a lost answer only of methods that may be repeated",
         off="connect, read, status and other are 0; redirects are followed as before",
     ),
-    Client(
+    ClientRetries(
         "requests.Session",
         ("requests:Session",),
         _requests_attempts,
@@ -390,7 +390,7 @@ CLIENTS: tuple[Client, ...] = (
         tries="once, unless an `HTTPAdapter(max_retries=...)` is mounted",
         off="the same for each adapter",
     ),
-    Client(
+    ClientRetries(
         "httpx and httpx2",
         ("httpx:Client", "httpx:AsyncClient", "httpx2:Client", "httpx2:AsyncClient"),
         _httpx_attempts,
@@ -399,7 +399,7 @@ CLIENTS: tuple[Client, ...] = (
         tries="once, unless a transport has `retries=`; it connects again, the request leaves once",
         off="the transports' `retries` are 0",
     ),
-    Client(
+    ClientRetries(
         "aiohttp.ClientSession",
         ("aiohttp:ClientSession",),
         _aiohttp_attempts,
@@ -408,7 +408,7 @@ CLIENTS: tuple[Client, ...] = (
         tries="twice, if the connection breaks: GET, HEAD, OPTIONS, TRACE, PUT and DELETE",
         off="`_retry_connection` is false",
     ),
-    Client(
+    ClientRetries(
         "google-genai",
         ("google.genai:Client",),
         _genai_attempts,

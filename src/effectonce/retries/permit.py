@@ -45,7 +45,7 @@ class Change(Struct, frozen=True):
 
 OnChange = Callable[[Phase, Phase, CircuitStats], object]
 
-Settle = Callable[["Permit | Everybodys", object, float], None]
+Settle = Callable[["Permit | SharedPermit", object, float], None]
 
 
 class Permit:
@@ -89,7 +89,7 @@ class Permit:
         self._end(WELL if error is None else error)
 
 
-class Everybodys:
+class SharedPermit:
     """The permit of a closed circuit, the same for all who call: each of them says once how it ended."""
 
     __slots__ = ("_count", "_settle", "_told", "counts_until", "generation", "succeeded")

@@ -26,7 +26,7 @@ from effectonce._core.endings import Fresh
 from effectonce._core.guarantees import Capability, Kind
 from effectonce._core.ops import Flow
 from effectonce._core.retry_flow import Over, kept_back, over, plain_call
-from effectonce._core.retry_state import Env, Next, Patience, Permit, Retrying, earn
+from effectonce._core.retry_state import Env, PermitProtocol, RetryDecision, Retrying, RetryState, earn
 from effectonce._random import rng
 from effectonce._runtime.drive import AsyncPlain, Plain, adrive, drive
 from effectonce._runtime.signature import is_async
@@ -148,14 +148,14 @@ class Retrier:
         patience, store = self.patience(name, started_at, attempt=1)
         return plain_call(patience, first, repeatable=self.repeatable), store
 
-    def patience(self, name: str, started_at: float, attempt: int) -> tuple[Patience, Store | None]:
+    def patience(self, name: str, started_at: float, attempt: int) -> tuple[RetryState, Store | None]:
         """What is left of a call, and where its budgets are kept: those of the turn that it happens in, if there is one."""
         scope, effect = turn_here.get(), running.get()
         store = self.store or (None if scope is None else scope.store)
         if effect is not None and effect.lent is not None:
             store = None  # inside a transaction of the store it would wait for that one to end
         turn, step = (None, "") if scope is None else (scope.turn, name if effect is None else step_of(effect.ref))
-        patience = Patience(self.how, self.env, turn, step, started_at, attempt)
+        patience = RetryState(self.how, self.env, turn, step, started_at, attempt)
         if effect is not None:  # nothing in a tool waits for longer than the tool may
             patience.give_up_at = min(patience.give_up_at, effect.deadline)
         return patience, store
@@ -186,9 +186,9 @@ class Retrier:
 class Attempt:
     """One try of a block: `with attempt:` in sync code, `async with attempt:` in async code."""
 
-    def __init__(self, retrier: Retrier, patience: Patience, store: Store | None) -> None:
+    def __init__(self, retrier: Retrier, patience: RetryState, store: Store | None) -> None:
         self._retrier, self._patience, self._store = retrier, patience, store
-        self._permit: Permit | None = None
+        self._permit: PermitProtocol | None = None
         self.delay_s: float | None = None  # until the next one; None: this was the last
 
     @property
@@ -247,7 +247,7 @@ class Attempt:
             self._permit.failed(verdict)
         return verdict
 
-    def _decided(self, error: BaseException, verdict: Verdict, then: Next) -> bool:
+    def _decided(self, error: BaseException, verdict: Verdict, then: RetryDecision) -> bool:
         self.delay_s = then.delay_s
         if then.delay_s is not None:
             return True

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from effectonce._core.breaker.votes import Standing, Vote, exchange, standing
+from effectonce._core.breaker.votes import Quorum, Vote, exchange, standing
 from effectonce._core.ops import Flow
 from effectonce._forks import anew_in_a_fork
 from effectonce._log import LOG
@@ -17,7 +17,7 @@ from effectonce.errors import StoreUnavailable
 from effectonce.stores.base import Store
 
 
-class Sharing:
+class VoteExchange:
     """One circuit's place among those of the same name. At most one exchange is under way, and no call waits for it."""
 
     def __init__(
@@ -27,7 +27,7 @@ class Sharing:
         node: str | None,
         refresh_s: float,
         vote_s: Callable[[], float],
-        heard: Callable[[Standing], bool],
+        heard: Callable[[Quorum], bool],
     ) -> None:
         self._store, self._cell, self._refresh_s = store, f"breaker/{circuit}", refresh_s
         self._vote_s, self._heard = vote_s, heard

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 
-from effectonce._core.budget import Purchase, Turn
+from effectonce._core.budget import Purchase, TurnState
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.keys import derive
 from effectonce._runtime.drive import AsyncPlain, Plain, adrive, drive
-from effectonce._runtime.step import Entered
+from effectonce._runtime.step import ContextScope
 from effectonce.errors import GaveUp
 from effectonce.policy import Budget
 from effectonce.stores.base import Store
@@ -16,7 +16,7 @@ from effectonce.stores.base import Store
 turn_here: ContextVar[TurnBudget | None] = ContextVar("effectonce_turn", default=None)
 
 
-class TurnBudget(Entered["TurnBudget"]):
+class TurnBudget(ContextScope["TurnBudget"]):
     """`with guard.turn(conversation, turn) as turn:` every call inside spends from one budget, also after a crash."""
 
     variable = turn_here
@@ -25,7 +25,7 @@ class TurnBudget(Entered["TurnBudget"]):
     def __init__(self, store: Store, tenant: str, scope: str, turn: str, budget: Budget) -> None:
         super().__init__(self)
         self.store = store
-        self.turn = Turn("turn/" + derive("turn", tenant, scope, turn), budget.limits, f"turn {turn}")
+        self.turn = TurnState("turn/" + derive("turn", tenant, scope, turn), budget.limits, f"turn {turn}")
 
     @property
     def remaining_s(self) -> float:

@@ -13,7 +13,7 @@ from effectonce._core.classification.classify import classify
 from effectonce._core.classification.verdicts import Bucket, Verdict
 from effectonce._core.decisions import Action
 from effectonce._core.ops import Flow
-from effectonce._core.retry_state import Env, Patience, earn
+from effectonce._core.retry_state import Env, RetryState, earn
 from effectonce.policy import Breaker, Budget, Retry
 from effectonce.retries.budget import RetryBudget
 from effectonce.retries.retry import retrying
@@ -25,7 +25,7 @@ T = TypeVar("T")
 FAILED = Exception("a call that failed")
 
 
-class Turn(Struct):
+class CallerTurn(Struct):
     """One turn on its way: what was planned for it, and where it is."""
 
     start_s: float
@@ -46,13 +46,13 @@ class Turn(Struct):
 class Caller(Protocol):
     """A policy. What it returns are seconds to wait."""
 
-    def held_s(self, now: float, turn: Turn) -> float | None:
+    def held_s(self, now: float, turn: CallerTurn) -> float | None:
         """None: send it. Otherwise ask again after that time."""
 
-    def succeeded(self, now: float, turn: Turn) -> None:
+    def succeeded(self, now: float, turn: CallerTurn) -> None:
         """A call came back well."""
 
-    def failed_s(self, now: float, turn: Turn, kind: str, room_s: float | None) -> float | None:
+    def failed_s(self, now: float, turn: CallerTurn, kind: str, room_s: float | None) -> float | None:
         """When to try again; None: not at all."""
 
 
@@ -62,13 +62,13 @@ class Indifferent:
     def __init__(self, attempts: float, delay_s: Callable[[int], float]) -> None:
         self.attempts, self.delay_s = attempts, delay_s
 
-    def held_s(self, now: float, turn: Turn) -> float | None:
+    def held_s(self, now: float, turn: CallerTurn) -> float | None:
         return None
 
-    def succeeded(self, now: float, turn: Turn) -> None:
+    def succeeded(self, now: float, turn: CallerTurn) -> None:
         pass
 
-    def failed_s(self, now: float, turn: Turn, kind: str, room_s: float | None) -> float | None:
+    def failed_s(self, now: float, turn: CallerTurn, kind: str, room_s: float | None) -> float | None:
         return None if turn.attempt >= self.attempts else self.delay_s(turn.attempt)
 
 
@@ -99,7 +99,7 @@ class Whole:
         self.repairs = Budget().repairs
         self.processes = [Process(mix, vendor, retry, self.rng) for _ in range(int(mix["processes"]))]
 
-    def held_s(self, now: float, turn: Turn) -> float | None:
+    def held_s(self, now: float, turn: CallerTurn) -> float | None:
         how, circuit = self.processes[turn.process].how, self.processes[turn.process].circuit
         permit = circuit.admit(now)
         if permit is not None:
@@ -109,18 +109,18 @@ class Whole:
         until_probe_s = circuit.until - now if circuit.phase is Phase.OPEN else 0.0
         return until_probe_s + full_jitter(turn.held, how.throttled_base_s, how.cap_s, self.rng)
 
-    def succeeded(self, now: float, turn: Turn) -> None:
+    def succeeded(self, now: float, turn: CallerTurn) -> None:
         process = self.processes[turn.process]
         process.circuit.succeeded(turn.generation, turn.permit, now, 0)
         earn(process.tokens, turn.charged)
 
-    def failed_s(self, now: float, turn: Turn, kind: str, room_s: float | None) -> float | None:
+    def failed_s(self, now: float, turn: CallerTurn, kind: str, room_s: float | None) -> float | None:
         verdict, process = self.vendor.verdict(kind, room_s), self.processes[turn.process]
         if sign_of(verdict) is Sign.FAILURE:
             process.circuit.failed(turn.generation, turn.permit, now, 0, verdict.retry_after_s)
         else:
             process.circuit.released(turn.generation, turn.permit)
-        patience = Patience(process.how, self.env, started_at=turn.start_s, attempt=turn.attempt, refusals=turn.refusals)
+        patience = RetryState(process.how, self.env, started_at=turn.start_s, attempt=turn.attempt, refusals=turn.refusals)
         found = settled(patience.after(FAILED, verdict, repeatable=True))  # a model call changes nothing
         turn.charged, turn.refusals = patience.charged, patience.refusals
         if found.action is Action.REPAIR and turn.repaired < self.repairs:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from effectonce._core.breaker.machine import FREE, Machine
 from effectonce._core.classification.classify import classify
 from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
-from effectonce._core.retry_state import Env, Patience, earn
+from effectonce._core.retry_state import Env, RetryState, earn
 from effectonce.policy import Breaker, Retry
 from effectonce.retries.budget import RetryBudget
 from effectonce.retries.retry import retrying
@@ -169,7 +169,7 @@ class _Hop:
         delay_s = (
             None
             if good
-            else settled(Patience(self.how, self.env, attempt=attempt).after(FAILED, GONE, repeatable=True)).delay_s
+            else settled(RetryState(self.how, self.env, attempt=attempt).after(FAILED, GONE, repeatable=True)).delay_s
         )
         if delay_s is None:
             answer(good)

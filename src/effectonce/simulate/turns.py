@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from effectonce.simulate._callers import Turn, caller
+from effectonce.simulate._callers import CallerTurn, caller
 from effectonce.simulate._mix import VENDORS, Mix, changed
 from effectonce.simulate._vendors import Prompt, Vendor
 from effectonce.simulate._world import World, at_least
@@ -25,7 +25,7 @@ Plan: TypeAlias = tuple[float, tuple[float, ...]]  # when a turn starts, and how
 POLICIES = ("naive", "fixed", "jitter", "whole")
 
 
-class Ended(Struct, frozen=True):
+class EndedTurn(Struct, frozen=True):
     """What one policy made of the day."""
 
     policy: str
@@ -43,7 +43,7 @@ class TurnsResult(Struct, frozen=True):
     turns: int
     seed: int
     changes: dict[str, float]  # assumptions that were moved
-    policies: tuple[Ended, ...]
+    policies: tuple[EndedTurn, ...]
 
 
 def plan(mix: Mix, vendor: str, turns: int, rng: Random) -> list[Plan]:
@@ -86,10 +86,10 @@ class _Day:
         self.ended_by: Counter[str] = Counter()
         for number, (start_s, steps_s) in enumerate(planned):
             process = number % int(mix["processes"])
-            self.world.after(start_s, self.send, Turn(start_s, steps_s, Prompt(), process))
+            self.world.after(start_s, self.send, CallerTurn(start_s, steps_s, Prompt(), process))
         self.world.run()
 
-    def send(self, turn: Turn) -> None:
+    def send(self, turn: CallerTurn) -> None:
         held_s = self.caller.held_s(self.world.now, turn)
         if held_s is not None:
             self.later(turn, "circuit_open", held_s)
@@ -106,7 +106,7 @@ class _Day:
         else:
             self.world.after(turn.steps_s[turn.step], self.succeeded, turn)
 
-    def lost_s(self, turn: Turn, kind: str) -> float:
+    def lost_s(self, turn: CallerTurn, kind: str) -> float:
         """How long it takes to learn of an error."""
         match kind:
             case "parse":
@@ -118,7 +118,7 @@ class _Day:
             case _:
                 return self.mix["refusal_s"]
 
-    def succeeded(self, turn: Turn) -> None:
+    def succeeded(self, turn: CallerTurn) -> None:
         self.caller.succeeded(self.world.now, turn)
         turn.step += 1
         if turn.step == len(turn.steps_s):
@@ -127,12 +127,12 @@ class _Day:
         turn.attempt, turn.refusals, turn.held, turn.prompt, turn.charged = 1, 0, 0, Prompt(), None
         self.send(turn)
 
-    def failed(self, turn: Turn, kind: str, room_s: float | None) -> None:
+    def failed(self, turn: CallerTurn, kind: str, room_s: float | None) -> None:
         delay_s = self.caller.failed_s(self.world.now, turn, kind, room_s)
         turn.attempt += 1
         self.later(turn, kind, delay_s)
 
-    def later(self, turn: Turn, kind: str, delay_s: float | None) -> None:
+    def later(self, turn: CallerTurn, kind: str, delay_s: float | None) -> None:
         """Once more after that time; or the end, if there is no next time, or if it comes after the deadline."""
         if delay_s is None or self.world.now + delay_s - turn.start_s > self.mix["deadline_s"]:
             self.ended_by[kind] += 1
@@ -140,7 +140,7 @@ class _Day:
             self.world.after(delay_s, self.send, turn)
 
 
-def _ended(policy: str, days: list[_Day], turns: int, steps: int) -> Ended:
+def _ended(policy: str, days: list[_Day], turns: int, steps: int) -> EndedTurn:
     took = [pair for day in days for pair in day.took]
     if len(took) < 2:
         raise ValueError(f"hardly any turn succeeds with the policy {policy}: there is nothing to compare. Move less")
@@ -148,7 +148,7 @@ def _ended(policy: str, days: list[_Day], turns: int, steps: int) -> Ended:
     ended_by = {kind: round(sum(day.ended_by[kind] for day in days) / turns, 6) for kind in kinds}
     real, ideal = ([pair[side] for pair in took] for side in (0, 1))
     halves, tails = ([quantiles(times_s, n=100)[at] for times_s in (real, ideal)] for at in (49, 98))
-    return Ended(
+    return EndedTurn(
         policy=policy,
         unretryable=round(1 - len(took) / turns, 6),
         lost_to_429=ended_by.get("rate_limit", 0.0),

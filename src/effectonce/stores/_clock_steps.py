@@ -17,7 +17,7 @@ TOLERANCE_S = 0.25  # a leap of less is no step
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Note(Struct, frozen=True, array_like=True):
+class ClockNote(Struct, frozen=True, array_like=True):
     """Since when, by the wall clock itself, it has been this far from the time since boot."""
 
     boot: str
@@ -44,10 +44,10 @@ class Steadiness:
         self._clock, self._boot = clock, boot_id()
         self._ticks = (since_boot if clock is time.time else clock) if ticks is None else ticks
 
-    def look(self, note: Note | None) -> Note:
+    def look(self, note: ClockNote | None) -> ClockNote:
         """This note, if it is still true; otherwise a new one."""
         now = self._clock()
         distance_s = now - self._ticks()
         if note is not None and note.boot == self._boot and abs(note.distance_s - distance_s) <= TOLERANCE_S:
             return note
-        return Note(self._boot, distance_s, now)
+        return ClockNote(self._boot, distance_s, now)

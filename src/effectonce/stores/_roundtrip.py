@@ -56,18 +56,18 @@ T = TypeVar("T")
 PATIENCE = 100  # how often a record may change under a decision; each time somebody else got on
 
 
-class Exchange(Struct, Generic[R], frozen=True):
+class RoundTrip(Struct, Generic[R], frozen=True):
     """One round trip."""
 
-    def __iter__(self) -> Generator[Exchange[Any], Any, R]:
+    def __iter__(self) -> Generator[RoundTrip[Any], Any, R]:
         reply: R = yield self
         return reply
 
 
-Answering: TypeAlias = Generator[Exchange[Any], Any, R]
+Answering: TypeAlias = Generator[RoundTrip[Any], Any, R]
 
 
-class Seen(Struct, frozen=True):
+class SeenRecord(Struct, frozen=True):
     """Everything that a decision needs, as it was at one moment."""
 
     now: float  # the server's clock
@@ -77,35 +77,35 @@ class Seen(Struct, frozen=True):
     predecessor: Record | None = None
 
 
-class Bear(Exchange["Seen | Recorded | None"], frozen=True):
+class InsertNew(RoundTrip["SeenRecord | Recorded | None"], frozen=True):
     """Insert this record, which was born at time zero: the server adds its clock to every time that is set.
 
     Not if it is there already, and not if another effect of its latch is in the air. None: it is born. `Recorded`: its outcome is
-    known, the fingerprint is the same and its window is open. Anything else is `Seen`.
+    known, the fingerprint is the same and its window is open. Anything else is `SeenRecord`.
     """
 
     record: Record
 
 
-class Look(Exchange["Recorded | None"], frozen=True):
+class ReadOutcome(RoundTrip["Recorded | None"], frozen=True):
     """The outcome of this request, if it is known, the fingerprint is the same and its window is open. None says nothing."""
 
     request: Request
 
 
-class Finish(Exchange[bool], frozen=True):
+class Finish(RoundTrip[bool], frozen=True):
     """T5: complete the record if it is dispatched and this token and epoch own it. False: look closer."""
 
     op: Complete
 
 
-class Enter(Exchange[bool], frozen=True):
+class InsertFinished(RoundTrip[bool], frozen=True):
     """Insert this record, which was born and has ended at time zero: the server adds its clock. False: there is one of its key."""
 
     record: Record
 
 
-class See(Exchange[Seen], frozen=True):
+class Read(RoundTrip[SeenRecord], frozen=True):
     """The record of *key*; the rival of its latch, or of *latch* if there is no record; the record of *after*."""
 
     key: str
@@ -113,7 +113,7 @@ class See(Exchange[Seen], frozen=True):
     after: str = ""
 
 
-class Swap(Exchange[bool], frozen=True):
+class CompareAndSwap(RoundTrip[bool], frozen=True):
     """Replace revision *revision* of a record. False: it changed meanwhile, or *after* would be in the air beside a rival."""
 
     key: str
@@ -121,10 +121,10 @@ class Swap(Exchange[bool], frozen=True):
     after: Record | None  # None: forget it
 
 
-class SwapAll(Exchange["tuple[bool, ...]"], frozen=True):
+class SwapAll(RoundTrip["tuple[bool, ...]"], frozen=True):
     """Many swaps in one round trip; each succeeds or fails on its own."""
 
-    swaps: tuple[Swap, ...]
+    swaps: tuple[CompareAndSwap, ...]
 
 
 class DueNow(Struct, frozen=True):
@@ -139,54 +139,54 @@ class DueNow(Struct, frozen=True):
         return len(self.records) + len(self.unreadable)
 
 
-class Due(Exchange[DueNow], frozen=True):
+class Due(RoundTrip[DueNow], frozen=True):
     """What is due, as much of it as *limit* allows."""
 
     limit: int
 
 
-class Listed(Exchange["tuple[Record, ...]"], frozen=True):
+class Listed(RoundTrip["tuple[Record, ...]"], frozen=True):
     op: Browse
 
 
-class Searched(Exchange["tuple[Record, ...]"], frozen=True):
+class Searched(RoundTrip["tuple[Record, ...]"], frozen=True):
     op: Search
 
 
-class Counted(Exchange["dict[State, int]"], frozen=True):
+class Counted(RoundTrip["dict[State, int]"], frozen=True):
     pass
 
 
-class Paged(Exchange[Any], frozen=True):
+class Paged(RoundTrip[Any], frozen=True):
     """What pages ask for, as they ask for it."""
 
     op: Paging
 
 
-class SeeCell(Exchange[Cell], frozen=True):
+class SeeCell(RoundTrip[Cell], frozen=True):
     name: str
 
 
-class SwapCell(Exchange["Cell | None"], frozen=True):
+class SwapCell(RoundTrip["Cell | None"], frozen=True):
     """None: written. Otherwise what stands there instead of the revision that was seen."""
 
     op: WriteCell
 
 
-class ListedCells(Exchange["tuple[tuple[str, bytes], ...]"], frozen=True):
+class ListedCells(RoundTrip["tuple[tuple[str, bytes], ...]"], frozen=True):
     op: ListCells
 
 
-class Volley(Exchange["tuple[Any, ...]"], frozen=True):
+class Pipeline(RoundTrip["tuple[Any, ...]"], frozen=True):
     """Several of the above that are about one row each, in this order, in one round trip."""
 
-    exchanges: tuple[Exchange[Any], ...]
+    exchanges: tuple[RoundTrip[Any], ...]
 
 
-_ONE_ROW = frozenset({Bear, Finish, See, SeeCell, SwapCell})
+_ONE_ROW = frozenset({InsertNew, Finish, Read, SeeCell, SwapCell})
 
 
-class Forget(Exchange[int], frozen=True):
+class Forget(RoundTrip[int], frozen=True):
     """Remove cells that are past their time. A server that does so by itself has nothing to count."""
 
     limit: int
@@ -205,7 +205,7 @@ def answer(op: Op[R], table: Table = TABLE) -> Answering[R]:
         case Together():
             reply = yield from _together(op, table)
         case Find(key):
-            reply = (yield from See(key)).record
+            reply = (yield from Read(key)).record
         case Browse():
             reply = yield from Listed(op)
         case Search():
@@ -236,23 +236,23 @@ def _claim(op: Claim, table: Table) -> Answering[Any]:
     if op.request.after:
         return (yield from _decide(op, table))  # whether it is its turn has to be seen first
     if op.again:
-        known = yield Look(op.request)
+        known = yield ReadOutcome(op.request)
         if known is not None:
             return known
     born = transition(None, op, Scene(0.0), table)
     assert born.after is not None
-    found = yield Bear(born.after)
+    found = yield InsertNew(born.after)
     if found is None:
         return born.reply
     return found if isinstance(found, Recorded) else (yield from _decide(op, table, found))
 
 
-def _decide(op: RecordOp, table: Table, seen: Seen | None = None) -> Answering[Any]:
+def _decide(op: RecordOp, table: Table, seen: SeenRecord | None = None) -> Answering[Any]:
     latch, after = (op.request.latch, op.request.after) if isinstance(op, Claim) else ("", "")
     for _ in range(PATIENCE):
-        seen = seen or (yield from See(op.key, latch, after))
+        seen = seen or (yield from Read(op.key, latch, after))
         step = transition(seen.record, op, _scene(seen, op), table)
-        if not step.changed or (yield from Swap(op.key, seen.revision, step.after)):
+        if not step.changed or (yield from CompareAndSwap(op.key, seen.revision, step.after)):
             return step.reply
         seen = None
     raise StoreUnavailable(
@@ -267,29 +267,29 @@ def decide_once(op: Complete, table: Table = TABLE) -> Answering[Applied | Refus
     """
     state: State | None = None
     for _ in range(PATIENCE):
-        seen = yield from See(op.key)
+        seen = yield from Read(op.key)
         state = None if seen.record is None else seen.record.state
         step = transition(seen.record, op, _scene(seen, op), table)
         if not step.changed:
             break
-        if (yield from Swap(op.key, seen.revision, step.after)):
+        if (yield from CompareAndSwap(op.key, seen.revision, step.after)):
             return Applied(op.epoch)
     return Refused(state)
 
 
-def _scene(seen: Seen, op: RecordOp) -> Scene:
+def _scene(seen: SeenRecord, op: RecordOp) -> Scene:
     return Scene(seen.now, seen.rival if latch_of(seen.record, op) else None, seen.predecessor)
 
 
 def _together(op: Together, table: Table) -> Answering[tuple[Any, ...]]:
     """Everybody's first exchange goes out with the others'; most need no second one."""
     once = born_and_ended(op, Scene(0.0), table)
-    if once is not None and (yield Enter(cast(Record, once.after))):
+    if once is not None and (yield InsertFinished(cast(Record, once.after))):
         return cast("tuple[Any, ...]", once.reply)
     answers = [answer(each, table) for each in op.ops]
     exchanges = tuple([next(answering) for answering in answers])
     at_once = all(type(exchange) in _ONE_ROW for exchange in exchanges)
-    first = (yield from Volley(exchanges)) if at_once else (None,) * len(answers)
+    first = (yield from Pipeline(exchanges)) if at_once else (None,) * len(answers)
     replies = []
     for answering, exchange, reply in zip(answers, exchanges, first, strict=True):
         replies.append((yield from go_on(answering, reply if at_once else (yield exchange))))
@@ -313,7 +313,7 @@ def _sweep(op: Sweep, table: Table) -> Answering[Swept]:
         seen = yield from Due(asked)
     due = seen.records[: op.limit]
     steps = [(transition(record, op, Scene(seen.now), table), revision) for record, revision in due]
-    swaps = tuple(Swap(s.before.request.key, revision, s.after) for s, revision in steps if s.changed and s.before)
+    swaps = tuple(CompareAndSwap(s.before.request.key, revision, s.after) for s, revision in steps if s.changed and s.before)
     done = yield from SwapAll(swaps)
     ends = (State.ABSENT if swap.after is None else swap.after.state for swap, well in zip(swaps, done, strict=True) if well)
     counts = Counter(ends)
@@ -324,7 +324,7 @@ def _sweep(op: Sweep, table: Table) -> Answering[Swept]:
 # ---------------------------------------------------------------- drivers
 
 
-def run(answering: Answering[T], perform: Callable[[Exchange[Any]], Any]) -> T:
+def run(answering: Answering[T], perform: Callable[[RoundTrip[Any]], Any]) -> T:
     """Perform exchanges until there is an answer."""
     try:
         exchange = next(answering)
@@ -335,7 +335,7 @@ def run(answering: Answering[T], perform: Callable[[Exchange[Any]], Any]) -> T:
         return result
 
 
-async def arun(answering: Answering[T], perform: Callable[[Exchange[Any]], Awaitable[Any]]) -> T:
+async def arun(answering: Answering[T], perform: Callable[[RoundTrip[Any]], Awaitable[Any]]) -> T:
     """The same in the other colour."""
     try:
         exchange = next(answering)

@@ -32,7 +32,7 @@ from effectonce._core.ops import (
     Together,
     WriteCell,
 )
-from effectonce._core.rules import RULES, Guard, Record, Rule, Scene, State, index
+from effectonce._core.rules import RULES, Guard, Record, Scene, State, TransitionRule, index
 from effectonce.stores.base import Store
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
@@ -52,7 +52,7 @@ class Mutant:
 # ---------------------------------------------------------------- sabotaged tables
 
 
-def _with_rules(rules: tuple[Rule, ...]) -> Callable[[FakeClock], Store]:
+def _with_rules(rules: tuple[TransitionRule, ...]) -> Callable[[FakeClock], Store]:
     return lambda clock: MemoryStore(clock=clock, table=index(rules))
 
 
@@ -94,11 +94,11 @@ def _late_any_send(r: Record, op: Complete, _: Scene) -> bool:
     return r.dtoken == op.token
 
 
-def _expires_open_records(op: type[Sweep], start: State) -> Rule:
-    return Rule("!", op, start, State.ABSENT, (records.lease_over,), lambda _r, _op, _scene: None)
+def _expires_open_records(op: type[Sweep], start: State) -> TransitionRule:
+    return TransitionRule("!", op, start, State.ABSENT, (records.lease_over,), lambda _r, _op, _scene: None)
 
 
-def _without_latch_at_dispatch() -> tuple[Rule, ...]:
+def _without_latch_at_dispatch() -> tuple[TransitionRule, ...]:
     late = ("T3", "T5b")
     return tuple(
         replace(r, when=tuple(g for g in r.when if g is not records.unlatched)) if r.name in late else r for r in RULES
@@ -429,7 +429,7 @@ MUTANTS: tuple[Mutant, ...] = (
         3,
         _with_rules(
             (
-                Rule(
+                TransitionRule(
                     "T1", Claim, State.ABSENT, State.CLAIMED, (records.in_turn, records.unlatched), _claims_without_dispatching
                 ),
                 *RULES,
@@ -477,7 +477,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a person overwrites an outcome",
         0,
-        _with_rules((*RULES, *(Rule("!", r.op, State.COMPLETED, r.end, (), r.change) for r in RULES if r.name == "T11b"))),
+        _with_rules(
+            (*RULES, *(TransitionRule("!", r.op, State.COMPLETED, r.end, (), r.change) for r in RULES if r.name == "T11b"))
+        ),
     ),
     Mutant("a reference is the beginning of a key", 0, _FindsByTheBeginning),
     Mutant("a search begins with the oldest", 0, _FindsTheOldestFirst),

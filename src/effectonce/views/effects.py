@@ -103,7 +103,7 @@ def _open_verdict(record: Record, now: float) -> str:
 # ---------------------------------------------------------------- what was said
 
 
-class Said(NamedTuple):
+class ShownError(NamedTuple):
     """Arguments or an outcome, as far as they may be shown."""
 
     text: str
@@ -115,32 +115,32 @@ class Said(NamedTuple):
         return screen.hidden(self.text, self.hidden) if self.hidden else self.text or dumps(self.value)
 
 
-def arguments_of(record: Record, *, reveal: bool) -> Said:
+def arguments_of(record: Record, *, reveal: bool) -> ShownError:
     if not record.request.arguments:
-        return Said("none are stored", None)
+        return ShownError("none are stored", None)
     stored = _stored(record.request.arguments)
     if stored.status not in ("ok", "redacted"):
-        return Said(_why(stored), None)
+        return ShownError(_why(stored), None)
     if reveal:
-        return Said("", stored.content)
+        return ShownError("", stored.content)
     names = ", ".join(stored.content) if isinstance(stored.content, dict) else "a value"
-    return Said(names, None, "them") if names else Said("none", None)
+    return ShownError(names, None, "them") if names else ShownError("none", None)
 
 
-def outcome_of(data: bytes, *, reveal: bool) -> Said:
+def outcome_of(data: bytes, *, reveal: bool) -> ShownError:
     """A result is hidden; why it failed is not."""
     if not data:
-        return Said("", None)
+        return ShownError("", None)
     stored = _stored(data)
     match stored.status:
         case "ok":
-            return Said("", stored.content) if reveal else Said(f"a result of {len(data):,} bytes", None, "it")
+            return ShownError("", stored.content) if reveal else ShownError(f"a result of {len(data):,} bytes", None, "it")
         case "error":
-            return Said(told(stored.content["type"], stored.content["message"]), stored.content if reveal else None)
+            return ShownError(told(stored.content["type"], stored.content["message"]), stored.content if reveal else None)
         case "partial":
-            return Said(f"some of it happened: {stored.content['message']}", stored.content if reveal else None)
+            return ShownError(f"some of it happened: {stored.content['message']}", stored.content if reveal else None)
         case _:
-            return Said(_why(stored), None)
+            return ShownError(_why(stored), None)
 
 
 def _described(data: bytes) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from effectonce._core.attempt_log import UNREADABLE, Asked, FailedAttempt, read_entry
+from effectonce._core.attempt_log import UNREADABLE, FailedAttempt, RedriveRequest, read_entry
 from effectonce._core.codec import NotReadable, decode
 from effectonce._core.failed_attempts import attempts_of
 from effectonce._core.rules import Evidence, Record, State, leased
@@ -19,7 +19,7 @@ from effectonce.views.times import iso
 _RUN = re.compile(r".+ (eff_[0-9a-f]{12})")  # the scope of a step: which workflow, which run of it
 _POSITION = re.compile(r"(undo )?\d+ .")  # and what it is called there
 _ANY = Screen()
-Said: TypeAlias = "FailedAttempt | Asked | Cancellation"
+Said: TypeAlias = "FailedAttempt | RedriveRequest | Cancellation"
 
 
 def is_run(record: Record) -> bool:
@@ -59,9 +59,9 @@ def gave_up(record: Record) -> bool:
     return any(attempt.gave_up is not None for attempt in attempts_of(record))
 
 
-def asked_of(record: Record) -> list[Asked]:
+def asked_of(record: Record) -> list[RedriveRequest]:
     """Who asked for it again."""
-    return [entry for entry in map(said, record.evidence) if isinstance(entry, Asked)]
+    return [entry for entry in map(said, record.evidence) if isinstance(entry, RedriveRequest)]
 
 
 def cancelled_of(record: Record) -> Cancellation | None:
@@ -77,7 +77,7 @@ def told(entry: Said, screen: Screen = _ANY) -> str:
     match entry:
         case FailedAttempt():
             return attempt_told(entry, screen)
-        case Asked(by, reason):
+        case RedriveRequest(by, reason):
             return f"{by or 'somebody'} asked for it again: {reason}"
         case Cancellation(by, reason):
             return f"{by or 'somebody'} wants it to end: {reason}"
@@ -112,7 +112,7 @@ def attempt_data(attempt: FailedAttempt) -> dict[str, Any]:
     return {**msgspec.structs.asdict(attempt), "at": iso(attempt.at)}
 
 
-def asked_data(asked: Asked) -> dict[str, Any]:
+def asked_data(asked: RedriveRequest) -> dict[str, Any]:
     return {"by": asked.by, "reason": asked.reason, "at": iso(asked.at)}
 
 

@@ -23,7 +23,7 @@ from effectonce._core.rules import TERMINAL, Record, State, leased
 from effectonce._core.workflow import CANCEL, Cancellation, cancellation
 from effectonce._runtime.unprotected_sends import only_through
 from effectonce._tools.observers import told_of
-from effectonce._tools.tool import GuardedTool, House, Tool
+from effectonce._tools.tool import GuardContext, GuardedTool, Tool
 from effectonce._tools.wrapper import wrap
 from effectonce._validate import errors, fields, seconds, several, whole
 from effectonce.errors import ContractViolation, InFlight, LeaseLost, Rejected, StepFailed
@@ -122,7 +122,7 @@ class WorkflowOptions(TypedDict, total=False):
 class Workflows:
     """The workflows of a guard, and their runs."""
 
-    def __init__(self, store: Store, house: House, register: Callable[[GuardedTool], GuardedTool]) -> None:
+    def __init__(self, store: Store, house: GuardContext, register: Callable[[GuardedTool], GuardedTool]) -> None:
         self._store, self._house, self._register = store, house, register
         self._known: dict[str, Workflow] = {}
 

@@ -25,7 +25,7 @@ from effectonce._core.type_hints import hints_of
 from effectonce._core.workflow import WorkflowCall
 from effectonce._runtime.drive import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive, drive
 from effectonce._runtime.signature import is_async, signature_of
-from effectonce._tools.tool import GuardedTool, House
+from effectonce._tools.tool import GuardContext, GuardedTool
 from effectonce.effect import current_effect
 from effectonce.errors import CodeChanged, ContractViolation, GaveUp, Rejected, StepFailed
 from effectonce.outcome import Outcome
@@ -42,7 +42,7 @@ class Workflow:
 
     def __init__(
         self,
-        house: House,
+        house: GuardContext,
         contract: Contract,
         function: Callable[..., Any],
         *,

@@ -17,7 +17,7 @@ from agent_framework import (
     tool,
 )
 
-from effectonce.integrations.agent_framework import once
+from effectonce.integrations.agent_framework import EffectOnce
 from tests.frameworks.facts import CONTRACTS, DONE, Ran, readable
 
 
@@ -75,7 +75,7 @@ class Desk:
     ):
         self.forgotten += forget
         self.client = Script(*lines)
-        mine = once(self.guard, contracts=contracts) if middleware is None else middleware
+        mine = EffectOnce(self.guard, contracts=contracts) if middleware is None else middleware
         history = [] if stateless else [FileHistoryProvider(f"{self.folder}/history-{self.forgotten}")]
         agent = Agent(self.client, tools=[tool], middleware=mine, context_providers=history)
         self.session = session or (None if scope is None else agent.create_session(session_id=scope))

@@ -9,7 +9,7 @@ from agent_framework import Agent, AgentSession, Content, FunctionMiddleware, MC
 from agent_framework.exceptions import ToolException
 
 from effectonce import InDoubt
-from effectonce.integrations.agent_framework import once
+from effectonce.integrations.agent_framework import EffectOnce
 from tests.frameworks import pages
 from tests.frameworks.agent_framework.desk import Desk, Script
 from tests.frameworks.facts import (
@@ -55,7 +55,7 @@ def test_the_page_shows_what_happens(bank, tmp_path):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_without_a_session_the_conversation_may_be_named_by_the_application(stream, desk, guard, bank):
-    mine = once(guard, contracts=CONTRACTS, scope=lambda context: "chat-42", tenant=lambda context: "shop-1")
+    mine = EffectOnce(guard, contracts=CONTRACTS, scope=lambda context: "chat-42", tenant=lambda context: "shop-1")
     options = {"middleware": mine, "scope": None, "stateless": True, "stream": stream}
 
     first = desk.run(desk.tool(refund_of(bank)), one("a"), one("b"), DONE, **options)
@@ -117,7 +117,7 @@ def test_a_termination_passes_through_and_leaves_nothing_in_doubt(desk, guard, b
             context.result = "not today"
             raise MiddlewareTermination
 
-    stopped = desk.run(desk.tool(refund_of(bank)), one("a"), middleware=[*once(guard, contracts=CONTRACTS), Stops()])
+    stopped = desk.run(desk.tool(refund_of(bank)), one("a"), middleware=[*EffectOnce(guard, contracts=CONTRACTS), Stops()])
     later = desk.run(desk.tool(refund_of(bank)), one("b"), DONE, forget=True)
 
     assert (stopped.said, later.said) == (["not today"], ["rcpt_1"])
@@ -129,7 +129,7 @@ def test_a_middleware_that_asks_a_person_leaves_nothing_in_doubt(desk, guard, ba
             call = Content.from_function_call("a", "refund", arguments=dict(context.arguments))
             context.result = Content.from_function_approval_request("really?", call)
 
-    desk.run(desk.tool(refund_of(bank)), one("a"), middleware=[*once(guard, contracts=CONTRACTS), Asks()])
+    desk.run(desk.tool(refund_of(bank)), one("a"), middleware=[*EffectOnce(guard, contracts=CONTRACTS), Asks()])
     assert [asked.id for asked in desk.response.user_input_requests] == ["really?"]
 
     assert desk.run(desk.tool(refund_of(bank)), one("b"), DONE, forget=True).said == ["rcpt_1"]
@@ -175,7 +175,7 @@ class Twice(FunctionMiddleware):
 def test_a_middleware_that_asks_again_or_makes_a_result_of_an_error_is_told_what_is_known(
     other, fault, ours_first, guarded, desk, guard, bank
 ):
-    mine, function = once(guard, contracts=CONTRACTS), refund_of(bank, fault, fault, fault)
+    mine, function = EffectOnce(guard, contracts=CONTRACTS), refund_of(bank, fault, fault, fault)
     if guarded:
         function = guard.tool(kind="write", volatile=["reason"])(function)
 
@@ -187,7 +187,7 @@ def test_a_middleware_that_asks_again_or_makes_a_result_of_an_error_is_told_what
 
 
 def test_a_refusal_is_told_in_the_words_of_whoever_stands_behind_us(desk, guard, bank):
-    middleware = [*once(guard, contracts=CONTRACTS), Sorry()]
+    middleware = [*EffectOnce(guard, contracts=CONTRACTS), Sorry()]
 
     assert desk.run(desk.tool(refund_of(bank, "refuse")), *LINES, middleware=middleware).said == ["that did not work"]
     assert desk.run(desk.tool(refund_of(bank)), *LINES, forget=True).codes == ["REPLAYED_FAILURE"]
@@ -199,7 +199,7 @@ def test_a_doubt_that_somebody_around_us_has_other_words_for_is_still_the_same_e
     if guarded:
         function = guard.tool(kind="write", volatile=["reason"])(function)
 
-    middleware = [Friendly(), *once(guard, contracts=CONTRACTS)]
+    middleware = [Friendly(), *EffectOnce(guard, contracts=CONTRACTS)]
     ran = desk.run(desk.tool(function), one("a"), one("b"), one("c"), DONE, middleware=middleware)
 
     assert ran.said == ["that did not work"] * 3
@@ -234,7 +234,7 @@ def test_media_are_replayed_as_media(desk, guard, bank):
 
 def test_an_agent_that_is_a_tool_is_no_effect_and_its_tools_are(desk, guard, bank):
     for name in ("a", "b"):
-        mine = once(guard, contracts=CONTRACTS, scope=lambda context: "chat-42/clerk")
+        mine = EffectOnce(guard, contracts=CONTRACTS, scope=lambda context: "chat-42/clerk")
         clerk = Agent(Script(one(name), DONE), name="clerk", tools=[tool(refund_of(bank))], middleware=mine)
         asks = [Ask("outer", {"task": "refund pay_7"})]
         ran = desk.run(clerk.as_tool(name="refund", arg_name="task"), asks, DONE, forget=True)

@@ -14,7 +14,7 @@ from google.adk.tools import FunctionTool
 from google.genai import types
 from pydantic import Field
 
-from effectonce.integrations.google_adk import OncePlugin
+from effectonce.integrations.google_adk import EffectOnce
 from tests.frameworks.facts import CONTRACTS, DONE, Ran
 
 
@@ -59,7 +59,7 @@ class Desk:
     ):
         if forget:
             self.forget()
-        once = [OncePlugin(self.guard, contracts=contracts)] if plugins is None else plugins
+        once = [EffectOnce(self.guard, contracts=contracts)] if plugins is None else plugins
         self.model = Script(lines=list(lines))
         tools = tool if isinstance(tool, list) else [tool]
         agent = LlmAgent(name="desk", model=self.model, tools=tools, **options)

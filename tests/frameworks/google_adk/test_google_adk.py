@@ -17,7 +17,7 @@ from google.genai import types
 from mcp import StdioServerParameters
 
 from effectonce import InDoubt, Rejected
-from effectonce.integrations.google_adk import OncePlugin
+from effectonce.integrations.google_adk import EffectOnce
 from tests.frameworks import pages
 from tests.frameworks.facts import (
     CONTRACTS,
@@ -55,7 +55,7 @@ def test_the_page_shows_what_happens(bank, tmp_path):
 
 
 def test_a_plugin_that_asks_the_model_to_reflect_and_retry_finds_nothing_to_retry(desk, guard, bank):
-    plugins = [ReflectAndRetryToolPlugin(max_retries=3), OncePlugin(guard, contracts=CONTRACTS)]
+    plugins = [ReflectAndRetryToolPlugin(max_retries=3), EffectOnce(guard, contracts=CONTRACTS)]
 
     ran = desk.run(desk.tool(refund_of(bank, "lose-answer")), one("a"), one("b"), DONE, plugins=plugins)
 
@@ -230,7 +230,7 @@ def test_a_result_that_only_another_branch_was_shown_does_not_count(desk, guard,
     models = Tells(lines=[one("a"), DONE]), Waits(lines=[one("b"), DONE])
     desks = [LlmAgent(name=f"desk_{at}", model=model, tools=[refund_of(bank)]) for at, model in enumerate(models)]
     both = ParallelAgent(name="both", sub_agents=desks)
-    once = OncePlugin(guard, contracts=CONTRACTS)
+    once = EffectOnce(guard, contracts=CONTRACTS)
 
     ran = asyncio.run(desk.talk(App(name="shop", root_agent=both, plugins=[once]), "chat-42", "refund pay_7"))
 
@@ -240,7 +240,7 @@ def test_a_result_that_only_another_branch_was_shown_does_not_count(desk, guard,
 def test_a_node_of_a_workflow_that_is_tried_again_lands_once_and_raises_the_doubt(desk, guard, bank):
     tool = node(desk.tool(refund_of(bank, "lose-answer")), retry_config=RetryConfig(max_attempts=3, initial_delay=0))
     flow = Workflow(name="flow", edges=[(START, tool)])
-    app = App(name="shop", root_agent=flow, plugins=[OncePlugin(guard, contracts=CONTRACTS)])
+    app = App(name="shop", root_agent=flow, plugins=[EffectOnce(guard, contracts=CONTRACTS)])
 
     with pytest.raises(InDoubt):
         asyncio.run(desk.talk(app, "chat-42", '{"payment_id": "pay_7", "reason": "late"}'))
@@ -249,7 +249,7 @@ def test_a_node_of_a_workflow_that_is_tried_again_lands_once_and_raises_the_doub
 
 
 def test_the_conversation_may_be_named_by_the_application(desk, guard, bank):
-    once = OncePlugin(guard, contracts=CONTRACTS, scope=lambda context: context.state["order"], tenant=lambda context: "shop-1")
+    once = EffectOnce(guard, contracts=CONTRACTS, scope=lambda context: context.state["order"], tenant=lambda context: "shop-1")
 
     def knows_the_order(callback_context):
         callback_context.state["order"] = "order-1"

@@ -9,18 +9,18 @@ from hypercorn.asyncio import serve
 from hypercorn.config import Config
 from restate import InvocationRetryPolicy, RunOptions
 
-from effectonce.integrations.restate import once
+from effectonce.integrations.restate import EffectOnce
 from tests.integrations.engines import shop
 
 SOON = InvocationRetryPolicy(initial_interval=timedelta(milliseconds=20), max_interval=timedelta(milliseconds=100))
 ONCE = RunOptions(max_attempts=1, initial_retry_interval=timedelta(milliseconds=1))
-given = {"invocation_context_managers": [once(shop.guard)], "invocation_retry_policy": SOON}
+given = {"invocation_context_managers": [EffectOnce(shop.guard)], "invocation_retry_policy": SOON}
 
 refunds = restate.Service("refunds", **given)
 orders = restate.Workflow("orders", **given)
 accounts = restate.VirtualObject("accounts", **given)
 tenants = restate.Service(
-    "tenants", invocation_context_managers=[once(shop.guard, tenant=lambda ctx: ctx.request().headers["tenant"])]
+    "tenants", invocation_context_managers=[EffectOnce(shop.guard, tenant=lambda ctx: ctx.request().headers["tenant"])]
 )
 
 

@@ -9,7 +9,7 @@ from strands.models.model import Model
 from strands.session import FileSessionManager
 from strands.types.exceptions import EventLoopException
 
-from effectonce.integrations.strands import OncePlugin
+from effectonce.integrations.strands import EffectOnce
 from tests.frameworks.facts import CONTRACTS, DONE, Ran, readable
 
 
@@ -58,7 +58,7 @@ class Desk:
         return tool(function)
 
     def agent(self, tool, *lines, scope="chat-42", plugins=None, contracts=CONTRACTS, **options):
-        once = [OncePlugin(self.guard, contracts=contracts)] if plugins is None else plugins
+        once = [EffectOnce(self.guard, contracts=contracts)] if plugins is None else plugins
         self.model = Script(*lines)
         sessions = FileSessionManager(scope, storage_dir=f"{self.folder}/sessions-{self.forgotten}") if scope else None
         return Agent(model=self.model, tools=[tool], plugins=once, session_manager=sessions, callback_handler=None, **options)

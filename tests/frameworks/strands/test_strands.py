@@ -12,7 +12,7 @@ from strands.plugins import Plugin
 from strands.tools.mcp import MCPClient
 
 from effectonce import InDoubt
-from effectonce.integrations.strands import OncePlugin
+from effectonce.integrations.strands import EffectOnce
 from tests.frameworks import pages
 from tests.frameworks.facts import (
     CONTRACTS,
@@ -111,7 +111,7 @@ def may_be_guarded(guarded, guard, function):
 @pytest.mark.parametrize(("other", "fault"), [(tries, "lose-answer"), (tries, None), (twice, None)])
 def test_a_middleware_that_asks_again_is_told_what_is_known(other, fault, ours_first, guarded, desk, guard, bank):
     function = may_be_guarded(guarded, guard, refund_of(bank, fault, fault, fault))
-    plugins = [OncePlugin(guard, contracts=CONTRACTS), standing(other)]
+    plugins = [EffectOnce(guard, contracts=CONTRACTS), standing(other)]
 
     ran = desk.run(desk.tool(function), *LINES, plugins=plugins if ours_first else plugins[::-1])
 
@@ -123,7 +123,7 @@ def test_a_middleware_that_asks_again_is_told_what_is_known(other, fault, ours_f
 @pytest.mark.parametrize("ours_first", [False, True])
 def test_a_doubt_that_somebody_made_a_result_of_is_still_the_same_effect(ours_first, guarded, desk, guard, bank):
     function = may_be_guarded(guarded, guard, refund_of(bank, "lose-answer"))
-    plugins = [OncePlugin(guard, contracts=CONTRACTS), standing(friendly)]
+    plugins = [EffectOnce(guard, contracts=CONTRACTS), standing(friendly)]
 
     ran = desk.run(desk.tool(function), one("a"), one("b"), one("c"), DONE, plugins=plugins if ours_first else plugins[::-1])
 
@@ -132,7 +132,7 @@ def test_a_doubt_that_somebody_made_a_result_of_is_still_the_same_effect(ours_fi
 
 
 def test_a_refusal_is_told_in_the_words_of_whoever_stands_behind_us(desk, guard, bank):
-    plugins = [OncePlugin(guard, contracts=CONTRACTS), standing(friendly)]
+    plugins = [EffectOnce(guard, contracts=CONTRACTS), standing(friendly)]
 
     assert desk.run(desk.tool(refund_of(bank, "refuse")), *LINES, plugins=plugins).said == ["that did not work"]
     assert desk.run(desk.tool(refund_of(bank)), *LINES, forget=True).codes == ["REPLAYED_FAILURE"]
@@ -261,7 +261,7 @@ def len_of(text: str) -> int:
 
 
 def test_an_agent_that_is_a_tool_is_no_effect_and_its_tools_are(desk, guard, bank):
-    once = OncePlugin(guard, contracts=CONTRACTS, scope=lambda context: "chat-42/clerk")
+    once = EffectOnce(guard, contracts=CONTRACTS, scope=lambda context: "chat-42/clerk")
 
     for name in ("a", "b"):
         clerk = Agent(model=Script(one(name), DONE), tools=[tool(refund_of(bank))], plugins=[once], callback_handler=None)

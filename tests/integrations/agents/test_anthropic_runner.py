@@ -8,7 +8,7 @@ import pytest
 from anthropic import Anthropic, APIConnectionError, AsyncAnthropic, beta_async_tool, beta_tool
 
 from effectonce import InDoubt
-from effectonce.integrations.anthropic_runner import tool_runner
+from effectonce.integrations.anthropic_runner import protect
 
 CONTRACTS = {"refund": {"kind": "irreversible", "volatile": ["reason"]}}
 DONE = {"type": "text", "text": "done"}
@@ -49,7 +49,7 @@ def run(request, guard):
         script = Script(*lines)
         with httpx2.Client(transport=httpx2.MockTransport(script)) as wire:
             client = Anthropic(api_key="none", http_client=wire, max_retries=0)
-            runner = tool_runner(client, guard, **given(tool, options))
+            runner = protect(client, guard, **given(tool, options))
             runner.until_done()
         script.history = list(runner._thread.messages)  # the wire carries only what is new
         return script
@@ -59,7 +59,7 @@ def run(request, guard):
             script = Script(*lines)
             async with httpx2.AsyncClient(transport=httpx2.MockTransport(script)) as wire:
                 client = AsyncAnthropic(api_key="none", http_client=wire, max_retries=0)
-                runner = tool_runner(client, guard, **given(tool, options))
+                runner = protect(client, guard, **given(tool, options))
                 await runner.until_done()
             script.history = list(runner._thread.messages)
             return script
@@ -184,7 +184,7 @@ def test_a_tool_use_that_is_answered_twice_is_one_effect(guard, bank):
 
     with httpx2.Client(transport=httpx2.MockTransport(Script(one("a"), DONE))) as wire:
         client = Anthropic(api_key="none", http_client=wire, max_retries=0)
-        runner = tool_runner(client, guard, **given(refund, {}))
+        runner = protect(client, guard, **given(refund, {}))
         message = next(runner)
         runner.append_messages(message, runner.generate_tool_call_response())
         runner.until_done()

@@ -16,8 +16,8 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolRetu
 from pydantic_ai.models.function import FunctionModel
 
 from effectonce import InDoubt, Rejected, State
-from effectonce.integrations.langchain import OnceMiddleware
-from effectonce.integrations.pydantic_ai import Once
+from effectonce.integrations.langchain import EffectOnce
+from effectonce.integrations.pydantic_ai import EffectOnce as PydanticAiOnce
 from tests.integrations.agents.langchain_models import Scripted, asks
 
 CONTRACTS = {"refund": {"kind": "irreversible"}}
@@ -73,12 +73,12 @@ class Langchain:
             await asyncio.sleep(0)
             return ToolMessage(SORRY, tool_call_id=request.tool_call["id"])
 
-    class Another(OnceMiddleware):
+    class Another(EffectOnce):
         """LangChain refuses two of the same name."""
 
     @staticmethod
-    def once(guard):
-        return OnceMiddleware(guard, contracts=CONTRACTS)
+    def EffectOnce(guard):
+        return EffectOnce(guard, contracts=CONTRACTS)
 
     @classmethod
     def twice(cls, guard):
@@ -120,8 +120,8 @@ class PydanticAI:
                 return await handler(args)
 
     @staticmethod
-    def once(guard, guarded=()):
-        return Once(guard, contracts=CONTRACTS, guarded=guarded)
+    def EffectOnce(guard, guarded=()):
+        return PydanticAiOnce(guard, contracts=CONTRACTS, guarded=guarded)
 
     @classmethod
     def twice(cls, guard):

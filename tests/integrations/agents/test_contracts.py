@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from effectonce import ContractViolation, Guard
-from effectonce.integrations._agent_tools import Call, Leg, Toolbox
+from effectonce.integrations._agent_tools import AgentCall, AgentTools, ToolRun
 
 
 @pytest.mark.parametrize(
@@ -14,28 +14,31 @@ from effectonce.integrations._agent_tools import Call, Leg, Toolbox
 )
 def test_an_option_that_there_is_not_is_told_with_what_there_is(option, guess):
     with pytest.raises(ContractViolation, match=f"refund: a contract has no '{option}'; {guess}"):
-        Toolbox(Guard("memory://"), {"refund": {option: ["reason"]}}, None)
+        AgentTools(Guard("memory://"), {"refund": {option: ["reason"]}}, None)
 
 
 def test_a_tool_has_one_name_in_both_colours_and_a_store_that_forgets_is_refused_in_each():
     guard = Guard("memory://")
-    boxes = [Toolbox(guard, None, None) for _ in range(2)]
+    boxes = [AgentTools(guard, None, None) for _ in range(2)]
 
     async def refund():
         return "async"
 
-    call = Call(tool="refund", arguments={}, scope="chat-42")
-    assert boxes[0].run(call, Leg(lambda: "sync", str)).own == "sync"
-    assert asyncio.run(boxes[1].arun(Call(tool="refund", arguments={"n": 2}, scope="chat-42"), Leg(refund, str))).own == "async"
+    call = AgentCall(tool="refund", arguments={}, scope="chat-42")
+    assert boxes[0].run(call, ToolRun(lambda: "sync", str)).own == "sync"
+    assert (
+        asyncio.run(boxes[1].arun(AgentCall(tool="refund", arguments={"n": 2}, scope="chat-42"), ToolRun(refund, str))).own
+        == "async"
+    )
 
-    strict = Toolbox(guard, {"refund": {"kind": "irreversible"}}, None)
+    strict = AgentTools(guard, {"refund": {"kind": "irreversible"}}, None)
     with pytest.raises(ContractViolation, match="durable"):
-        asyncio.run(strict.arun(call, Leg(refund, str)))
+        asyncio.run(strict.arun(call, ToolRun(refund, str)))
     guard.close()
 
 
 def test_a_tool_that_nearly_has_a_contract_is_told_once_and_runs_by_the_default(caplog):
-    box = Toolbox(Guard("memory://"), {"refnd": {"kind": "read"}, "balance": {"kind": "read"}}, None)
+    box = AgentTools(Guard("memory://"), {"refnd": {"kind": "read"}, "balance": {"kind": "read"}}, None)
     assert (box.passes("refund"), box.passes("refund"), box.passes("balance"), box.passes("send_mail")) == (
         False,
         False,
@@ -53,10 +56,10 @@ SCHEMA = {"properties": {"payment_id": {}, "reason": {}}}
 
 def run(contract, schema=SCHEMA, default=None):
     ran = []
-    call = Call(tool="refund", arguments={"payment_id": "pay_7", "reason": "late"}, scope="chat-42", schema=schema)
-    box = Toolbox(Guard("memory://"), contract and {"refund": contract}, default)
+    call = AgentCall(tool="refund", arguments={"payment_id": "pay_7", "reason": "late"}, scope="chat-42", schema=schema)
+    box = AgentTools(Guard("memory://"), contract and {"refund": contract}, default)
     try:
-        box.run(call, Leg(lambda: ran.append("refund"), str))
+        box.run(call, ToolRun(lambda: ran.append("refund"), str))
     finally:
         box.guard.close()
     return ran

@@ -22,7 +22,7 @@ from langgraph.prebuilt import ToolRuntime
 from langgraph.types import Command, interrupt
 
 from effectonce import ContractViolation, Found, InDoubt, Rejected, Retry, StoreUnavailable
-from effectonce.integrations.langchain import OnceMiddleware, check_durability, durable, once_node, retry_policy, tool_node
+from effectonce.integrations.langchain import EffectOnce, check_durability, durable, once_node, retry_policy, tool_node
 from tests.integrations.agents.langchain_models import Scripted, asks
 
 THREAD = {"configurable": {"thread_id": "chat-42"}}
@@ -52,7 +52,7 @@ def refund_of(bank, *faults):
 def agent_of(guard, refund, *lines, contracts=CONTRACTS, saver=None):
     model = Scripted(lines=list(lines))
     saver = saver or InMemorySaver()
-    return create_agent(model, [refund], middleware=[OnceMiddleware(guard, contracts=contracts)], checkpointer=saver), model
+    return create_agent(model, [refund], middleware=[EffectOnce(guard, contracts=contracts)], checkpointer=saver), model
 
 
 def says(text="refund pay_7"):
@@ -227,7 +227,7 @@ def test_a_command_is_replayed_under_the_new_id(guard, bank, invoke):
 
 def test_without_a_thread_nothing_is_sent(guard, bank, invoke):
     model = Scripted(lines=[asks("a", payment_id="pay_7"), DONE])
-    agent = create_agent(model, [refund_of(bank)], middleware=[OnceMiddleware(guard)])
+    agent = create_agent(model, [refund_of(bank)], middleware=[EffectOnce(guard)])
 
     (message,) = tool_messages(invoke(agent, says(), {}))
 
@@ -409,7 +409,7 @@ def test_arguments_that_another_middleware_corrected_do_not_hide_that_the_tool_r
 
     refund.handle_tool_error = True
     lines = [asks("a", payment="pay_7"), asks("b", payment="pay_7"), DONE]
-    middleware = [OnceMiddleware(guard, contracts=CONTRACTS), Correcting()]
+    middleware = [EffectOnce(guard, contracts=CONTRACTS), Correcting()]
     agent = create_agent(Scripted(lines=lines), [refund], middleware=middleware, checkpointer=InMemorySaver())
     result = agent.invoke(says(), THREAD)
 
@@ -466,7 +466,7 @@ def test_a_guarded_tool_may_take_what_the_framework_gives_it(guard, bank, invoke
 @pytest.mark.parametrize("once_first", [True, False])
 def test_a_middleware_that_retries_sends_nothing_again_wherever_it_stands(guard, bank, invoke, once_first):
     retries = ToolRetryMiddleware(max_retries=2, initial_delay=0.0, jitter=False)
-    once = OnceMiddleware(guard, contracts=CONTRACTS)
+    once = EffectOnce(guard, contracts=CONTRACTS)
     agent = create_agent(
         Scripted(lines=[asks("a", payment_id="pay_7"), DONE]),
         [refund_of(bank, "lose-answer", "lose-answer", "lose-answer")],
@@ -491,7 +491,7 @@ def test_a_middleware_that_asks_twice_is_given_the_one_result(guard, bank, invok
     agent = create_agent(
         Scripted(lines=[asks("a", payment_id="pay_7"), DONE]),
         [refund_of(bank)],
-        middleware=[OnceMiddleware(guard, contracts=CONTRACTS), Twice()],
+        middleware=[EffectOnce(guard, contracts=CONTRACTS), Twice()],
         checkpointer=InMemorySaver(),
     )
 
@@ -518,7 +518,7 @@ def test_a_middleware_may_correct_what_the_tool_refused_before_it_ran(guard, ban
     agent = create_agent(
         Scripted(lines=[asks("a"), DONE]),
         [refund_of(bank)],
-        middleware=[OnceMiddleware(guard, contracts=CONTRACTS), Correcting()],
+        middleware=[EffectOnce(guard, contracts=CONTRACTS), Correcting()],
         checkpointer=InMemorySaver(),
     )
 

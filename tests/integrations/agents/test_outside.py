@@ -9,10 +9,10 @@ from anthropic import Anthropic, beta_tool
 from langchain_core.tools import tool as langchain_tool
 
 from effectonce import ContractViolation, Found, Guard, NotFound, NotSent, current_effect
-from effectonce.integrations.anthropic_runner import tool_runner
-from effectonce.integrations.langchain import OnceMiddleware
+from effectonce.integrations.anthropic_runner import protect as protect_anthropic_runner
+from effectonce.integrations.langchain import EffectOnce
 from effectonce.integrations.openai_agents import protect
-from effectonce.integrations.pydantic_ai import Once
+from effectonce.integrations.pydantic_ai import EffectOnce as PydanticAiOnce
 from tests.integrations.agents import test_anthropic_runner, test_langchain, test_openai_agents, test_pydantic_ai
 
 ASKED = {"payment_id": "pay_7", "amount_minor": 100, "reason": "late"}
@@ -45,7 +45,7 @@ def ask_pydantic(guard, work, options):
         """Refund a payment."""
         return work(payment_id)
 
-    once = Once(guard, contracts={"refund": options})
+    once = PydanticAiOnce(guard, contracts={"refund": options})
     result = test_pydantic_ai.run(guard, refund, test_pydantic_ai.one("a", reason="late"), test_pydantic_ai.DONE, once=once)
     return test_pydantic_ai.returns(result)[0][2]
 
@@ -59,7 +59,9 @@ def ask_anthropic(guard, work, options):
     script = test_anthropic_runner.Script(test_anthropic_runner.one("a"), test_anthropic_runner.DONE)
     with httpx2.Client(transport=httpx2.MockTransport(script)) as wire:
         client = Anthropic(api_key="none", http_client=wire, max_retries=0)
-        runner = tool_runner(client, guard, **test_anthropic_runner.given(refund, {"contracts": {"refund": options}}))
+        runner = protect_anthropic_runner(
+            client, guard, **test_anthropic_runner.given(refund, {"contracts": {"refund": options}})
+        )
         runner.until_done()
     script.history = list(runner._thread.messages)
     content = test_anthropic_runner.told(script)[0][1]
@@ -69,13 +71,13 @@ def ask_anthropic(guard, work, options):
 def declared_to_anthropic(guard, contracts):
     with httpx2.Client() as wire:
         client = Anthropic(api_key="none", http_client=wire)
-        tool_runner(client, guard, **test_anthropic_runner.given(None, {"contracts": contracts, "tools": []}))
+        protect_anthropic_runner(client, guard, **test_anthropic_runner.given(None, {"contracts": contracts, "tools": []}))
 
 
 SDKS = {
-    ask_langchain: lambda guard, contracts: OnceMiddleware(guard, contracts=contracts),
+    ask_langchain: lambda guard, contracts: EffectOnce(guard, contracts=contracts),
     ask_openai: lambda guard, contracts: protect(Agent(name="desk"), guard, contracts=contracts),
-    ask_pydantic: lambda guard, contracts: Once(guard, contracts=contracts),
+    ask_pydantic: lambda guard, contracts: PydanticAiOnce(guard, contracts=contracts),
     ask_anthropic: declared_to_anthropic,
 }
 
@@ -186,9 +188,7 @@ def test_a_probe_and_a_redrive_have_one_colour(guard):
     async def redrive(payment_id): ...
 
     with pytest.raises(ContractViolation, match="one colour"):
-        OnceMiddleware(
-            guard, contracts={"refund": {"downstream": "probe", "probe": lambda payment_id: None, "redrive": redrive}}
-        )
+        EffectOnce(guard, contracts={"refund": {"downstream": "probe", "probe": lambda payment_id: None, "redrive": redrive}})
 
 
 def test_async_code_of_a_tool_that_sync_code_runs_is_refused_before_anything_is_sent(guard, bank):

@@ -14,7 +14,7 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolRetu
 from pydantic_ai.models.function import FunctionModel
 
 from effectonce import Guard, InDoubt, Rejected
-from effectonce.integrations.pydantic_ai import Once
+from effectonce.integrations.pydantic_ai import EffectOnce
 
 CONTRACTS = {"refund": {"kind": "irreversible", "volatile": ["reason"]}}
 DONE = [TextPart("done")]
@@ -44,7 +44,7 @@ def agent_of(guard, tool, *lines, once=None, **options):
             raise line
         return ModelResponse(parts=line)
 
-    capabilities = [once or Once(guard, contracts=CONTRACTS)]
+    capabilities = [once or EffectOnce(guard, contracts=CONTRACTS)]
     return Agent(FunctionModel(model), tools=[tool], capabilities=capabilities, **options), schemas
 
 
@@ -105,7 +105,7 @@ def test_equal_calls_of_one_message_are_one_and_others_run_beside_them(guard, ba
 def test_the_model_sees_the_schema_that_it_saw_before(guard, bank):
     tool = refund_of(bank)
     protected, seen = agent_of(guard, tool, DONE)
-    bare, seen_bare = agent_of(guard, tool, DONE, once=Once(guard, contracts={"refund": {"kind": "read"}}))
+    bare, seen_bare = agent_of(guard, tool, DONE, once=EffectOnce(guard, contracts={"refund": {"kind": "read"}}))
 
     asyncio.run(protected.run("hello"))
     asyncio.run(bare.run("hello"))
@@ -123,7 +123,7 @@ def test_a_time_out_of_the_framework_is_a_doubt_and_not_a_wish_for_another_try(b
         await asyncio.Event().wait()
 
     lines = [one("a"), one("b"), DONE]
-    agent, _ = agent_of(guard, refund, *lines, once=Once(guard), tool_timeout=0.05)
+    agent, _ = agent_of(guard, refund, *lines, once=EffectOnce(guard), tool_timeout=0.05)
     result = asyncio.run(agent.run("refund pay_7", conversation_id="chat-42"))
 
     assert codes(result) == [InDoubt.code, InDoubt.code]
@@ -208,7 +208,7 @@ def test_a_tool_that_is_guarded_already_keeps_its_contract(guard, bank):
         return bank.pay(payment_id, 1)["receipt"]
 
     for reason in ("late", "the parcel was late"):
-        result = run(guard, refund, one("a", reason=reason), DONE, once=Once(guard, guarded=[refund]))
+        result = run(guard, refund, one("a", reason=reason), DONE, once=EffectOnce(guard, guarded=[refund]))
         assert returns(result) == [("a", "success", "rcpt_1")]
 
     assert len(bank.ledger()) == 1
@@ -285,7 +285,7 @@ def test_an_error_that_an_mcp_server_reports_is_a_doubt(behaviour, guard, bank):
     lines = [one("a"), one("b"), DONE]
     model = FunctionModel(lambda messages, info: ModelResponse(parts=lines.pop(0)))
     tools = MCPToolset(server, tool_error_behavior=behaviour)
-    agent = Agent(model, toolsets=[tools], capabilities=[Once(guard, contracts={"refund": {"kind": "irreversible"}})])
+    agent = Agent(model, toolsets=[tools], capabilities=[EffectOnce(guard, contracts={"refund": {"kind": "irreversible"}})])
 
     result = asyncio.run(agent.run("refund pay_7", conversation_id="chat-42"))
 

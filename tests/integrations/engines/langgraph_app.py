@@ -14,12 +14,12 @@ from langchain_core.tools import tool
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 
-from effectonce.integrations.langchain import OnceMiddleware, once_node
+from effectonce.integrations.langchain import EffectOnce, once_node
 from tests.integrations.engines import shop
 
 SAVER = os.environ["SHOP_SAVER"]
 CONTRACT = {"kind": "irreversible", "downstream": "key", "volatile": ["reason"], "lease_s": 0.5}
-once = OnceMiddleware(shop.guard, contracts={"give_back": CONTRACT, "give_back_if_approved": CONTRACT})
+once = EffectOnce(shop.guard, contracts={"give_back": CONTRACT, "give_back_if_approved": CONTRACT})
 again = RetryPolicy(retry_on=RuntimeError, initial_interval=0.01, jitter=False)
 
 give_back = tool("give_back", description="Refund a payment.")(shop.refund.__wrapped__)

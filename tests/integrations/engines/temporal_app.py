@@ -12,7 +12,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.worker import Worker
 
 with workflow.unsafe.imports_passed_through():
-    from effectonce.integrations.temporal import EffectOncePlugin, until_settled
+    from effectonce.integrations.temporal import EffectOnce, until_settled
     from tests.integrations.engines import shop
 
 QUEUE = "shop"
@@ -124,7 +124,7 @@ WORKFLOWS = [Once, Locally, FailsOnce, CallsAgain, Twice, Continues, Parent, Wai
 
 
 async def main(target):
-    client = await Client.connect(target, plugins=[EffectOncePlugin(shop.guard)])
+    client = await Client.connect(target, plugins=[EffectOnce(shop.guard)])
     with ThreadPoolExecutor(8) as threads:
         activities = [refund_activity, wire_activity]
         async with Worker(

@@ -8,7 +8,7 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.common import RetryPolicy
 
-from effectonce.integrations.temporal import EffectOncePlugin
+from effectonce.integrations.temporal import EffectOnce
 from tests.integrations.engines import shop
 from tests.integrations.engines.crew import Crew
 from tests.integrations.engines.temporal_app import QUEUE, SOON, CallsAgain, Continues, FailsOnce, Locally, Once, Parent, Twice
@@ -19,7 +19,7 @@ from tests.servers.temporal import Server
 async def temporal(folder):
     """A server, a worker process, and a client."""
     with await asyncio.to_thread(Server, folder) as server:
-        client = await Client.connect(server.target, plugins=[EffectOncePlugin(shop.guard)])
+        client = await Client.connect(server.target, plugins=[EffectOnce(shop.guard)])
         with Crew(folder, "-m", "tests.integrations.engines.temporal_app", server.target) as crew:
             await asyncio.to_thread(crew.work)
             yield client, crew

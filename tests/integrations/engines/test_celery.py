@@ -10,7 +10,7 @@ from celery.signals import before_task_publish
 from effectonce import ContractViolation, Guard, InDoubt
 from effectonce._core.ops import Search
 from effectonce.integrations import celery as ours
-from effectonce.integrations.celery import once
+from effectonce.integrations.celery import EffectOnce
 from tests.integrations.engines.celery_rows import celery
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
@@ -23,7 +23,7 @@ def guard():
 
 @pytest.fixture
 def app(guard):
-    made = Celery("shop", broker="memory://", backend="cache+memory://", task_cls=once(guard), set_as_current=False)
+    made = Celery("shop", broker="memory://", backend="cache+memory://", task_cls=EffectOnce(guard), set_as_current=False)
     yield made
     made.close()
 
@@ -270,7 +270,7 @@ def test_a_class_of_ones_own_is_kept(guard):
         abstract = True
         queue = "mine"
 
-    made = once(guard, base=Mine)
+    made = EffectOnce(guard, base=Mine)
 
     assert issubclass(made, Mine)
     assert (made.acks_late, made.reject_on_worker_lost, made.queue) == (True, True, "mine")
@@ -288,7 +288,9 @@ def test_what_the_broker_did_not_acknowledge_is_the_same_when_it_is_sent_again(g
                 type(self).lost = False
                 raise ConnectionError("no answer")
 
-    app = Celery("shop", broker="memory://", backend="cache+memory://", task_cls=once(guard, base=Unsure), set_as_current=False)
+    app = Celery(
+        "shop", broker="memory://", backend="cache+memory://", task_cls=EffectOnce(guard, base=Unsure), set_as_current=False
+    )
 
     @app.task(name="pay")
     def pay(payment_id):

@@ -1,11 +1,11 @@
 """A place: the same for a retry, another for a wish."""
 
 from effectonce import EffectRef, InDoubt, InFlight, Rejected
-from effectonce.integrations._occurrence import Places, asked_for, retriable
+from effectonce.integrations._occurrence import Occurrences, asked_for, retriable
 
 
 def test_after_a_failure_it_is_the_same_place():
-    places = Places()
+    places = Occurrences()
     first = places.take("pay", b"p")
     places.give_back("pay", b"p", first)
 
@@ -13,13 +13,13 @@ def test_after_a_failure_it_is_the_same_place():
 
 
 def test_after_a_success_or_beside_one_it_is_another():
-    places = Places()
+    places = Occurrences()
 
     assert [places.take("pay", b"p") for _ in range(3)] == [0, 1, 2]
 
 
 def test_one_of_several_that_failed_comes_back_to_its_own_place():
-    places = Places()
+    places = Occurrences()
     taken = [places.take("pay", b"p") for _ in range(3)]
     places.give_back("pay", b"p", taken[1])
 
@@ -28,7 +28,7 @@ def test_one_of_several_that_failed_comes_back_to_its_own_place():
 
 
 def test_other_requests_do_not_move_it():
-    places = Places()
+    places = Occurrences()
     places.take("pay", b"q")
     places.take("look", b"p")
 

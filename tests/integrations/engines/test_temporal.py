@@ -17,7 +17,7 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
 from effectonce import CircuitOpen, EffectRef, GaveUp, Guard, InDoubt, NotSent, Rejected
 from effectonce._core.ops import Search
-from effectonce.integrations.temporal import EffectOnceInterceptor, EffectOncePlugin, application_error, in_doubt
+from effectonce.integrations.temporal import EffectOnce, EffectOnceInterceptor, application_error, in_doubt
 from tests.integrations.engines.temporal_parts import ALL, FailingParent, Pays, PaysElsewhere, Waits
 from tests.servers._process import until
 from tests.servers.temporal import Server
@@ -67,7 +67,7 @@ class Shop:
 
     @asynccontextmanager
     async def open(self, server, queue, plugin=None, **options):
-        client = await Client.connect(server.target, plugins=[plugin or EffectOncePlugin(self.guard)])
+        client = await Client.connect(server.target, plugins=[plugin or EffectOnce(self.guard)])
         with ThreadPoolExecutor(4) as threads:
             async with Worker(
                 client,
@@ -108,7 +108,7 @@ async def test_an_activity_id_that_changes_is_refused(server):
 @awaited
 async def test_each_start_may_be_another_workflow(server):
     shop = Shop()
-    async with shop.open(server, "anew", EffectOncePlugin(shop.guard, each_start_anew=True)) as client:
+    async with shop.open(server, "anew", EffectOnce(shop.guard, each_start_anew=True)) as client:
         for _ in range(2):
             await client.execute_workflow(Pays.run, args=["p"], id="daily", task_queue="anew")
         plain = await Client.connect(server.target)
@@ -366,7 +366,7 @@ async def test_a_history_is_replayed_with_the_plugin(server):
         await client.execute_workflow(Pays.run, args=["p", 2], id="replayed", task_queue="replayed")
         history = await client.get_workflow_handle("replayed").fetch_history()
 
-    await Replayer(workflows=ALL, plugins=[EffectOncePlugin(shop.guard)]).replay_workflow(history)
+    await Replayer(workflows=ALL, plugins=[EffectOnce(shop.guard)]).replay_workflow(history)
     assert shop.ran == ["p", "p"]
 
 

@@ -74,7 +74,7 @@ def tools(bank, gate):
 
 
 def sdk_server(guard, functions):
-    server = MCPServer("bank", extensions=[for_mcp.protect(guard, contracts=CONTRACTS)] if guard else [])
+    server = MCPServer("bank", extensions=[for_mcp.EffectOnce(guard, contracts=CONTRACTS)] if guard else [])
     for function in functions:
         server.add_tool(function)
     return server
@@ -85,7 +85,7 @@ def fastmcp_server(guard, functions, *more):
     for middleware in more:
         server.add_middleware(middleware)
     if guard:
-        server.add_middleware(for_fastmcp.protect(guard, contracts=CONTRACTS))
+        server.add_middleware(for_fastmcp.EffectOnce(guard, contracts=CONTRACTS))
     for function in functions:
         server.tool(function)
     return server
@@ -301,7 +301,7 @@ def test_middleware_on_either_side_of_us_does_it_once(other, tool, without_us, o
         async with fastmcp_client(server) as client:
             return (await call(client, tool, payment_id, **{CONVERSATION: "chat-42"})).content[0].text
 
-    ours = for_fastmcp.protect(guard, contracts=CONTRACTS)
+    ours = for_fastmcp.EffectOnce(guard, contracts=CONTRACTS)
     anyio.run(functools.partial(run, other(), payment_id="without us"))
     told = anyio.run(functools.partial(run, *((ours, other()) if ours_first else (other(), ours)), payment_id="with us"))
 
@@ -313,7 +313,7 @@ def test_a_server_that_is_protected_twice_does_it_once(guard, bank):
     async def run(tool, payment_id):
         server = fastmcp.FastMCP("bank")
         for _ in range(2):
-            server.add_middleware(for_fastmcp.protect(guard, contracts=CONTRACTS))
+            server.add_middleware(for_fastmcp.EffectOnce(guard, contracts=CONTRACTS))
         for function in tools(bank, anyio.Event()):
             server.tool(function, output_schema=None)
         async with fastmcp_client(server) as client:
@@ -327,7 +327,7 @@ def test_a_server_that_is_protected_twice_does_it_once(guard, bank):
 
 def test_an_error_that_means_that_nothing_was_done_is_told_in_the_words_of_whoever_stands_further_in(guard, bank):
     server = fastmcp.FastMCP("bank")
-    server.add_middleware(for_fastmcp.protect(guard, contracts={"refuse": {"errors": "nothing_done"}}))
+    server.add_middleware(for_fastmcp.EffectOnce(guard, contracts={"refuse": {"errors": "nothing_done"}}))
     server.add_middleware(Sorry())
 
     @server.tool(output_schema=None)
@@ -344,7 +344,7 @@ def test_an_error_that_means_that_nothing_was_done_is_told_in_the_words_of_whoev
 
 
 def test_a_round_that_asks_for_input_is_no_result(guard, bank):
-    server = MCPServer("bank", extensions=[for_mcp.protect(guard)])
+    server = MCPServer("bank", extensions=[for_mcp.EffectOnce(guard)])
 
     @server.tool()
     def ask(payment_id: str, ctx: Context) -> InputRequiredResult | str:
@@ -371,7 +371,7 @@ def test_a_round_that_asks_for_input_is_no_result(guard, bank):
 
 def test_tenants_do_not_share_effects(guard, bank):
     whose = iter(["alice", "bob", "alice"])
-    server = MCPServer("bank", extensions=[for_mcp.protect(guard, tenant=lambda ctx: next(whose))])
+    server = MCPServer("bank", extensions=[for_mcp.EffectOnce(guard, tenant=lambda ctx: next(whose))])
     server.add_tool(tools(bank, None)[0])
 
     async def story():

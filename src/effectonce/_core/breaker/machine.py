@@ -34,7 +34,7 @@ class Phase(StrEnum):
     DISABLED = "disabled"  # calls pass and are not counted
 
 
-class Event(StrEnum):
+class BreakerEvent(StrEnum):
     """What can change a phase."""
 
     TRIPPED = "too many calls failed, or were slow"
@@ -50,15 +50,15 @@ class Event(StrEnum):
 
 MOVES = MappingProxyType(
     {
-        (Phase.CLOSED, Event.TRIPPED): Phase.OPEN,
-        (Phase.CLOSED, Event.QUORUM): Phase.OPEN,
-        (Phase.OPEN, Event.TIME_UP): Phase.HALF_OPEN,
-        (Phase.HALF_OPEN, Event.PROBE_FAILED): Phase.OPEN,
-        (Phase.HALF_OPEN, Event.RECOVERED): Phase.CLOSED,
-        **{(phase, Event.OPEN_FOR): Phase.OPEN for phase in Phase},
-        **{(phase, Event.OPEN_BY_HAND): Phase.FORCED_OPEN for phase in Phase},
-        **{(phase, Event.CLOSE_BY_HAND): Phase.CLOSED for phase in Phase},
-        **{(phase, Event.DISABLE_BY_HAND): Phase.DISABLED for phase in Phase},
+        (Phase.CLOSED, BreakerEvent.TRIPPED): Phase.OPEN,
+        (Phase.CLOSED, BreakerEvent.QUORUM): Phase.OPEN,
+        (Phase.OPEN, BreakerEvent.TIME_UP): Phase.HALF_OPEN,
+        (Phase.HALF_OPEN, BreakerEvent.PROBE_FAILED): Phase.OPEN,
+        (Phase.HALF_OPEN, BreakerEvent.RECOVERED): Phase.CLOSED,
+        **{(phase, BreakerEvent.OPEN_FOR): Phase.OPEN for phase in Phase},
+        **{(phase, BreakerEvent.OPEN_BY_HAND): Phase.FORCED_OPEN for phase in Phase},
+        **{(phase, BreakerEvent.CLOSE_BY_HAND): Phase.CLOSED for phase in Phase},
+        **{(phase, BreakerEvent.DISABLE_BY_HAND): Phase.DISABLED for phase in Phase},
     }
 )
 
@@ -170,7 +170,7 @@ class Machine:
         if phase is Phase.CLOSED or phase is Phase.DISABLED:
             return FREE
         if phase is Phase.OPEN and now >= self.until:
-            self._go(Event.TIME_UP, now)
+            self._go(BreakerEvent.TIME_UP, now)
         if self.phase is Phase.HALF_OPEN:
             self.probes = {number: until for number, until in self.probes.items() if until > now}
             if len(self.probes) < self._limits.probes:
@@ -242,7 +242,7 @@ class Machine:
         self.probes.pop(permit, None)
         self._good_probes += 1
         if self._good_probes == self._limits.successes:
-            self._go(Event.RECOVERED, now)
+            self._go(BreakerEvent.RECOVERED, now)
 
     def _count(self, now: float, failed: int, slow: int, retry_after_s: float | None) -> None:
         """Into the window. Only a call that failed or was slow can make it too bad."""
@@ -293,21 +293,21 @@ class Machine:
 
     def open(self, now: float, for_s: float | None) -> None:
         """Refuse calls from now on: for *for_s* seconds, or until somebody closes it."""
-        self._go(Event.OPEN_BY_HAND if for_s is None else Event.OPEN_FOR, now, "by hand")
+        self._go(BreakerEvent.OPEN_BY_HAND if for_s is None else BreakerEvent.OPEN_FOR, now, "by hand")
         self.until = inf if for_s is None else now + for_s
 
     def close(self, now: float) -> None:
         """Let calls pass and count them from zero."""
         self._openings = 0
-        self._go(Event.CLOSE_BY_HAND, now, "by hand")
+        self._go(BreakerEvent.CLOSE_BY_HAND, now, "by hand")
 
     def disable(self, now: float) -> None:
         """Let calls pass and count nothing."""
-        self._go(Event.DISABLE_BY_HAND, now, "by hand")
+        self._go(BreakerEvent.DISABLE_BY_HAND, now, "by hand")
 
     def follow(self, now: float, for_s: float, why: str) -> None:
         """Others have found it unhealthy: open too, if it is closed."""
-        if self._go(Event.QUORUM, now, why):
+        if self._go(BreakerEvent.QUORUM, now, why):
             self.until = now + for_s
 
     def vote_s(self, now: float) -> float:
@@ -317,7 +317,7 @@ class Machine:
     def _trip(self, now: float, why: str, retry_after_s: float | None) -> None:
         if self.phase is Phase.CLOSED and now - self.since >= self._open_s:
             self._openings = 0  # it was well for as long as it had been away: this is a new story
-        self._go(Event.TRIPPED if self.phase is Phase.CLOSED else Event.PROBE_FAILED, now, why)
+        self._go(BreakerEvent.TRIPPED if self.phase is Phase.CLOSED else BreakerEvent.PROBE_FAILED, now, why)
         self._open_s = self._draw_s(retry_after_s)
         self._openings += 1
         self.until, self.ours = now + self._open_s, True
@@ -329,7 +329,7 @@ class Machine:
         asked_s = 0.0 if retry_after_s is None else min(retry_after_s, limits.retry_after_max_s)
         return max(ceiling_s * (1.0 - limits.jitter * drawn), asked_s * (1.0 + limits.jitter * drawn))
 
-    def _go(self, event: Event, now: float, why: str = "") -> bool:
+    def _go(self, event: BreakerEvent, now: float, why: str = "") -> bool:
         """Change as the table says; False: in this phase the event changes nothing."""
         to = MOVES.get((self.phase, event))
         if to is None:

@@ -21,7 +21,7 @@ class Vote(Struct, frozen=True, array_like=True):
     until: float = 0.0  # its own circuit is open until then
 
 
-class Standing(Struct, frozen=True):
+class Quorum(Struct, frozen=True):
     """How the others see it."""
 
     now: float  # the store's clock
@@ -53,16 +53,16 @@ def exchange(name: str, node: str, vote_s: float, refresh_s: float) -> Flow[dict
     return votes
 
 
-def standing(votes: dict[str, Vote], node: str, followed_until: float) -> Standing:
+def standing(votes: dict[str, Vote], node: str, followed_until: float) -> Quorum:
     """How the others stand to it. What was followed before, until *followed_until*, is old news."""
     now = votes[node].seen
     against = [vote.until for vote in votes.values() if vote.until > max(now, followed_until)]
     if not against:
-        return Standing(now, len(votes))
-    return Standing(now, len(votes), len(against), min(against), max(against))
+        return Quorum(now, len(votes))
+    return Quorum(now, len(votes), len(against), min(against), max(against))
 
 
-def carried(standing: Standing, quorum: float) -> bool:
+def carried(standing: Quorum, quorum: float) -> bool:
     """Do enough of them say so?"""
     return standing.against >= AT_LEAST and standing.against > quorum * standing.nodes
 

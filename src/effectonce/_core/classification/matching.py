@@ -25,7 +25,7 @@ from effectonce._core.classification.tables import (
     TEXTS,
     Entry,
 )
-from effectonce._core.classification.tables._row import OPEN, Row, Table
+from effectonce._core.classification.tables._row import OPEN, Table, TableRow
 from effectonce._core.classification.verdicts import SURE, UNKNOWN, Bucket, Certainty, Verdict
 
 # A code says what these leave open, whosever it is. Under others that say that nobody knows, such as 500, it must be known whose it is.
@@ -35,7 +35,7 @@ ASK_LATER = (Bucket.RATE_LIMIT, Bucket.OVERLOADED, Bucket.QUOTA, Bucket.UNKNOWN)
 
 class Match(Struct, frozen=True):
     table: Table
-    row: Row
+    row: TableRow
     name: str  # the signal that was seen
     signals: Signals
     trusted: bool
@@ -70,7 +70,7 @@ def _decide(seen: list[tuple[Signals, bool]]) -> Match | None:
     return fallback
 
 
-def _candidates(signals: Signals) -> Iterator[tuple[Table, Row, str]]:
+def _candidates(signals: Signals) -> Iterator[tuple[Table, TableRow, str]]:
     """The rows that this error could be, best signal first."""
     theirs = tables_of(signals)
     for code in signals.codes:

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from effectonce.http.client.attempts import HELD_MAX, Answered, Asked, Wire, aexchange, broken, held, whole
+from effectonce.http.client.attempts import HELD_MAX, Answered, ClientPolicy, OutgoingRequest, aexchange, broken, held, whole
 
 READS = frozenset({"read", "readany", "readchunk", "readexactly", "readline", "readuntil", "wait_eof"})
 Handler = Callable[[Any], Awaitable[Any]]
@@ -17,7 +17,7 @@ Handler = Callable[[Any], Awaitable[Any]]
 class Middleware:
     """Sends through the rest of the session, under the policy of the wire."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: ClientPolicy) -> None:
         self._wire = wire
 
     async def __call__(self, request: Any, handler: Handler) -> Any:
@@ -32,7 +32,7 @@ class Middleware:
         return await aexchange(self._wire, _asked(request), send)
 
 
-def install(session: Any, wire: Wire) -> Any:
+def install(session: Any, wire: ClientPolicy) -> Any:
     innermost, here, asking = Middleware(wire), weakref.ref(session), type(session)._request
 
     async def request(*args: Any, middlewares: Any = None, **how: Any) -> Any:
@@ -49,11 +49,11 @@ def protected(session: Any) -> bool:
     return any(isinstance(middleware, Middleware) for middleware in session._middlewares)
 
 
-def _asked(request: Any) -> Asked:
+def _asked(request: Any) -> OutgoingRequest:
     body, url = request.body, request.url
     if any(cls.__name__ == "BytesPayload" for cls in type(body).__mro__):
         body = bytes(body._value)
-    return Asked(request.method.upper(), str(url), (url.host or "").lower(), url.path, request.headers, whole(body))
+    return OutgoingRequest(request.method.upper(), str(url), (url.host or "").lower(), url.path, request.headers, whole(body))
 
 
 async def _read(response: Any) -> bytes:
@@ -71,12 +71,12 @@ async def _read(response: Any) -> bytes:
 
 def _watch(response: Any) -> Callable[[Callable[[], object], Callable[[], object]], object]:
     def tell(off: Callable[[], object], ended: Callable[[], object]) -> None:
-        response.content = Watched(response.content, off, ended)
+        response.content = WatchedResponse(response.content, off, ended)
 
     return tell
 
 
-class Watched:
+class WatchedResponse:
     """The body of a response that nobody has read yet: says so when it breaks off while it is read, and when all of it was."""
 
     def __init__(self, stream: Any, off: Callable[[], object], ended: Callable[[], object]) -> None:

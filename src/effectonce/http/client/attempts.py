@@ -1,7 +1,7 @@
 """One request under a policy, whichever client sends it: a key, some attempts, and what is known when they end.
 
-Theory of operation. A client's adapter says what is asked (`Asked`) and how to send it once; the flow in `_core/retry_flow.py` decides about
-everything else, as it does for `@retry`. An answer with an error status is raised inside the flow, so that the tables judge it, and
+Theory of operation. A client's adapter says what is asked (`OutgoingRequest`) and how to send it once; the flow in
+`_core/retry_flow.py` decides about everything else, as it does for `@retry`. An answer with an error status is raised inside the flow, so that the tables judge it, and
 handed out at the end as the answer that it is. A body is read within the attempt if it is short: an answer that broke off was none.
 
 Rule 1: A request that may have landed leaves again only if its method is idempotent, or the tool is, or a key that is honoured goes with it.
@@ -50,7 +50,7 @@ LONGEST_S = 86_400.0  # a socket takes no time-out without end
 SHORTEST_S = 0.001  # a time-out of zero means none to some clients
 
 
-class Asked(Struct, frozen=True):
+class OutgoingRequest(Struct, frozen=True):
     """A request, as far as the policy looks at it."""
 
     method: str
@@ -74,16 +74,16 @@ class Answered(Struct, frozen=True):
     # somebody if it breaks off, and, where the client can tell, to somebody else when it was read to its end
 
 
-class Refusal(Exception):
+class RefusedStatus(Exception):
     """An answer that is an error, for the tables to read."""
 
-    def __init__(self, asked: Asked, answered: Answered) -> None:
+    def __init__(self, asked: OutgoingRequest, answered: Answered) -> None:
         super().__init__(f"HTTP {answered.status}")
         self.status, self.headers, self.body, self.url = answered.status, answered.headers, answered.body, asked.url
         self.answered = answered
 
 
-class Wire:
+class ClientPolicy:
     """What all requests of one client share."""
 
     def __init__(
@@ -113,16 +113,16 @@ class Wire:
     def header(self, host: str) -> KeyHeader | None:
         return self._headers.get(host, self._headers.get(EVERYWHERE))
 
-    def retrier(self, asked: Asked, *, repeatable: bool) -> Retrier:
+    def retrier(self, asked: OutgoingRequest, *, repeatable: bool) -> Retrier:
         circuit = self.breaker[asked.host] if isinstance(self.breaker, Circuits) else self.breaker
         how = retrying(self.once if asked.body is None else self.policy, self.judge, circuit, self.budget)
         return Retrier(how, repeatable=repeatable, store=self.store, name=asked.host, env=self.env)
 
 
-class Exchange:
+class ClientAttempts:
     """One request from its first attempt to its last. While it is open, its key is in its headers."""
 
-    def __init__(self, wire: Wire, asked: Asked) -> None:
+    def __init__(self, wire: ClientPolicy, asked: OutgoingRequest) -> None:
         self._wire, self._asked = wire, asked
         self._effect = effect_here()
         self._slot: Slot | None = None  # None: it has no number
@@ -215,7 +215,7 @@ class Exchange:
         if answered.status < 400:
             return answered
         self._last = answered
-        raise Refusal(self._asked, answered)
+        raise RefusedStatus(self._asked, answered)
 
     # ------------------------------------------------------------ the end
 
@@ -225,7 +225,7 @@ class Exchange:
             return self._answered_well(ended.value)
         error, tried = ended.error, self._tried(ended)
         self._saw(tried.verdict)
-        if isinstance(error, Refusal):
+        if isinstance(error, RefusedStatus):
             if tried.mark:
                 error.answered.mark(TRIED_HEADER, tried.mark)
             return error.answered.response
@@ -277,17 +277,17 @@ def effect_here() -> Effect | None:
     return None if effect is None or effect.terms is None else effect
 
 
-def exchange(wire: Wire, asked: Asked, send: Callable[[float], Answered]) -> Any:
+def exchange(wire: ClientPolicy, asked: OutgoingRequest, send: Callable[[float], Answered]) -> Any:
     """Send it, again if need be. *send* is given the seconds that it may take."""
-    with past_us(), Exchange(wire, asked) as one:
+    with past_us(), ClientAttempts(wire, asked) as one:
         one.leaves()
         perform = Plain(one.store, lambda: one.judged(send(one.begin())))
         return one.conclude(drive(one.flow(), perform))
 
 
-async def aexchange(wire: Wire, asked: Asked, send: Callable[[float], Awaitable[Answered]]) -> Any:
+async def aexchange(wire: ClientPolicy, asked: OutgoingRequest, send: Callable[[float], Awaitable[Answered]]) -> Any:
     """The same in the other colour."""
-    with past_us(), Exchange(wire, asked) as one:
+    with past_us(), ClientAttempts(wire, asked) as one:
         await one.aleaves()
 
         async def attempt() -> Answered:

@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from effectonce.http.client.attempts import Answered, Asked, Wire, exchange, whole
+from effectonce.http.client.attempts import Answered, ClientPolicy, OutgoingRequest, exchange, whole
 from effectonce.http.client.urllib3 import watch
 
 READING = re.compile(r"(Batch|Transact)?Get(?!ActivityTask|FederationToken)|List|Describe|Head|Query|Scan|Search|Select")
 
 
-def install(client: Any, wire: Wire) -> Any:
+def install(client: Any, wire: ClientPolicy) -> Any:
     endpoint = client._endpoint
     if inspect.iscoroutinefunction(endpoint._do_get_response):
         raise TypeError(f"{type(client).__module__} is botocore in async code, which effectonce cannot protect.")
@@ -34,7 +34,7 @@ def protected(client: Any) -> bool:
     return hasattr(client._endpoint, "effectonce_wire")
 
 
-def _get_response(wire: Wire, get_response: Any, request: Any, operation: Any, context: Any) -> tuple[Any, None]:
+def _get_response(wire: ClientPolicy, get_response: Any, request: Any, operation: Any, context: Any) -> tuple[Any, None]:
     """The answer, and no error for botocore to try again after: one is raised at once."""
 
     def send(left_s: float) -> Answered:
@@ -47,10 +47,10 @@ def _get_response(wire: Wire, get_response: Any, request: Any, operation: Any, c
     return exchange(wire, _asked(request, operation.name), send), None
 
 
-def _asked(request: Any, operation: str) -> Asked:
+def _asked(request: Any, operation: str) -> OutgoingRequest:
     url = urlsplit(request.url)
     method = "GET" if READING.match(operation) else request.method.upper()
-    return Asked(method, request.url, (url.hostname or "").lower(), url.path, request.headers, whole(request.body))
+    return OutgoingRequest(method, request.url, (url.hostname or "").lower(), url.path, request.headers, whole(request.body))
 
 
 def _answered(request: Any, answer: Any) -> Answered:

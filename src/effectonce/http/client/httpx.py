@@ -10,13 +10,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from effectonce._core.classification.signals import BODY_MAX
-from effectonce.http.client.attempts import Answered, Asked, Wire, aexchange, broken, exchange, held
+from effectonce.http.client.attempts import Answered, ClientPolicy, OutgoingRequest, aexchange, broken, exchange, held
 
 
 class Transport:
     """Sends through another transport, under the policy of the wire."""
 
-    def __init__(self, wire: Wire, inner: Any) -> None:
+    def __init__(self, wire: ClientPolicy, inner: Any) -> None:
         self._wire, self.effectonce_inner = wire, inner
 
     def handle_request(self, request: Any) -> Any:
@@ -82,7 +82,7 @@ class Transport:
         await self.effectonce_inner.__aexit__(kind, error, trace)
 
 
-def install(client: Any, wire: Wire) -> Any:
+def install(client: Any, wire: ClientPolicy) -> Any:
     client._transport = Transport(wire, client._transport)
     for pattern, mounted in client._mounts.items():
         if mounted is not None:
@@ -94,10 +94,10 @@ def protected(client: Any) -> bool:
     return isinstance(client._transport, Transport)
 
 
-def _asked(request: Any) -> Asked:
+def _asked(request: Any) -> OutgoingRequest:
     url = request.url
     body = b"".join(request.stream) if type(request.stream).__name__ == "ByteStream" else None
-    return Asked(request.method.upper(), str(url), url.host.lower(), url.path, request.headers, body)
+    return OutgoingRequest(request.method.upper(), str(url), url.host.lower(), url.path, request.headers, body)
 
 
 def _answered(response: Any, body: bytes | None = None) -> Answered:
@@ -118,7 +118,7 @@ def _watched(package: str) -> Any:
     """The kind of body that says so when it breaks off, or was read to its end. Whoever stops reading by himself breaks nothing off."""
     theirs = sys.modules[package]
 
-    class Watched(theirs.SyncByteStream, theirs.AsyncByteStream):  # type: ignore[name-defined, misc]
+    class WatchedStream(theirs.SyncByteStream, theirs.AsyncByteStream):  # type: ignore[name-defined, misc]
         def __init__(self, inner: Any, broke_off: Callable[[], object], ended: Callable[[], object]) -> None:
             self._inner, self._broke_off, self._ended = inner, broke_off, ended
 
@@ -139,7 +139,7 @@ def _watched(package: str) -> Any:
         async def aclose(self) -> None:
             await self._inner.aclose()
 
-    return Watched
+    return WatchedStream
 
 
 def _nothing() -> None:

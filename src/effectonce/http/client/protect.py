@@ -21,7 +21,7 @@ from effectonce._core.classification.classify import Rules
 from effectonce._core.safe_access import attempt
 from effectonce._runtime.unprotected_sends import note_protected
 from effectonce.http.client import aiohttp, botocore, grpc, httpx, requests, smtplib, urllib3
-from effectonce.http.client.attempts import Wire
+from effectonce.http.client.attempts import ClientPolicy
 from effectonce.http.client.keys import KeyHeader, Keys, given_to_sdk, named
 from effectonce.policy import kind_of
 from effectonce.retries.clients import class_names, without_retries
@@ -33,12 +33,12 @@ __all__ = ["KeyHeader", "named", "protect"]
 T = TypeVar("T")
 
 
-class Row(Struct, frozen=True):
+class ClientSupport(Struct, frozen=True):
     """What is known about one kind of client."""
 
     name: str  # as people call it
     classes: tuple[str, ...]  # "package:Name"
-    install: Callable[[Any, Wire], Any]
+    install: Callable[[Any, ClientPolicy], Any]
     protected: Callable[[Any], bool]
     keys: Keys = "Idempotency-Key"  # if nothing else is said
     where: str = ""  # for the page
@@ -84,7 +84,7 @@ def protect(
         raise TypeError(f"this {row.name} is protected already. Make another one for another policy.")
     policy, expected = Retry() if retry is None else retry, row.keys if isinstance(keys, EllipsisType) else keys
     harmless = kind_of(kind) in REPEATABLE
-    wire = Wire(policy, expected, breaker, budget, store, rules, harmless=harmless)
+    wire = ClientPolicy(policy, expected, breaker, budget, store, rules, harmless=harmless)
     protected: T = row.install(without_retries(client), wire)
     note_protected(protected, keyed=expected is not None)
     return protected
@@ -108,11 +108,11 @@ def is_bare(thing: Any) -> bool:
     return row is not None and attempt(row.protected, thing) is False
 
 
-def _row(client: Any) -> Row | Witness | None:
+def _row(client: Any) -> ClientSupport | Witness | None:
     return next((_BY_CLASS[name] for name in (*class_names(client), *_own_names(client)) if name in _BY_CLASS), None)
 
 
-def _known(client: Any) -> Row | Witness:
+def _known(client: Any) -> ClientSupport | Witness:
     row = _row(client)
     if row is not None:
         return row
@@ -128,7 +128,7 @@ def _own_names(client: Any) -> list[str]:
     return [f"class {cls.__module__.partition('.')[0]}:{cls.__name__}" for cls in mro]
 
 
-def _install_in_sdk(client: Any, wire: Wire) -> Any:
+def _install_in_sdk(client: Any, wire: ClientPolicy) -> Any:
     httpx.install(client._client, wire)
     return client
 
@@ -140,7 +140,7 @@ def _sdk_protected(client: Any) -> bool:
 # ---------------------------------------------------------------- stripe
 
 
-def _install_in_stripe(client: Any, wire: Wire) -> Any:
+def _install_in_stripe(client: Any, wire: ClientPolicy) -> Any:
     for http, install in _stripe_parts(client):
         install(without_retries(http), wire)
     wire.replace_random()
@@ -171,10 +171,10 @@ def _stripe_protected(client: Any) -> bool:
     return hasattr(client, "effectonce_wire")
 
 
-def _stripe_parts(client: Any) -> list[tuple[Any, Callable[[Any, Wire], Any]]]:
+def _stripe_parts(client: Any) -> list[tuple[Any, Callable[[Any, ClientPolicy], Any]]]:
     """What a StripeClient sends from: requests in sync code, httpx in async code."""
     http = client._requestor._client
-    parts: list[tuple[Any, Callable[[Any, Wire], Any]]] = []
+    parts: list[tuple[Any, Callable[[Any, ClientPolicy], Any]]] = []
     for each in (http, http._async_fallback_client):
         names = set(class_names(each))
         if "stripe:RequestsClient" in names:
@@ -192,24 +192,24 @@ def _stripe_parts(client: Any) -> list[tuple[Any, Callable[[Any, Wire], Any]]]:
 
 
 STRIPE_KEY = KeyHeader(replaces_random=True)  # its SDK makes up a key for each call: another one when the tool runs again
-ROWS: tuple[Row, ...] = (
-    Row(
+ROWS: tuple[ClientSupport, ...] = (
+    ClientSupport(
         "httpx and httpx2",
         ("httpx:Client", "httpx:AsyncClient", "httpx2:Client", "httpx2:AsyncClient"),
         httpx.install,
         httpx.protected,
         where="its transports",
     ),
-    Row("requests.Session", ("requests:Session",), requests.install, requests.protected, where="its adapters"),
-    Row(
+    ClientSupport("requests.Session", ("requests:Session",), requests.install, requests.protected, where="its adapters"),
+    ClientSupport(
         "aiohttp.ClientSession",
         ("aiohttp:ClientSession",),
         aiohttp.install,
         aiohttp.protected,
         where="a middleware, innermost",
     ),
-    Row("urllib3.PoolManager", ("urllib3:PoolManager",), urllib3.install, urllib3.protected, where="its pools"),
-    Row(
+    ClientSupport("urllib3.PoolManager", ("urllib3:PoolManager",), urllib3.install, urllib3.protected, where="its pools"),
+    ClientSupport(
         "openai and anthropic",
         ("openai:SyncAPIClient", "openai:AsyncAPIClient", "anthropic:SyncAPIClient", "anthropic:AsyncAPIClient"),
         _install_in_sdk,
@@ -217,7 +217,7 @@ ROWS: tuple[Row, ...] = (
         keys=None,  # they honour none: a key would promise what nobody keeps
         where="the httpx client that they are built on",
     ),
-    Row(
+    ClientSupport(
         "stripe.StripeClient",
         ("stripe:StripeClient",),
         _install_in_stripe,
@@ -225,7 +225,7 @@ ROWS: tuple[Row, ...] = (
         keys=STRIPE_KEY,
         where="the requests session and the httpx client that it is built on",
     ),
-    Row(
+    ClientSupport(
         "botocore and boto3",
         ("botocore:BaseClient",),
         botocore.install,
@@ -244,5 +244,5 @@ WITNESSES: tuple[Witness, ...] = (
     ),
     Witness("grpc.Channel and grpc.aio.Channel", ("grpc:Channel",), grpc.install, grpc.protected, where="an interceptor"),
 )
-KNOWN: tuple[Row | Witness, ...] = (*ROWS, *WITNESSES)
+KNOWN: tuple[ClientSupport | Witness, ...] = (*ROWS, *WITNESSES)
 _BY_CLASS = {name: row for row in KNOWN for name in row.classes}

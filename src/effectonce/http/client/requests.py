@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from effectonce.http.client.attempts import Answered, Asked, Wire, exchange, whole
+from effectonce.http.client.attempts import Answered, ClientPolicy, OutgoingRequest, exchange, whole
 from effectonce.http.client.urllib3 import watch
 from effectonce.retries.clients import adapter_without_retries
 
@@ -15,7 +15,7 @@ from effectonce.retries.clients import adapter_without_retries
 class Adapter:
     """Sends through another adapter, under the policy of the wire."""
 
-    def __init__(self, wire: Wire, inner: Any) -> None:
+    def __init__(self, wire: ClientPolicy, inner: Any) -> None:
         self._wire, self.effectonce_inner = wire, inner
 
     def send(self, request: Any, stream: bool = False, timeout: Any = None, **settings: Any) -> Any:  # noqa: FBT001, FBT002  # theirs
@@ -36,7 +36,7 @@ class Adapter:
 class Adapters(OrderedDict[str, Any]):
     """Those of a session. One that is mounted later is protected, too."""
 
-    def __init__(self, wire: Wire, adapters: Mapping[str, Any]) -> None:
+    def __init__(self, wire: ClientPolicy, adapters: Mapping[str, Any]) -> None:
         super().__init__()
         self._wire = wire
         for prefix, adapter in adapters.items():
@@ -47,7 +47,7 @@ class Adapters(OrderedDict[str, Any]):
         super().__setitem__(prefix, adapter if known else Adapter(self._wire, adapter_without_retries(adapter)))
 
 
-def install(session: Any, wire: Wire) -> Any:
+def install(session: Any, wire: ClientPolicy) -> Any:
     session.adapters = Adapters(wire, session.adapters)
     return session
 
@@ -56,9 +56,9 @@ def protected(session: Any) -> bool:
     return isinstance(session.adapters, Adapters)
 
 
-def _asked(request: Any) -> Asked:
+def _asked(request: Any) -> OutgoingRequest:
     url = urlsplit(request.url)
-    return Asked(
+    return OutgoingRequest(
         request.method.upper(), request.url, (url.hostname or "").lower(), url.path, request.headers, whole(request.body)
     )
 

@@ -25,7 +25,7 @@ from uuid import UUID
 from effectonce._core.canonical import NotCanonical, canonical
 from effectonce._core.keys import unstable_name
 from effectonce._core.strict_json import read_exactly
-from effectonce.http.server.fingerprint import Asked, Fields, fingerprint_of
+from effectonce.http.server.fingerprint import Fields, ParsedRequest, fingerprint_of
 
 READ_MAX = 1 << 20
 NEAR_S = 300.0  # a time that a request was made at: not longer ago than an attempt takes
@@ -42,8 +42,8 @@ def fingerprints(query: str, headers: Mapping[str, str], body: bytes | None, now
     if body is None:
         return frozenset()
     content_type, encoding = headers.get("content-type", ""), headers.get("content-encoding", "")
-    whole = Asked("", query, content_type, encoding)
-    lasting = Asked("", _form(query, now).decode(), content_type, encoding)
+    whole = ParsedRequest("", query, content_type, encoding)
+    lasting = ParsedRequest("", _form(query, now).decode(), content_type, encoding)
     return frozenset(
         {
             "whole " + fingerprint_of(whole, body, Fields(), b""),

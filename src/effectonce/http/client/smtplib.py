@@ -41,7 +41,7 @@ def protected(client: Any) -> bool:
 def _watched(theirs: Any) -> Any:
     smtplib = sys.modules["smtplib"]
 
-    class Watched(theirs):  # type: ignore[misc]
+    class WatchedSession(theirs):  # type: ignore[misc]
         effectonce_mail: Sighting | None = None  # the one that is under way
 
         def connect(self, *args: Any, **how: Any) -> Any:
@@ -88,8 +88,8 @@ def _watched(theirs: Any) -> Any:
                 _announced(self)  # by hand: how it ends is not seen
             return super().putcmd(cmd, args)
 
-    Watched.__name__, Watched.__qualname__ = theirs.__name__, theirs.__qualname__
-    return Watched
+    WatchedSession.__name__, WatchedSession.__qualname__ = theirs.__name__, theirs.__qualname__
+    return WatchedSession
 
 
 @contextmanager

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from effectonce.http.client.attempts import Answered, Asked, Wire, broken, exchange, whole
+from effectonce.http.client.attempts import Answered, ClientPolicy, OutgoingRequest, broken, exchange, whole
 
 
-def install(manager: Any, wire: Wire) -> Any:
+def install(manager: Any, wire: ClientPolicy) -> Any:
     make = manager._new_pool  # pools that were made before have other retries, so they are not asked any more
 
     def new_pool(*args: Any, **settings: Any) -> Any:
@@ -30,7 +30,7 @@ def protected(manager: Any) -> bool:
 
 
 def _urlopen(
-    wire: Wire, pool: Any, urlopen: Any, method: str, url: str, body: Any = None, headers: Any = None, **how: Any
+    wire: ClientPolicy, pool: Any, urlopen: Any, method: str, url: str, body: Any = None, headers: Any = None, **how: Any
 ) -> Any:
     mine = sys.modules["urllib3"].HTTPHeaderDict(pool.headers if headers is None else headers)
     timeout, retries, pool_s = (how.pop(name, None) for name in ("timeout", "retries", "pool_timeout"))
@@ -48,7 +48,7 @@ def _urlopen(
     target = urlsplit(url)
     # A proxy of plain HTTP is told the whole URL, and then the pool is that of the proxy.
     full = url if target.hostname else f"{pool.scheme}://{pool.host}{url}"
-    asked = Asked(method.upper(), full, (target.hostname or pool.host).lower(), target.path, mine, whole(body))
+    asked = OutgoingRequest(method.upper(), full, (target.hostname or pool.host).lower(), target.path, mine, whole(body))
     return exchange(wire, asked, send)
 
 

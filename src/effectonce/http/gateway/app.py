@@ -18,7 +18,7 @@ from effectonce.http.gateway.headers import judged_by, refused_header
 from effectonce.http.gateway.settings import TENANT, Settings, Tenants, TenantSettings, UpstreamSettings, read_settings
 from effectonce.http.gateway.tenant_isolation import Bulkheads
 from effectonce.http.server import IdempotencyMiddleware
-from effectonce.http.server.problems import BrokenOff, Gone, TooLarge, TooManyAtOnce, TooSlow, Unreached, problem
+from effectonce.http.server.problems import BodyTooLarge, BrokenOff, Gone, TooManyAtOnce, TooSlow, Unreached, problem
 from effectonce.http.server.profiles import Trouble
 from effectonce.http.server.responses import Message, Receive, Scope, Send, last, refusal
 from effectonce.http.server.spooled_body import BodyLimits
@@ -34,7 +34,7 @@ class Gateway:
     """A reverse proxy for one API, as an ASGI app. Serve it with uvicorn and h11, or with `effectonce gateway`."""
 
     def __init__(self, settings: Settings) -> None:
-        from effectonce.http.gateway.upstream import Upstream  # noqa: PLC0415  # with httpx, which only a gateway needs
+        from effectonce.http.gateway.upstream import HttpUpstream  # noqa: PLC0415  # with httpx, which only a gateway needs
 
         self.settings, self.guard = settings, settings.a_guard()
         self._hosts = frozenset(host.lower() for host in settings.hosts)
@@ -43,7 +43,7 @@ class Gateway:
         policy = settings.a_retry()
         bulkheads = Bulkheads(policy, settings.a_breaker(), settings.a_budget, self.guard.store)
         limits = BodyLimits(settings.body_max, settings.body_piece_s, settings.body_s)
-        self._upstream = Upstream(settings.upstream, bulkheads, limits, memory_max=MEMORY_MAX)
+        self._upstream = HttpUpstream(settings.upstream, bulkheads, limits, memory_max=MEMORY_MAX)
         self._app = IdempotencyMiddleware(
             self._upstream,
             self.guard,
@@ -113,7 +113,7 @@ class Gateway:
             if started:
                 raise  # the server breaks off as well: nobody takes it for the whole answer
             await problem("UPSTREAM_BROKE_OFF").deliver(send)
-        except TooLarge:
+        except BodyTooLarge:
             await self._say(Trouble.BODY_TOO_LARGE, send)
         except TooSlow:
             await last(refusal(self._profile, Trouble.BODY_TOO_SLOW, docs=self.settings.docs), scope).deliver(send)

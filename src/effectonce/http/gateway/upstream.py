@@ -31,7 +31,7 @@ from effectonce.http.gateway.settings import TENANT, UpstreamSettings
 from effectonce.http.gateway.tenant_isolation import Bulkheads, Connections
 from effectonce.http.server.problems import BrokenOff, TooManyAtOnce, Unreached, problem
 from effectonce.http.server.recorder import CERTAINTY
-from effectonce.http.server.responses import Answer, Message, Receive, Scope, Send
+from effectonce.http.server.responses import Message, Receive, Response, Scope, Send
 from effectonce.http.server.spooled_body import BodyLimits, Spooled, read_body
 from effectonce.retries.retry import Retrier
 
@@ -61,7 +61,7 @@ class _Body(httpx.AsyncByteStream):
                 yield piece
 
 
-class Upstream:
+class HttpUpstream:
     """Sends each request on, and its answer back."""
 
     def __init__(self, settings: UpstreamSettings, bulkheads: Bulkheads, limits: BodyLimits, *, memory_max: int) -> None:
@@ -92,7 +92,7 @@ class Upstream:
         async with pool.connection(tenant, self._settings.connect_s) as transport:
             attempts = _Attempts()
             answer = await self._ask(how, transport, self._request(scope, body, effect), attempts)
-            if isinstance(answer, Answer):
+            if isinstance(answer, Response):
                 await answer.deliver(send if effect is None else _unsure(send))
             else:
                 certainty = None if effect is None else attempts.certainty(answer.status_code, sent_before=effect.sent_before)
@@ -115,7 +115,7 @@ class Upstream:
 
     async def _ask(
         self, how: Retrier, transport: httpx.AsyncHTTPTransport, request: httpx.Request, attempts: _Attempts
-    ) -> httpx.Response | Answer:
+    ) -> httpx.Response | Response:
         try:
             return await self._attempts(how, transport, request, attempts)
         except (_Troubled, GaveUp, CircuitOpen) as error:
@@ -183,7 +183,7 @@ class _Attempts:
         return Certainty.NOT_SENT if self.undone else None
 
 
-def _no_answer(error: httpx.TransportError | None) -> Answer:
+def _no_answer(error: httpx.TransportError | None) -> Response:
     if isinstance(error, httpx.TimeoutException):
         return problem("UPSTREAM_TIMED_OUT")
     return problem("UPSTREAM_BROKE_OFF")

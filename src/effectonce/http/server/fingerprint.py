@@ -42,7 +42,7 @@ class Fields(Struct, frozen=True):
         return bool(self.include or self.exclude)
 
 
-class Asked(Struct, frozen=True):
+class ParsedRequest(Struct, frozen=True):
     """The part of a request that says what it wants, without its body."""
 
     path: str
@@ -51,14 +51,14 @@ class Asked(Struct, frozen=True):
     content_encoding: str
 
 
-def fingerprint_of(asked: Asked, body: bytes | mmap.mmap, fields: Fields, secret: bytes) -> str:
+def fingerprint_of(asked: ParsedRequest, body: bytes | mmap.mmap, fields: Fields, secret: bytes) -> str:
     """The digest of everything that must match when a key comes again."""
     form, content_type, digest = _digest(asked, body, fields)
     document = [asked.path, asked.query, content_type, asked.content_encoding, form, digest]
     return fingerprint(canonical(document), secret)
 
 
-def _digest(asked: Asked, body: bytes | mmap.mmap, fields: Fields) -> tuple[str, str, str]:
+def _digest(asked: ParsedRequest, body: bytes | mmap.mmap, fields: Fields) -> tuple[str, str, str]:
     """How the body was read, its type as far as it matters, and its digest."""
     media, parameters, is_json = _media(asked.content_type)
     if is_json and (isinstance(body, bytes) or fields.chosen):

@@ -28,9 +28,9 @@ from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import (
     Done,
     Ending,
+    Exhausted,
     Fenced,
     Fresh,
-    GaveUp,
     Lost,
     NothingSent,
     OutOfPatience,
@@ -40,20 +40,20 @@ from effectonce._core.endings import (
 )
 from effectonce._core.guarantees import Capability
 from effectonce._core.keys import named_key
-from effectonce._core.ops import Busy, Doubtful, Early, Expired, Find, Latched, Mismatch, Request, Unavailable
+from effectonce._core.ops import Busy, Doubtful, Early, Find, KeyExpired, Latched, Mismatch, Request, Unavailable
 from effectonce._runtime.drive import Prepared
 from effectonce._runtime.step import flagged, named
 from effectonce._tools.tool import GuardedTool
 from effectonce._validate import of_type, seconds, several, whole
 from effectonce.errors import ContractViolation, LeaseLost, StoreUnavailable
 from effectonce.guard import Guard
-from effectonce.http.server.fingerprint import Asked, Fields, fingerprint_of
+from effectonce.http.server.fingerprint import Fields, ParsedRequest, fingerprint_of
 from effectonce.http.server.key_header import Malformed, guessable, key_of
-from effectonce.http.server.problems import Gone, TooLarge, TooSlow
+from effectonce.http.server.problems import BodyTooLarge, Gone, TooSlow
 from effectonce.http.server.profiles import IETF, Profile, Trouble, profile_of
 from effectonce.http.server.quota import Meter, Quota, Spending
-from effectonce.http.server.recorder import SEEN, Exchange, Keeping, Unstored
-from effectonce.http.server.responses import Answer, App, Receive, Scope, Send, kept_headers, last, refusal, replay
+from effectonce.http.server.recorder import SEEN, Keeping, ResponseRecorder, Unstored
+from effectonce.http.server.responses import App, Receive, Response, Scope, Send, kept_headers, last, refusal, replay
 from effectonce.http.server.routes import METHODS, Route
 from effectonce.http.server.spooled_body import BODY_PIECE_S, BODY_S, BodyLimits, Spooled, read_body
 from effectonce.policy import Contract, Downstream, Retry, kind_of
@@ -66,7 +66,9 @@ TENANTS_MAX = 1024  # whose names have been looked at, and are remembered
 PATHS_MAX = 64  # that were asked for, and are remembered: most effects are asked for under few
 MEBIBYTE = 1 << 20
 AT_ONCE_MAX = 1 << 15  # a body up to this size is fingerprinted on the loop; a longer one would hold up the others
-UNHEARD = Answer(400, (), b"")  # to a client that is gone: a layer outside would take no response at all for a mistake of ours
+UNHEARD = Response(
+    400, (), b""
+)  # to a client that is gone: a layer outside would take no response at all for a mistake of ours
 Tenant = Callable[[Scope], "str | Awaitable[str | None] | None"]
 
 
@@ -118,7 +120,7 @@ def _added(lines: bytes, value: bytes) -> bytes:
     return b"%b, %b" % (lines, value)
 
 
-async def _run(exchange: Exchange) -> dict[str, Any]:
+async def _run(exchange: ResponseRecorder) -> dict[str, Any]:
     return await exchange.run()
 
 
@@ -223,7 +225,9 @@ class IdempotencyMiddleware:
             if spending is not None:
                 _within_quota(spending.count_body(body.size))
             fingerprint = await self._fingerprint(served, scope, told, body)
-            exchange = Exchange(self.app, scope, body, send, self.profile, self._keeping, in_transaction=served.in_transaction)
+            exchange = ResponseRecorder(
+                self.app, scope, body, send, self.profile, self._keeping, in_transaction=served.in_transaction
+            )
             prepared = _prepared(served, scope, tenant, identity, fingerprint, exchange)
             await self._once(served.tool, prepared, exchange, send, spending)
         except _Refused as refused:
@@ -283,7 +287,7 @@ class IdempotencyMiddleware:
             self._too_large()
         try:
             await read_body(receive, body, self._limits)
-        except TooLarge:
+        except BodyTooLarge:
             self._too_large()
         except TooSlow:
             raise _Refused(Trouble.BODY_TOO_SLOW) from None
@@ -306,7 +310,7 @@ class IdempotencyMiddleware:
     # ------------------------------------------------------------ an effect
 
     async def _once(
-        self, tool: GuardedTool, prepared: Prepared, exchange: Exchange, send: Send, spending: Spending | None
+        self, tool: GuardedTool, prepared: Prepared, exchange: ResponseRecorder, send: Send, spending: Spending | None
     ) -> None:
         try:
             ending = await tool.arun(prepared)
@@ -324,13 +328,13 @@ class IdempotencyMiddleware:
 
     async def _fingerprint(self, served: _Served, scope: Scope, told: _Told, body: Spooled) -> str:
         path, query = _asked_path(scope), scope["query_string"].decode("latin-1")
-        asked = Asked(path, query, told.content_type.decode("latin-1"), told.content_encoding.decode("latin-1"))
+        asked = ParsedRequest(path, query, told.content_type.decode("latin-1"), told.content_encoding.decode("latin-1"))
         secret = served.tool.house.secret
         if body.in_memory and body.size <= AT_ONCE_MAX:
             return fingerprint_of(asked, body.view(), served.fields, secret)
         return await asyncio.to_thread(fingerprint_of, asked, body.view(), served.fields, secret)
 
-    async def _conclude(self, ending: Ending, exchange: Exchange, effect: EffectRef) -> Answer | None:
+    async def _conclude(self, ending: Ending, exchange: ResponseRecorder, effect: EffectRef) -> Response | None:
         """How the call ended, as a response. None: the app's own is on its way."""
         trouble: Trouble
         match ending:
@@ -344,17 +348,17 @@ class IdempotencyMiddleware:
                 )
             case Replay(recorded):
                 answer = replay(recorded)
-                if isinstance(answer, Answer):
+                if isinstance(answer, Response):
                     return answer
                 trouble = answer
-            case NothingSent(Unstored()) | GaveUp(Unstored()) | Lost(Unstored()):
+            case NothingSent(Unstored()) | Exhausted(Unstored()) | Lost(Unstored()):
                 if not isinstance(ending, NothingSent):
                     exchange.doubt()
                 await exchange.deliver()  # whatever became of the record: this is what the app says
                 return None
-            case NothingSent(RecordTaken()) | GaveUp(RecordTaken()):
+            case NothingSent(RecordTaken()) | Exhausted(RecordTaken()):
                 trouble = Trouble.IN_FLIGHT  # what it did is undone: the same request again runs from the start
-            case NothingSent(error) | GaveUp(error) | Lost(error) | Rejection(error) | Done(error):
+            case NothingSent(error) | Exhausted(error) | Lost(error) | Rejection(error) | Done(error):
                 if exchange.raised(error):
                     return None
                 if not isinstance(error, StoreUnavailable):
@@ -366,13 +370,13 @@ class IdempotencyMiddleware:
                 trouble = Trouble.CONFLICT
             case Doubtful():
                 trouble = Trouble.IN_DOUBT
-            case Expired():
+            case KeyExpired():
                 trouble = Trouble.EXPIRED
             case Unavailable() | OutOfPatience() | Early():
                 trouble = Trouble.STORE_UNAVAILABLE
             case _:
                 assert_never(ending)
-        perhaps_done = isinstance(ending, GaveUp | Lost)  # the answer to a COMMIT was lost, and nobody could be asked
+        perhaps_done = isinstance(ending, Exhausted | Lost)  # the answer to a COMMIT was lost, and nobody could be asked
         return refusal(self.profile, trouble, docs=self._docs, effect=effect, perhaps_done=perhaps_done)
 
 
@@ -388,7 +392,9 @@ def _identity(served: _Served, scope: Scope, tenant: str, key: str) -> str:
     return named_key(tenant, tool.contract.name, (scope["method"].upper(), where, key), tool.house.secret)
 
 
-def _prepared(served: _Served, scope: Scope, tenant: str, identity: str, fingerprint: str, exchange: Exchange) -> Prepared:
+def _prepared(
+    served: _Served, scope: Scope, tenant: str, identity: str, fingerprint: str, exchange: ResponseRecorder
+) -> Prepared:
     tool = served.tool
     where, arguments = _where(scope["method"].upper(), scope["path"])
     request = Request(identity, fingerprint, tool.terms, tenant, where, "", arguments)

@@ -24,13 +24,13 @@ from effectonce.effect import running
 from effectonce.errors import NotSent
 from effectonce.http.server.problems import BrokenOff
 from effectonce.http.server.profiles import Profile
-from effectonce.http.server.responses import Answer, App, Message, Scope, Send, stored
+from effectonce.http.server.responses import App, Message, Response, Scope, Send, stored
 from effectonce.http.server.spooled_body import Spooled
 
 SEEN = "effectonce.seen"  # in a scope that is an effect already: a middleware inside another one would wait for itself
 CERTAINTY = "effectonce.certainty"  # in the start of a response that is no outcome, from an app of ours: it knows more than a status says
 UNSURE_HERE = (TRIED_HEADER.encode(), UNSURE.encode())
-INTERNAL = Answer(500, ((b"content-type", b"text/plain; charset=utf-8"),), b"Internal Server Error")
+INTERNAL = Response(500, ((b"content-type", b"text/plain; charset=utf-8"),), b"Internal Server Error")
 
 
 class Unstored(Exception):  # it never leaves this package: the response itself is what the client gets
@@ -54,7 +54,7 @@ class Keeping(Struct, frozen=True):
     memory_max: int
 
 
-class Exchange:
+class ResponseRecorder:
     """One request, from the moment that the app may see it."""
 
     # As long as the app has not seen it: a request that is answered from its record pays for none of this.

@@ -12,7 +12,7 @@ import msgspec
 import orjson
 from msgspec import Struct, structs
 
-from effectonce._core.codec import NotReadable, decode
+from effectonce._core.codec import OK, NotReadable, decode
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.ops import Recorded
 from effectonce.errors import ContractViolation
@@ -45,7 +45,7 @@ REPLAYED = (b"idempotent-replayed", b"true")
 BODILESS = frozenset({204, 205, 304})
 
 
-class Answer(Struct, frozen=True):
+class Response(Struct, frozen=True):
     """A whole response."""
 
     status: int
@@ -63,7 +63,7 @@ class Answer(Struct, frozen=True):
 # ---------------------------------------------------------------- what is stored
 
 
-class Stored(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class StoredResponse(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A response in the record, as a person can read it: text as text, anything else in base64, or why it is not there."""
 
     status: int
@@ -73,7 +73,7 @@ class Stored(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
     gone: str = ""
 
 
-_STORED = msgspec.json.Decoder(Stored)
+_STORED = msgspec.json.Decoder(StoredResponse)
 
 
 def kept_headers(extra: Iterable[str]) -> frozenset[bytes]:
@@ -86,7 +86,7 @@ def kept_headers(extra: Iterable[str]) -> frozenset[bytes]:
 
 
 def stored(status: int, headers: Headers, body: bytes | None, kept: frozenset[bytes]) -> dict[str, Any]:
-    """What goes into the record, for `Stored` to read, made as JSON has it: it reads back equal. None: the body is more than we keep."""
+    """What goes into the record for `StoredResponse` to read, in the types of JSON. None: the body is more than we keep."""
     some = []
     for name, value in headers:
         lower = name.lower()
@@ -103,7 +103,7 @@ def stored(status: int, headers: Headers, body: bytes | None, kept: frozenset[by
     return made
 
 
-def replay(recorded: Recorded) -> Answer | Trouble:
+def replay(recorded: Recorded) -> Response | Trouble:
     """The recorded response again, byte for byte, or why it cannot be shown."""
     try:
         response = _read(recorded.outcome)
@@ -115,15 +115,15 @@ def replay(recorded: Recorded) -> Answer | Trouble:
     if response.gone or not 200 <= response.status <= 599:
         return Trouble.RESULT_GONE
     headers = [(name.encode("latin-1", "replace"), value.encode("latin-1", "replace")) for name, value in response.headers]
-    return Answer(response.status, (*headers, REPLAYED), body)
+    return Response(response.status, (*headers, REPLAYED), body)
 
 
-def _read(outcome: bytes) -> Stored | None:
+def _read(outcome: bytes) -> StoredResponse | None:
     """What `stored` made. None: it failed, and there is no response."""
     if outcome.startswith(OK):
         return _STORED.decode(outcome[len(OK) :])
     read = decode(outcome)
-    return None if read.status == "error" else msgspec.convert(read.content, Stored)
+    return None if read.status == "error" else msgspec.convert(read.content, StoredResponse)
 
 
 # ---------------------------------------------------------------- what we say ourselves
@@ -189,7 +189,7 @@ def refusal(
     *,
     perhaps_done: bool = False,
     retry_after_s: float = 0.0,
-) -> Answer:
+) -> Response:
     """Our own answer, in the words of the profile. It says what happened, what is known and what to do, and nothing that is stored.
 
     A 503 that says when to come back is taken for a promise that nothing was done. What is *perhaps_done* does not say it.
@@ -205,10 +205,10 @@ def refusal(
     said = _problem(trouble, status, detail, docs) if profile.style is Style.PROBLEM else _stripe(trouble, status, detail)
     if operation is not None:
         said["operation"] = operation
-    return Answer(status, tuple(headers), orjson.dumps(said))
+    return Response(status, tuple(headers), orjson.dumps(said))
 
 
-def last(answer: Answer, scope: Scope) -> Answer:
+def last(answer: Response, scope: Scope) -> Response:
     """The connection ends with this answer, and the rest of the request is not read. HTTP/2 ends a stream, and has no such header."""
     if not str(scope.get("http_version", "1.1")).startswith("1."):
         return answer

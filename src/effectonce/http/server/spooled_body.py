@@ -10,7 +10,7 @@ from typing import IO, Any, Self
 
 from msgspec import Struct
 
-from effectonce.http.server.problems import Gone, TooLarge, TooSlow
+from effectonce.http.server.problems import BodyTooLarge, Gone, TooSlow
 from effectonce.http.server.responses import Message, Receive
 
 PIECE = 65_536
@@ -115,7 +115,7 @@ async def read_body(receive: Receive, body: Spooled, limits: BodyLimits) -> None
         if not body.takes(piece):
             await body.add(piece)
         if body.size > limits.bytes_max:
-            raise TooLarge
+            raise BodyTooLarge
         more = message.get("more_body", False)
 
 

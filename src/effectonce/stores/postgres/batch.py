@@ -10,29 +10,29 @@ from typing import Any
 from psycopg.pq.abc import PGresult
 
 from effectonce._core.effect_ref import reference_of
-from effectonce._core.ops import Cell, Recorded
+from effectonce._core.ops import Cell, Claim, Recorded
 from effectonce._core.rules import Record, State
 from effectonce.stores import _rows
 from effectonce.stores._births import Birth
 from effectonce.stores._roundtrip import (
-    Bear,
+    CompareAndSwap,
     Due,
     DueNow,
-    Enter,
-    Exchange,
     Finish,
     Forget,
+    InsertFinished,
+    InsertNew,
     Listed,
     ListedCells,
-    Look,
     Paged,
+    Pipeline,
+    Read,
+    ReadOutcome,
+    RoundTrip,
     Searched,
-    See,
     SeeCell,
-    Seen,
-    Swap,
+    SeenRecord,
     SwapCell,
-    Volley,
 )
 from effectonce.stores.postgres import pages
 from effectonce.stores.postgres import shared_statements as batches
@@ -43,8 +43,8 @@ LOOK_AGAIN = object()  # neither written nor a known outcome: the whole picture 
 ONE_BY_ONE = object()  # nothing was written, and each may do better alone
 
 
-class First(Exchange[Any], frozen=True):
-    """`Bear` for the first claim of an ordinary call, without its record."""
+class First(RoundTrip[Any], frozen=True):
+    """`InsertNew` for the first claim of an ordinary call, without its record."""
 
     op: Claim
     birth: Birth[batches.Packed]
@@ -52,29 +52,36 @@ class First(Exchange[Any], frozen=True):
 
 # Somebody else was faster: a unique index, a serialisation failure or a deadlock decided so, and nothing was written.
 RACED = frozenset({"23505", "40001", "40P01"})
-_LOSES: dict[type, Any] = {First: LOOK_AGAIN, Bear: LOOK_AGAIN, Enter: False, Finish: False, Swap: False, Volley: ONE_BY_ONE}
+_LOSES: dict[type, Any] = {
+    First: LOOK_AGAIN,
+    InsertNew: LOOK_AGAIN,
+    InsertFinished: False,
+    Finish: False,
+    CompareAndSwap: False,
+    Pipeline: ONE_BY_ONE,
+}
 
 _OUTCOMES = {str(state).encode(): state for state in (State.COMPLETED, State.FAILED)}
 
 
-class Unreadable(Exception):
+class UnreadableReply(Exception):
     """A row holds something that this release does not know."""
 
 
-class Job:
+class PendingQuery:
     """One exchange of one caller."""
 
     __slots__ = ("done", "error", "exchange", "give_up_at", "notify", "now", "queries", "reply")
 
-    def __init__(self, exchange: Exchange[Any], now: bytes | None, give_up_at: float) -> None:
+    def __init__(self, exchange: RoundTrip[Any], now: bytes | None, give_up_at: float) -> None:
         self.exchange, self.now, self.give_up_at = exchange, now, give_up_at
-        self.queries: list[sql.Query] | None = None
+        self.queries: list[sql.BoundStatement] | None = None
         self.done = False
         self.reply: Any = None
         self.error: Exception | None = None
         self.notify: Callable[[None], object] | None = None
 
-    def asks(self) -> list[sql.Query]:
+    def asks(self) -> list[sql.BoundStatement]:
         """What it asks where no other job asks with it."""
         if self.queries is None:
             self.queries = queries_of(self.exchange, self.now)
@@ -84,7 +91,7 @@ class Job:
         try:
             self.reply = reply_of(self.exchange, results)
         except _rows.UNREADABLE as error:
-            self.error = Unreadable(f"it holds a record that this release cannot read ({error!r})")
+            self.error = UnreadableReply(f"it holds a record that this release cannot read ({error!r})")
         self.end()
 
     def refuse(self, error: Exception) -> None:
@@ -115,21 +122,21 @@ class Job:
         match self.exchange:
             case First(claim):
                 return 0, claim.request.latch, claim.request.key
-            case Bear(record) | Enter(record):
+            case InsertNew(record) | InsertFinished(record):
                 return 0, record.request.latch, record.request.key
-            case Swap(key, _, after):
+            case CompareAndSwap(key, _, after):
                 return 1, "" if after is None else after.request.latch, key
             case Finish(op):
                 return 2, "", op.key
             case SwapCell(write):
                 return 4, "", write.name  # many share it, so it is locked last
-            case Volley():
+            case Pipeline():
                 return 5, "", ""
             case _:
                 return 3, "", ""
 
 
-def result(job: Job) -> Any:
+def result(job: PendingQuery) -> Any:
     """What came of a job that is done."""
     if job.error is not None:
         raise job.error
@@ -139,22 +146,22 @@ def result(job: Job) -> Any:
 # ---------------------------------------------------------------- one exchange
 
 
-def queries_of(exchange: Any, now: bytes | None) -> list[sql.Query]:
+def queries_of(exchange: Any, now: bytes | None) -> list[sql.BoundStatement]:
     kind = type(exchange)  # of the two that an ordinary call needs: a pattern costs more than the query
     if kind is First:
         return [sql.bear_first(exchange.op, exchange.birth.packed.parameters, now)]
     if kind is Finish:
         return [sql.finish(exchange.op, now)]
     match exchange:
-        case Bear(record):
+        case InsertNew(record):
             return [sql.bear(record, now)]
-        case Enter(record):
+        case InsertFinished(record):
             return [sql.enter(record, now)]
-        case Look(request):
+        case ReadOutcome(request):
             return [sql.look(request.key, now)]
-        case See(key, latch, after):
+        case Read(key, latch, after):
             return [sql.see(key, latch, after, now)]
-        case Swap(key, revision, after):
+        case CompareAndSwap(key, revision, after):
             return sql.swap(key, revision, after)
         case Due(limit):
             return [sql.due(limit, now)]
@@ -172,10 +179,10 @@ def queries_of(exchange: Any, now: bytes | None) -> list[sql.Query]:
             return [sql.listed_cells(asked, now)]
         case Forget(limit):
             return [sql.forget(limit, now)]
-        case Volley(exchanges):
+        case Pipeline(exchanges):
             return [query for each in exchanges for query in queries_of(each, now)]
         case _:
-            return [sql.Query(sql.COUNTED, ())]
+            return [sql.BoundStatement(sql.COUNTED, ())]
 
 
 def reply_of(exchange: Any, results: list[PGresult]) -> Any:
@@ -186,13 +193,13 @@ def reply_of(exchange: Any, results: list[PGresult]) -> Any:
     if kind is Finish:
         return result.command_tuples == 1
     match exchange:
-        case Enter() | Swap():
+        case InsertFinished() | CompareAndSwap():
             return result.command_tuples == 1
-        case Look(request):
+        case ReadOutcome(request):
             return recorded(result, 0, request.fingerprint) if result.ntuples else None
-        case Bear(record):
+        case InsertNew(record):
             return _born_or_recorded(result, record.request.fingerprint)
-        case See():
+        case Read():
             return _seen(result)
         case Due():
             return _due(result)
@@ -211,7 +218,7 @@ def reply_of(exchange: Any, results: list[PGresult]) -> Any:
             return tuple((sql.unpack_text(get(row, 0)), get(row, 1)) for row in range(result.ntuples))
         case Forget():
             return result.command_tuples
-        case Volley(exchanges):
+        case Pipeline(exchanges):
             return tuple([reply_of(each, [one]) for each, one in zip(exchanges, results, strict=True)])
         case _:
             get = result.get_value
@@ -251,7 +258,7 @@ def _due(result: Any) -> DueNow:
     return DueNow(sql.unpack_float(result.get_value(0, 0)), tuple(found), tuple(unreadable))
 
 
-def _seen(result: Any) -> Seen:
+def _seen(result: Any) -> SeenRecord:
     found, revision = {}, 0
     for row in range(result.ntuples):
         role = result.get_value(row, 1)
@@ -259,4 +266,4 @@ def _seen(result: Any) -> Seen:
             found[role], its = sql.record(result, row, 2)
             revision = its if role == b"record" else revision
     now = sql.unpack_float(result.get_value(0, 0))
-    return Seen(now, found.get(b"record"), revision, found.get(b"rival"), found.get(b"predecessor"))
+    return SeenRecord(now, found.get(b"record"), revision, found.get(b"rival"), found.get(b"predecessor"))

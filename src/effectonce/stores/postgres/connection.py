@@ -18,7 +18,7 @@ from typing import Any
 from psycopg import OperationalError, pq
 from psycopg.pq.abc import PGconn, PGresult
 
-from effectonce.stores.postgres.statements import Query
+from effectonce.stores.postgres.statements import BoundStatement
 
 READING, WRITING = pq.PollingStatus.READING, pq.PollingStatus.WRITING
 _FAILED, _SYNC = pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.PIPELINE_SYNC
@@ -28,7 +28,7 @@ FRESH_S = 0.01
 ALONE = (None,)  # one result, which prepares nothing
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """The connection is gone or was given up. What the server did last is not known."""
 
 
@@ -41,7 +41,7 @@ class ServerError(Exception):
         super().__init__((field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message).decode(errors="replace").strip())
 
 
-class Wire:
+class PostgresConnection:
     """One connection. Not for two callers at a time."""
 
     def __init__(self, pgconn: PGconn) -> None:
@@ -57,7 +57,7 @@ class Wire:
         self._poller = select.poll()
         self._poller.register(self.fd, select.POLLIN)
 
-    def send(self, queries: Sequence[Query], *, named: bool) -> None:
+    def send(self, queries: Sequence[BoundStatement], *, named: bool) -> None:
         """Ask everything at once; `receive` has the results when they are all there."""
         try:
             if len(queries) == 1 and (not named or queries[0].statement.name in self._prepared):
@@ -76,7 +76,7 @@ class Wire:
                 self.pgconn.pipeline_sync()
             self.flushed = not self.pgconn.flush()
         except OperationalError as error:
-            raise Lost(said(error)) from None
+            raise ConnectionLost(said(error)) from None
 
     def send_simple(self, sql: str) -> None:
         """Ask by the simple protocol: several statements, no parameters."""
@@ -85,9 +85,9 @@ class Wire:
             self.pgconn.send_query(sql.encode())
             self.flushed = not self.pgconn.flush()
         except OperationalError as error:
-            raise Lost(said(error)) from None
+            raise ConnectionLost(said(error)) from None
 
-    def _ask(self, query: Query, *, named: bool) -> None:
+    def _ask(self, query: BoundStatement, *, named: bool) -> None:
         statement, parameters = query.statement, query.parameters
         if named:
             self.pgconn.send_query_prepared(statement.name, parameters, statement.formats, 1)
@@ -113,7 +113,7 @@ class Wire:
                 else:
                     self._results.append(result)
         except OperationalError as error:
-            raise Lost(said(error)) from None
+            raise ConnectionLost(said(error)) from None
         return None
 
     def _received(self) -> list[PGresult]:
@@ -123,7 +123,7 @@ class Wire:
             return results
         failed = next((ServerError(result) for result in results if result.status == _FAILED), None)
         if self.pgconn.status != pq.ConnStatus.OK or (failed is not None and failed.sqlstate.startswith(_GOING)):
-            raise Lost(str(failed or "the connection was closed"))
+            raise ConnectionLost(str(failed or "the connection was closed"))
         for name, result in zip(self._preparing, results, strict=False):  # the simple protocol has more results than questions
             if name is not None and result.status == pq.ExecStatus.COMMAND_OK:
                 self._prepared.add(name)
@@ -137,7 +137,7 @@ class Wire:
         while True:
             left_s = give_up_at - time.monotonic()
             if left_s <= 0 or not (self._poller.poll(left_s * 1000) if self.flushed else self._ready(left_s * 1000)):
-                raise Lost("no answer in time")
+                raise ConnectionLost("no answer in time")
             results = self.receive()
             if results is not None:
                 return results
@@ -149,7 +149,7 @@ class Wire:
         self._poller.modify(self.fd, select.POLLIN)
         return bool(ready)
 
-    def ask(self, queries: Sequence[Query], give_up_at: float, *, named: bool = False) -> list[PGresult]:
+    def ask(self, queries: Sequence[BoundStatement], give_up_at: float, *, named: bool = False) -> list[PGresult]:
         self.send(queries, named=named)
         return self.wait(give_up_at)
 
@@ -171,19 +171,19 @@ class Wire:
             os.close(self.pgconn.socket)
 
 
-def connect(conninfo: str, give_up_at: float) -> Wire:
+def connect(conninfo: str, give_up_at: float) -> PostgresConnection:
     """Connect within the time that is left. Names are looked up on the way, which blocks: not on an event loop."""
     pgconn = pq.PGconn.connect_start(conninfo.encode())
     try:
         while (status := pgconn.connect_poll()) != pq.PollingStatus.OK:
             if status not in (READING, WRITING):
-                raise Lost(said(pgconn))
+                raise ConnectionLost(said(pgconn))
             poller = select.poll()
             poller.register(pgconn.socket, select.POLLIN if status == READING else select.POLLOUT)
             left_s = give_up_at - time.monotonic()
             if left_s <= 0 or not poller.poll(left_s * 1000):
-                raise Lost("no connection in time")
-        return Wire(pgconn)
+                raise ConnectionLost("no connection in time")
+        return PostgresConnection(pgconn)
     except BaseException:
         pgconn.finish()
         raise

@@ -15,7 +15,7 @@ from effectonce._core.pages import Beside, Count, Counts, Paging, Recently, Refe
 from effectonce._core.rules import Record, State
 from effectonce.stores import _rows
 from effectonce.stores.postgres import statements as sql
-from effectonce.stores.postgres.statements import FLOAT, INT, TEXT, Query, pack_float, pack_int, pack_text, statement
+from effectonce.stores.postgres.statements import FLOAT, INT, TEXT, BoundStatement, pack_float, pack_int, pack_text, statement
 
 _STATES = tuple(state for state in State if state is not State.ABSENT)
 _COLUMNS = ", ".join(f"e.{name}" for name in ("revision", *_rows.COLUMNS))
@@ -99,21 +99,23 @@ BESIDE = statement(
 )
 
 
-def query(op: Paging) -> Query:
+def query(op: Paging) -> BoundStatement:
     match op:
         case Count(limit):
-            return Query(COUNT, (pack_int(limit + 1),))
+            return BoundStatement(COUNT, (pack_int(limit + 1),))
         case Beside(limit=limit):
-            return Query(BESIDE, (*map(pack_text, op.bounds), pack_int(limit)))
+            return BoundStatement(BESIDE, (*map(pack_text, op.bounds), pack_int(limit)))
         case Refer(reference, tenant, limit, looked_at, beginning):
             wanted = (pack_text(reference), _text(tenant), pack_int(limit))
             if beginning:
-                return Query(REFER_BESIDE, (*wanted, *map(pack_text, op.bounds)))
-            return Query(REFER, (*wanted, pack_int(looked_at)))
+                return BoundStatement(REFER_BESIDE, (*wanted, *map(pack_text, op.bounds)))
+            return BoundStatement(REFER, (*wanted, pack_int(looked_at)))
         case _:
             created_at, key = (inf, "") if op.after is None else (op.after.created_at, op.after.request.key)
             filters = (_text(op.state), _text(op.tool), _text(op.tenant), _text(op.scope), pack_float(op.since))
-            return Query(RECENT, (*filters, pack_float(created_at), pack_text(key), pack_int(op.looks), pack_int(op.limit)))
+            return BoundStatement(
+                RECENT, (*filters, pack_float(created_at), pack_text(key), pack_int(op.looks), pack_int(op.limit))
+            )
 
 
 def _text(value: str | None) -> bytes | None:

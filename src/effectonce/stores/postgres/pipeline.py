@@ -13,19 +13,30 @@ from typing import Any, TypeAlias
 
 from psycopg.pq.abc import PGresult
 
-from effectonce.stores._roundtrip import Bear, Enter, Exchange, Finish, Look, See, SeeCell, Swap, SwapCell, Volley
+from effectonce.stores._roundtrip import (
+    CompareAndSwap,
+    Finish,
+    InsertFinished,
+    InsertNew,
+    Pipeline,
+    Read,
+    ReadOutcome,
+    RoundTrip,
+    SeeCell,
+    SwapCell,
+)
 from effectonce.stores.postgres import shared_statements as batches
 from effectonce.stores.postgres import statements as sql
-from effectonce.stores.postgres.batch import LOOK_AGAIN, First, Job, recorded
-from effectonce.stores.postgres.connection import ServerError, Wire
+from effectonce.stores.postgres.batch import LOOK_AGAIN, First, PendingQuery, recorded
+from effectonce.stores.postgres.connection import PostgresConnection, ServerError
 
 BATCH_MAX = 256
 # Behind a pooler the next transaction may meet a session that has never heard of our statements, or has them already.
 UNPREPARED = frozenset({"26000", "42P05", "0A000"})
 LOCKED = "55P03"
 # Short, about one row: these go together.
-_SHARES = frozenset({First, Bear, Enter, Swap, Finish, See, Look, SeeCell, SwapCell, Volley})
-_TOGETHER = sql.Query(sql.TOGETHER, ())
+_SHARES = frozenset({First, InsertNew, InsertFinished, CompareAndSwap, Finish, Read, ReadOutcome, SeeCell, SwapCell, Pipeline})
+_TOGETHER = sql.BoundStatement(sql.TOGETHER, ())
 _place = methodcaller("place")
 Talk: TypeAlias = Generator[float, list[PGresult], None]
 
@@ -42,10 +53,10 @@ class Habits:
 class Shared:
     """Jobs that ask the same about different records: one statement for all of them."""
 
-    def __init__(self, jobs: list[Job], query: sql.Query) -> None:
+    def __init__(self, jobs: list[PendingQuery], query: sql.BoundStatement) -> None:
         self.jobs, self._queries = jobs, [query]
 
-    def asks(self) -> list[sql.Query]:
+    def asks(self) -> list[sql.BoundStatement]:
         return self._queries
 
     def place(self) -> tuple[int, str, str]:
@@ -61,22 +72,22 @@ class Shared:
             job.end()
 
 
-def _reply(exchange: Exchange[Any], result: Any, row: int) -> Any:
+def _reply(exchange: RoundTrip[Any], result: Any, row: int) -> Any:
     match exchange:
         case First(op):
             return recorded(result, row, op.request.fingerprint) or LOOK_AGAIN
-        case Look(request):
+        case ReadOutcome(request):
             return recorded(result, row, request.fingerprint)
         case _:
             return False
 
 
-def shared(group: Iterable[Job]) -> list[Job | Shared]:
+def shared(group: Iterable[PendingQuery]) -> list[PendingQuery | Shared]:
     """The jobs of one transaction in as few statements as possible, and in an order that avoids deadlocks."""
-    births: dict[str, Job] = {}
-    ends: dict[str, Job] = {}
-    looks: list[Job] = []
-    asking: list[Job | Shared] = []
+    births: dict[str, PendingQuery] = {}
+    ends: dict[str, PendingQuery] = {}
+    looks: list[PendingQuery] = []
+    asking: list[PendingQuery | Shared] = []
     for job in group:
         exchange: Any = job.exchange
         kind = type(exchange)
@@ -84,7 +95,7 @@ def shared(group: Iterable[Job]) -> list[Job | Shared]:
             first = births.setdefault(exchange.op.request.key, job)
         elif kind is Finish and len(exchange.op.outcome) <= batches.ROW_MAX_B:
             first = ends.setdefault(exchange.op.key, job)
-        elif kind is Look:
+        elif kind is ReadOutcome:
             looks.append(job)
             first = job
         else:
@@ -96,19 +107,19 @@ def shared(group: Iterable[Job]) -> list[Job | Shared]:
     return sorted(asking, key=_place) if len(asking) > 1 else asking
 
 
-def _bear(jobs: list[Any]) -> sql.Query:
+def _bear(jobs: list[Any]) -> sql.BoundStatement:
     return batches.bear_many([j.exchange.op for j in jobs], [j.exchange.birth.packed for j in jobs], jobs[0].now)
 
 
-def _finish(jobs: list[Any]) -> sql.Query:
+def _finish(jobs: list[Any]) -> sql.BoundStatement:
     return batches.finish_many([j.exchange.op for j in jobs], jobs[0].now)
 
 
-def _look(jobs: list[Any]) -> sql.Query:
+def _look(jobs: list[Any]) -> sql.BoundStatement:
     return batches.look_many([j.exchange.request for j in jobs], jobs[0].now)
 
 
-def talk(wire: Wire, jobs: list[Job], habits: Habits) -> Talk:
+def talk(wire: PostgresConnection, jobs: list[PendingQuery], habits: Habits) -> Talk:
     """Do these jobs, as many as possible in one transaction. Yields until when the results must be there.
 
     Whoever waits for a row that somebody else has locked waits last, when nobody is held up by it any more.
@@ -121,7 +132,7 @@ def talk(wire: Wire, jobs: list[Job], habits: Habits) -> Talk:
             continue
         named = habits.named
         try:
-            asking: Sequence[Job | Shared] = group if len(group) == 1 else shared(group)
+            asking: Sequence[PendingQuery | Shared] = group if len(group) == 1 else shared(group)
             queries = [query for each in asking for query in each.asks()]
         except UnicodeError as error:  # half of a surrogate pair is no text
             if len(group) > 1:
@@ -152,10 +163,10 @@ def talk(wire: Wire, jobs: list[Job], habits: Habits) -> Talk:
             at = end
 
 
-def _groups(jobs: Iterable[Job]) -> list[list[Job]]:
+def _groups(jobs: Iterable[PendingQuery]) -> list[list[PendingQuery]]:
     """Those that may share a transaction, in an order that avoids deadlocks; and each of the others alone."""
-    together: list[Job] = []
-    alone: list[list[Job]] = []
+    together: list[PendingQuery] = []
+    alone: list[list[PendingQuery]] = []
     for job in jobs:
         if type(job.exchange) in _SHARES:
             together.append(job)

@@ -14,15 +14,15 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from effectonce.stores.base import in_a_signal_handler
-from effectonce.stores.postgres.batch import Job
-from effectonce.stores.postgres.connection import Lost, ServerError, Wire
+from effectonce.stores.postgres.batch import PendingQuery
+from effectonce.stores.postgres.connection import ConnectionLost, PostgresConnection, ServerError
 from effectonce.stores.postgres.pipeline import BATCH_MAX, Habits, Talk, talk
 from effectonce.stores.postgres.schema import Unfit
 
-Open = Callable[[float], Wire]  # connects, until the given moment
+Open = Callable[[float], PostgresConnection]  # connects, until the given moment
 
 
-def fail(jobs: Iterable[Job], error: Exception) -> None:
+def fail(jobs: Iterable[PendingQuery], error: Exception) -> None:
     """Nobody knows what became of these."""
     for job in jobs:
         if not job.done:
@@ -37,9 +37,9 @@ class _Turn:
 
     __slots__ = ("gate", "jobs", "thread", "wire", "won")
 
-    def __init__(self, jobs: list[Job]) -> None:
+    def __init__(self, jobs: list[PendingQuery]) -> None:
         self.jobs, self.won, self.thread = jobs, False, threading.get_ident()
-        self.wire: Wire | None = None
+        self.wire: PostgresConnection | None = None
         self.gate = threading.Lock()
         self.gate.acquire()
 
@@ -47,17 +47,17 @@ class _Turn:
         self.gate.release()
 
 
-class Crew:
+class ThreadPool:
     """A few connections for many threads."""
 
     def __init__(self, open_wire: Open, habits: Habits, limit: int) -> None:
         self._open, self._habits, self._limit = open_wire, habits, limit
         self._lock = threading.RLock()  # it knows who holds it
-        self._idle: list[Wire] = []
+        self._idle: list[PostgresConnection] = []
         self._leaders: set[int] = set()  # threads. One that comes again was interrupted before it could say that it had ended
         self._waiting: deque[_Turn] = deque()
 
-    def do(self, jobs: list[Job]) -> None:
+    def do(self, jobs: list[PendingQuery]) -> None:
         """Return when these jobs are done."""
         me = threading.get_ident()
         if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
@@ -89,7 +89,7 @@ class Crew:
             if late:
                 self._waiting.remove(turn)
         if late:
-            fail(turn.jobs, Lost(f"all {self._limit} connections were busy all the time"))
+            fail(turn.jobs, ConnectionLost(f"all {self._limit} connections were busy all the time"))
         elif turn.won:
             self._lead(turn.wire, jobs)
         else:
@@ -108,7 +108,7 @@ class Crew:
         while not all(job.done for job in turn.jobs):
             turn.gate.acquire(timeout=0.01)
 
-    def _take_along(self, jobs: list[Job]) -> list[Job]:
+    def _take_along(self, jobs: list[PendingQuery]) -> list[PendingQuery]:
         jobs = list(jobs)
         followers = []
         while self._waiting and len(jobs) < BATCH_MAX:
@@ -118,7 +118,7 @@ class Crew:
             turn.jobs[-1].notify = turn.release
         return jobs
 
-    def _lead(self, wire: Wire | None, jobs: list[Job]) -> None:
+    def _lead(self, wire: PostgresConnection | None, jobs: list[PendingQuery]) -> None:
         """Work for everybody on the list; then let the next one lead."""
         well, failure = False, None
         try:
@@ -130,7 +130,7 @@ class Crew:
             if len(jobs) > 1 or not asked_alone(wire, jobs[0], self._habits):
                 converse(talk(wire, jobs, self._habits), wire)
             well = True
-        except (Lost, ServerError, Unfit) as error:
+        except (ConnectionLost, ServerError, Unfit) as error:
             failure = error
         finally:
             if not well and wire is not None:
@@ -138,9 +138,9 @@ class Crew:
                 wire = None
             self._hand_over(wire)
             if not well:
-                fail(jobs, failure or Lost("the caller that asked for all was interrupted"))
+                fail(jobs, failure or ConnectionLost("the caller that asked for all was interrupted"))
 
-    def _hand_over(self, wire: Wire | None) -> None:
+    def _hand_over(self, wire: PostgresConnection | None) -> None:
         with self._lock:
             self._leaders.discard(threading.get_ident())
             if self._waiting:
@@ -158,7 +158,7 @@ class Crew:
                 self._idle.pop().close()
 
 
-def asked_alone(wire: Wire, job: Job, habits: Habits) -> bool:
+def asked_alone(wire: PostgresConnection, job: PendingQuery, habits: Habits) -> bool:
     """Do one job without a conversation, as most go. False: the server refused it, so nothing of it was done; talk about it."""
     try:
         job.settle(wire.ask(job.asks(), job.give_up_at, named=habits.named))
@@ -167,7 +167,7 @@ def asked_alone(wire: Wire, job: Job, habits: Habits) -> bool:
     return True
 
 
-def converse(talking: Talk, wire: Wire) -> None:
+def converse(talking: Talk, wire: PostgresConnection) -> None:
     """Run a conversation to its end, blocking."""
     try:
         give_up_at = next(talking)
@@ -185,17 +185,17 @@ def converse(talking: Talk, wire: Wire) -> None:
 # ---------------------------------------------------------------- an event loop
 
 
-class Lane:
+class LoopConnection:
     """One connection of an event loop."""
 
-    def __init__(self, lanes: Lanes) -> None:
+    def __init__(self, lanes: LoopPool) -> None:
         self._lanes, self._loop = lanes, lanes.loop
-        self.wire: Wire | None = None
+        self.wire: PostgresConnection | None = None
         self.busy = False
-        self._jobs: list[Job] = []
+        self._jobs: list[PendingQuery] = []
         self._talk: Talk | None = None
         self._watch: asyncio.TimerHandle | None = None
-        self._connecting: asyncio.Task[Wire] | None = None
+        self._connecting: asyncio.Task[PostgresConnection] | None = None
 
     def work(self) -> None:
         """Take along everybody who waits."""
@@ -221,7 +221,7 @@ class Lane:
             self._talk = talk(self.wire, self._jobs, self._lanes.habits)
             next(self._talk)
             self._expect()
-        except Lost as error:
+        except ConnectionLost as error:
             self._break(error)
             return False
         except StopIteration:  # there was nothing that could be asked
@@ -255,7 +255,7 @@ class Lane:
             except ServerError as error:
                 self._talk.throw(error)
                 self._expect()
-        except Lost as error:
+        except ConnectionLost as error:
             self._break(error)
             self.work()
         except StopIteration:
@@ -268,7 +268,7 @@ class Lane:
         try:
             self.wire.pgconn.consume_input()
         except Exception as error:  # noqa: BLE001  # whatever is wrong with an idle connection, nobody waits for it
-            self._break(Lost(str(error)))
+            self._break(ConnectionLost(str(error)))
 
     def _look_at_the_clock(self) -> None:
         """One timer for all: it looks once per deadline, not once per call. Those who have more time go on waiting."""
@@ -276,7 +276,7 @@ class Lane:
         if not self.busy or self._talk is None:
             return
         now = time.monotonic()
-        late = Lost("no answer in time")
+        late = ConnectionLost("no answer in time")
         fail((job for job in self._jobs if job.give_up_at <= now), late)
         left = [job.give_up_at for job in self._jobs if not job.done]
         if left:
@@ -303,16 +303,20 @@ class Lane:
         self._connecting = self._loop.create_task(self._open(min(job.give_up_at for job in self._jobs)))
         self._connecting.add_done_callback(self._connected)
 
-    async def _open(self, give_up_at: float) -> Wire:
+    async def _open(self, give_up_at: float) -> PostgresConnection:
         try:
             async with asyncio.timeout(max(0.0, give_up_at - time.monotonic()) + 1.0):
                 return await asyncio.to_thread(self._lanes.open, give_up_at)
         except TimeoutError:
-            raise Lost("no connection in time") from None
+            raise ConnectionLost("no connection in time") from None
 
-    def _connected(self, connecting: asyncio.Task[Wire]) -> None:
+    def _connected(self, connecting: asyncio.Task[PostgresConnection]) -> None:
         """Send what waits, or say why not. A shutdown may cancel every task of this loop, this one before it began."""
-        error = Lost("the task that connected for all was cancelled") if connecting.cancelled() else connecting.exception()
+        error = (
+            ConnectionLost("the task that connected for all was cancelled")
+            if connecting.cancelled()
+            else connecting.exception()
+        )
         if isinstance(error, Exception):
             self._break(error)
         else:
@@ -323,16 +327,16 @@ class Lane:
         self.work()
 
 
-class Lanes:
+class LoopPool:
     """The connections of one event loop, and the jobs that wait for one."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, open_wire: Open, habits: Habits, limit: int) -> None:
         self.loop, self.open, self.habits = loop, open_wire, habits
-        self.waiting: deque[Job] = deque()
+        self.waiting: deque[PendingQuery] = deque()
         self._crowded = self._waking = False
-        self._lanes = [Lane(self) for _ in range(limit)]
+        self._lanes = [LoopConnection(self) for _ in range(limit)]
 
-    async def do(self, jobs: list[Job]) -> None:
+    async def do(self, jobs: list[PendingQuery]) -> None:
         """Return when these jobs are done. A caller that is cancelled meanwhile leaves them to themselves."""
         done, left = self.loop.create_future(), len(jobs)
 
@@ -348,7 +352,7 @@ class Lanes:
         self._wake()
         await done
 
-    def do_one(self, job: Job) -> asyncio.Future[None]:
+    def do_one(self, job: PendingQuery) -> asyncio.Future[None]:
         """The same for one job."""
         done: asyncio.Future[None] = self.loop.create_future()
         job.notify = done.set_result
@@ -371,7 +375,7 @@ class Lanes:
                 lane.work()
                 break
 
-    def take_along(self) -> list[Job]:
+    def take_along(self) -> list[PendingQuery]:
         """Everybody who waits, but for those whose time was over before their turn came."""
         waiting = self.waiting
         jobs = [waiting.popleft() for _ in range(min(len(waiting), BATCH_MAX))]
@@ -379,7 +383,7 @@ class Lanes:
         now = time.monotonic()
         if min([job.give_up_at for job in jobs]) > now:
             return jobs
-        fail((job for job in jobs if job.give_up_at <= now), Lost("all connections were busy all the time"))
+        fail((job for job in jobs if job.give_up_at <= now), ConnectionLost("all connections were busy all the time"))
         return [job for job in jobs if not job.done]
 
     def close(self) -> None:

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from effectonce.stores.base import Finding, size_finding
-from effectonce.stores.postgres.connection import ServerError, Wire
-from effectonce.stores.postgres.statements import Query, statement, unpack_text
+from effectonce.stores.postgres.connection import PostgresConnection, ServerError
+from effectonce.stores.postgres.statements import BoundStatement, statement, unpack_text
 
 MIGRATIONS = tuple(path.read_text() for path in sorted(Path(__file__).with_name("migrations").glob("postgres_*.sql")))
 SCHEMA_VERSION = len(MIGRATIONS)
@@ -52,9 +52,9 @@ class Unfit(Exception):
         self.remedy = remedy
 
 
-def prepare(wire: Wire, give_up_at: float, *, accept_fsync_off: bool) -> None:
+def prepare(wire: PostgresConnection, give_up_at: float, *, accept_fsync_off: bool) -> None:
     """Refuse a server that could lose a record; bring an older schema up to date."""
-    look = wire.ask([Query(LOOK, ())], give_up_at)[0]
+    look = wire.ask([BoundStatement(LOOK, ())], give_up_at)[0]
     standby, read_only, fsync, full_pages, encoding, migrated = (unpack_text(look.get_value(0, n) or b"") for n in range(6))
     if standby == "true":
         raise Unfit("this server is a standby and takes no writes", "Give the URL of the primary.")
@@ -79,9 +79,9 @@ def prepare(wire: Wire, give_up_at: float, *, accept_fsync_off: bool) -> None:
         )
 
 
-def facts(wire: Wire, give_up_at: float) -> tuple[Finding, ...]:
+def facts(wire: PostgresConnection, give_up_at: float) -> tuple[Finding, ...]:
     """What somebody who runs this server wants to see."""
-    row = wire.ask([Query(FACTS, ())], give_up_at)[0]
+    row = wire.ask([BoundStatement(FACTS, ())], give_up_at)[0]
     version, fsync, pages, commit, standbys, role, size = (unpack_text(row.get_value(0, n) or b"") for n in range(7))
     safe = fsync == pages == "on"
     lags = (
@@ -102,11 +102,11 @@ def facts(wire: Wire, give_up_at: float) -> tuple[Finding, ...]:
     )
 
 
-def _version(wire: Wire, give_up_at: float) -> int:
-    return int(wire.ask([Query(VERSION, ())], give_up_at)[0].get_value(0, 0) or b"")
+def _version(wire: PostgresConnection, give_up_at: float) -> int:
+    return int(wire.ask([BoundStatement(VERSION, ())], give_up_at)[0].get_value(0, 0) or b"")
 
 
-def migrate(wire: Wire, give_up_at: float) -> None:
+def migrate(wire: PostgresConnection, give_up_at: float) -> None:
     """Apply what is missing. Whoever comes second finds nothing left to do, and waits for that no longer than its caller does."""
     try:
         wire.ask_simple(BEGIN, give_up_at)

@@ -20,7 +20,7 @@ from effectonce._core.ops import Claim, Complete, Request
 from effectonce._core.rules import Record, due_at
 from effectonce.stores import _rows
 from effectonce.stores.postgres import statements as sql
-from effectonce.stores.postgres.statements import BYTES, FLOAT, INT, TEXT, Query, statement
+from effectonce.stores.postgres.statements import BYTES, FLOAT, INT, TEXT, BoundStatement, statement
 
 ROW_MAX_B = 16_384  # a larger value is written by a statement of its own: the server copies the rows of these statements
 _SEPARATOR = "\x1b,"  # `pack_text` leaves no escape that a comma follows
@@ -157,9 +157,9 @@ def _byte_strings(values: Sequence[bytes]) -> bytes:
     return _array(BYTES, len(values), [part for value in values for part in (_LENGTH(len(value)), value)])
 
 
-def bear_many(claims: Sequence[Claim], packed: Sequence[Packed], now: bytes | None) -> Query:
+def bear_many(claims: Sequence[Claim], packed: Sequence[Packed], now: bytes | None) -> BoundStatement:
     requests = [op.request for op in claims]
-    return Query(
+    return BoundStatement(
         BEAR_MANY,
         (
             now,
@@ -180,8 +180,8 @@ def bear_many(claims: Sequence[Claim], packed: Sequence[Packed], now: bytes | No
     )
 
 
-def finish_many(ops: Sequence[Complete], now: bytes | None) -> Query:
-    return Query(
+def finish_many(ops: Sequence[Complete], now: bytes | None) -> BoundStatement:
+    return BoundStatement(
         FINISH_MANY,
         (
             now,
@@ -194,5 +194,5 @@ def finish_many(ops: Sequence[Complete], now: bytes | None) -> Query:
     )
 
 
-def look_many(requests: Sequence[Request], now: bytes | None) -> Query:
-    return Query(LOOK_MANY, (now, _texts([r.key for r in requests])))
+def look_many(requests: Sequence[Request], now: bytes | None) -> BoundStatement:
+    return BoundStatement(LOOK_MANY, (now, _texts([r.key for r in requests])))

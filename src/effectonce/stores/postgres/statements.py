@@ -40,7 +40,7 @@ def statement(sql: str, *types: int) -> Statement:
     return Statement(b"effectonce_" + sha256(sql.encode()).hexdigest()[:20].encode(), sql.encode(), types, (1,) * len(types))
 
 
-class Query(Struct, frozen=True):
+class BoundStatement(Struct, frozen=True):
     """One statement with its parameters."""
 
     statement: Statement
@@ -328,8 +328,8 @@ _UNPACKERS = tuple(_UNPACK[_TYPES[name]] for name in _rows.COLUMNS)
 _WIDTH = len(_rows.COLUMNS)
 
 
-def bear(record: Record, now: bytes | None) -> Query:
-    return Query(BEAR if record.sends else BEAR_UNSENT, (now, *_birth(record)))
+def bear(record: Record, now: bytes | None) -> BoundStatement:
+    return BoundStatement(BEAR if record.sends else BEAR_UNSENT, (now, *_birth(record)))
 
 
 def pack_birth(record: Record) -> tuple[bytes, ...]:
@@ -341,7 +341,7 @@ def pack_birth(record: Record) -> tuple[bytes, ...]:
 _OF_A_TOOL = (*_AT_BIRTH[2:3], *_AT_BIRTH[8:14], "lease_until", "sends", "first_dispatch_at", "sent_until", "due_at")
 
 
-def bear_first(op: Claim, packed: tuple[bytes, ...], now: bytes | None) -> Query:
+def bear_first(op: Claim, packed: tuple[bytes, ...], now: bytes | None) -> BoundStatement:
     """`bear` for a claim that dispatches. Its record is not made."""
     r = op.request
     texts = (r.key, r.fingerprint, r.tenant, r.scope, r.step, r.latch, op.token)
@@ -350,12 +350,12 @@ def bear_first(op: Claim, packed: tuple[bytes, ...], now: bytes | None) -> Query
     key, fingerprint, tenant, scope, step, latch, token = map(pack, texts)
     terms, after, created_at, tool, window_s, state, epoch, lease_until, sends, first_sent_at, sent_until, due = packed
     before = (now, key, fingerprint, terms, tenant, scope, step, r.arguments, latch, after, created_at, tool, window_s)
-    return Query(BEAR, (*before, state, epoch, token, lease_until, sends, token, first_sent_at, sent_until, due))
+    return BoundStatement(BEAR, (*before, state, epoch, token, lease_until, sends, token, first_sent_at, sent_until, due))
 
 
-def enter(record: Record, now: bytes | None) -> Query:
+def enter(record: Record, now: bytes | None) -> BoundStatement:
     end = (record.outcome, pack_float(record.decided_at), pack_float(record.dedup_until), pack_text(record.settled_by))
-    return Query(ENTER, (now, *_birth(record), *end))
+    return BoundStatement(ENTER, (now, *_birth(record), *end))
 
 
 def _birth(record: Record) -> tuple[bytes, ...]:
@@ -401,66 +401,66 @@ def _pack_terms(terms: Terms) -> tuple[bytes, bytes, bytes]:
     return packed
 
 
-def look(key: str, now: bytes | None) -> Query:
-    return Query(LOOK, (now, pack_text(key)))
+def look(key: str, now: bytes | None) -> BoundStatement:
+    return BoundStatement(LOOK, (now, pack_text(key)))
 
 
-def finish(op: Complete, now: bytes | None) -> Query:
+def finish(op: Complete, now: bytes | None) -> BoundStatement:
     fence = (pack_text(op.key), pack_text(op.token), pack_int(op.epoch))
-    return Query(FINISH, (now, *fence, op.outcome, pack_text(op.by)))
+    return BoundStatement(FINISH, (now, *fence, op.outcome, pack_text(op.by)))
 
 
-def see(key: str, latch: str, after: str, now: bytes | None) -> Query:
-    return Query(SEE, (now, pack_text(key), pack_text(latch), pack_text(after)))
+def see(key: str, latch: str, after: str, now: bytes | None) -> BoundStatement:
+    return BoundStatement(SEE, (now, pack_text(key), pack_text(latch), pack_text(after)))
 
 
-def swap(key: str, revision: int, after: Record | None) -> list[Query]:
+def swap(key: str, revision: int, after: Record | None) -> list[BoundStatement]:
     """In one transaction."""
     if after is None:
-        return [Query(DELETE, (pack_text(key), pack_int(revision)))]
+        return [BoundStatement(DELETE, (pack_text(key), pack_int(revision)))]
     values = (*_rows.birth(after), *_rows.life(after))
     packed = [pack(value) for pack, value in zip(_PACKERS, values, strict=True)]
     if revision == 0:
-        return [Query(INSERT, packed)]
+        return [BoundStatement(INSERT, packed)]
     if after.state is State.COMPLETED and after.sends == 0 and after.request.latch and not after.request.terms.steps:
-        lift = Query(LIFT, (pack_text(key), pack_int(revision)))
-        return [lift, Query(UPDATE, [*packed, pack_int(revision + LEAP)])]
-    return [Query(UPDATE, [*packed, pack_int(revision)])]
+        lift = BoundStatement(LIFT, (pack_text(key), pack_int(revision)))
+        return [lift, BoundStatement(UPDATE, [*packed, pack_int(revision + LEAP)])]
+    return [BoundStatement(UPDATE, [*packed, pack_int(revision)])]
 
 
-def due(limit: int, now: bytes | None) -> Query:
-    return Query(DUE, (now, pack_int(limit)))
+def due(limit: int, now: bytes | None) -> BoundStatement:
+    return BoundStatement(DUE, (now, pack_int(limit)))
 
 
-def cell(name: str, now: bytes | None) -> Query:
-    return Query(CELL, (now, pack_text(name)))
+def cell(name: str, now: bytes | None) -> BoundStatement:
+    return BoundStatement(CELL, (now, pack_text(name)))
 
 
-def write_cell(op: WriteCell, now: bytes | None) -> Query:
-    return Query(WRITE_CELL, (now, pack_text(op.name), pack_int(op.revision), op.value, pack_float(op.keep_s)))
+def write_cell(op: WriteCell, now: bytes | None) -> BoundStatement:
+    return BoundStatement(WRITE_CELL, (now, pack_text(op.name), pack_int(op.revision), op.value, pack_float(op.keep_s)))
 
 
-def listed_cells(op: ListCells, now: bytes | None) -> Query:
+def listed_cells(op: ListCells, now: bytes | None) -> BoundStatement:
     first, last = op.bounds
     asked = LISTED_CELLS_BACKWARDS if op.backwards else LISTED_CELLS
-    return Query(asked, (now, pack_text(first), pack_text(last), pack_int(op.limit)))
+    return BoundStatement(asked, (now, pack_text(first), pack_text(last), pack_int(op.limit)))
 
 
-def forget(limit: int, now: bytes | None) -> Query:
-    return Query(FORGET, (now, pack_int(limit)))
+def forget(limit: int, now: bytes | None) -> BoundStatement:
+    return BoundStatement(FORGET, (now, pack_int(limit)))
 
 
-def listed(op: Browse) -> Query:
+def listed(op: Browse) -> BoundStatement:
     listed, tenant = (LISTED, None) if op.tenant is None else (LISTED_OF, pack_text(op.tenant))
     created_at, key = op.after
-    return Query(listed[op.state], (tenant, pack_float(created_at), pack_text(key), pack_int(op.limit)))
+    return BoundStatement(listed[op.state], (tenant, pack_float(created_at), pack_text(key), pack_int(op.limit)))
 
 
-def searched(op: Search) -> Query:
+def searched(op: Search) -> BoundStatement:
     wanted = (None if value is None else pack_text(value) for value in (op.tool, op.state, op.tenant, op.scope))
     created_at, key = op.before
     page = (pack_float(op.since), pack_float(created_at), pack_text(key), pack_int(op.limit))
-    return Query(SEARCHED, (pack_text(op.reference), *wanted, *page))
+    return BoundStatement(SEARCHED, (pack_text(op.reference), *wanted, *page))
 
 
 def record(result: Any, row: int, first: int) -> tuple[Record, int]:

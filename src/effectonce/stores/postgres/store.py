@@ -25,16 +25,16 @@ from effectonce._core.ops import Applied, Browse, Claim, Complete, Dispatch, Fin
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores._roundtrip import (
     Answering,
-    Bear,
     Due,
-    Exchange,
     Finish,
-    Look,
-    See,
+    InsertNew,
+    Pipeline,
+    Read,
+    ReadOutcome,
+    RoundTrip,
     SeeCell,
     SwapAll,
     SwapCell,
-    Volley,
     answer,
     arun,
     go_on,
@@ -53,15 +53,15 @@ except ImportError as missing:
 from effectonce.stores._births import Births
 from effectonce.stores.postgres import shared_statements as batches
 from effectonce.stores.postgres import statements as sql
-from effectonce.stores.postgres.batch import LOOK_AGAIN, ONE_BY_ONE, First, Job, Unreadable, result
-from effectonce.stores.postgres.connection import Lost, ServerError, Wire, connect
+from effectonce.stores.postgres.batch import LOOK_AGAIN, ONE_BY_ONE, First, PendingQuery, UnreadableReply, result
+from effectonce.stores.postgres.connection import ConnectionLost, PostgresConnection, ServerError, connect
 from effectonce.stores.postgres.pipeline import Habits
-from effectonce.stores.postgres.pool import Crew, Lanes
+from effectonce.stores.postgres.pool import LoopPool, ThreadPool
 from effectonce.stores.postgres.schema import Unfit, facts, prepare
-from effectonce.stores.postgres.transaction import Lending, LentAsyncConnection, LentConnection
+from effectonce.stores.postgres.transaction import LentAsyncConnection, PostgresTransaction, TransactionPool
 
 R = TypeVar("R")
-FAILURES = (Lost, ServerError, Unfit, Unreadable)
+FAILURES = (ConnectionLost, ServerError, Unfit, UnreadableReply)
 _BEFORE_A_SEND = (Claim, Dispatch)
 # Beyond a limit of the server (54000, or its allocator's own words), out of memory, or its statement_timeout.
 _FOR_ITS_SIZE = frozenset({"54000", "XX000", "53200", "57014"})
@@ -107,13 +107,13 @@ class PostgresStore:
     def _start(self) -> None:
         """Everything that must not cross a fork."""
         connections, transactions = self._limits
-        self._wires: weakref.WeakSet[Wire] = weakref.WeakSet()
-        self._crew = Crew(self._open, self._habits, connections)
-        self._lanes: dict[asyncio.AbstractEventLoop, Lanes] = {}
+        self._wires: weakref.WeakSet[PostgresConnection] = weakref.WeakSet()
+        self._crew = ThreadPool(self._open, self._habits, connections)
+        self._lanes: dict[asyncio.AbstractEventLoop, LoopPool] = {}
         self._lanes_lock = threading.Lock()
-        self._lending = Lending(self._open, self.where, self._now, self._timeout_s, transactions)
+        self._lending = TransactionPool(self._open, self.where, self._now, self._timeout_s, transactions)
 
-    def _open(self, give_up_at: float) -> Wire:
+    def _open(self, give_up_at: float) -> PostgresConnection:
         wire = connect(self._conninfo, give_up_at)
         try:
             prepare(wire, give_up_at, accept_fsync_off=self._accept_fsync_off)
@@ -134,29 +134,29 @@ class PostgresStore:
             exchange = self._ordinary(op)
             if exchange is None:
                 return run(answer(op), lambda more: self._perform(more, give_up_at))
-            job = Job(exchange, self._now(), give_up_at)
+            job = PendingQuery(exchange, self._now(), give_up_at)
             self._crew.do([job])
             reply = _reply_from(exchange, result(job))
             return run(_rest(op, job), lambda more: self._perform(more, give_up_at)) if reply is None else reply
         except FAILURES as error:
             raise self._unanswered(error, op) from error
 
-    def _ordinary(self, op: Any) -> Exchange[Any] | None:
+    def _ordinary(self, op: Any) -> RoundTrip[Any] | None:
         """The first exchange of an ordinary call's ops, which is all that most of them need. None: it is another op."""
         kind = type(op)  # `isinstance` costs more where it says no
         if kind is Complete:
             return Finish(op)
         if kind is not Claim or op.request.after:
             return None
-        return First(op, self._births.of(op)) if is_first(op) else Look(op.request) if op.again else None
+        return First(op, self._births.of(op)) if is_first(op) else ReadOutcome(op.request) if op.again else None
 
-    def _perform(self, exchange: Exchange[Any], give_up_at: float) -> Any:
+    def _perform(self, exchange: RoundTrip[Any], give_up_at: float) -> Any:
         if isinstance(exchange, SwapAll):
-            jobs = [Job(swap, None, give_up_at) for swap in exchange.swaps]
+            jobs = [PendingQuery(swap, None, give_up_at) for swap in exchange.swaps]
             if jobs:
                 self._crew.do(jobs)
             return tuple(result(job) for job in jobs)
-        job = Job(exchange, self._now(), give_up_at)
+        job = PendingQuery(exchange, self._now(), give_up_at)
         self._crew.do([job])
         reply = result(job)
         rest = _unfinished(exchange, reply)
@@ -169,32 +169,32 @@ class PostgresStore:
             exchange = self._ordinary(op)
             if exchange is None:
                 return await arun(answer(op), lambda more: self._aperform(more, give_up_at, lanes))
-            job = Job(exchange, self._now(), give_up_at)
+            job = PendingQuery(exchange, self._now(), give_up_at)
             await lanes.do_one(job)
             reply = _reply_from(exchange, result(job))
             return await arun(_rest(op, job), lambda more: self._aperform(more, give_up_at, lanes)) if reply is None else reply
         except FAILURES as error:
             raise self._unanswered(error, op) from error
 
-    async def _aperform(self, exchange: Exchange[Any], give_up_at: float, lanes: Lanes) -> Any:
+    async def _aperform(self, exchange: RoundTrip[Any], give_up_at: float, lanes: LoopPool) -> Any:
         if isinstance(exchange, SwapAll):
-            jobs = [Job(swap, None, give_up_at) for swap in exchange.swaps]
+            jobs = [PendingQuery(swap, None, give_up_at) for swap in exchange.swaps]
             if jobs:
                 await lanes.do(jobs)
             return tuple(result(job) for job in jobs)
-        job = Job(exchange, self._now(), give_up_at)
+        job = PendingQuery(exchange, self._now(), give_up_at)
         await lanes.do([job])
         reply = result(job)
         rest = _unfinished(exchange, reply)
         return reply if rest is None else await arun(rest, lambda more: self._aperform(more, give_up_at, lanes))
 
-    def _lanes_of(self, loop: asyncio.AbstractEventLoop) -> Lanes:
+    def _lanes_of(self, loop: asyncio.AbstractEventLoop) -> LoopPool:
         lanes = self._lanes.get(loop)
         if lanes is None:
             with self._lanes_lock:
                 for old in [old for old in self._lanes if old.is_closed()]:
                     self._lanes.pop(old).close()
-                lanes = self._lanes[loop] = Lanes(loop, self._open, self._habits, self._limits[0])
+                lanes = self._lanes[loop] = LoopPool(loop, self._open, self._habits, self._limits[0])
         return lanes
 
     def examine(self) -> tuple[Finding, ...]:
@@ -241,13 +241,13 @@ class PostgresStore:
     # ------------------------------------------------------------ transactions
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[LentConnection]:
+    def transaction(self) -> Iterator[PostgresTransaction]:
         """The tool's writes and its record in one COMMIT, on a connection of its own."""
         try:
             loan = self._lending.begin()
         except FAILURES as error:
             raise self._unavailable(error, "Nothing was sent.") from error
-        lent = LentConnection(loan)
+        lent = PostgresTransaction(loan)
         try:
             yield lent
         finally:
@@ -278,7 +278,7 @@ def _reply_from(exchange: Any, reply: Any) -> Any:
     return None if reply is LOOK_AGAIN else reply
 
 
-def _rest(op: Op[R], job: Job) -> Answering[R]:
+def _rest(op: Op[R], job: PendingQuery) -> Answering[R]:
     """How to answer an ordinary op for which its first exchange was not enough."""
     rest = _unfinished(job.exchange, job.reply)
     reply = job.reply if rest is None else (yield from rest)
@@ -287,33 +287,33 @@ def _rest(op: Op[R], job: Job) -> Answering[R]:
     return (yield from go_on(answering, reply))
 
 
-def _unfinished(exchange: Exchange[Any], reply: Any) -> Answering[Any] | None:
+def _unfinished(exchange: RoundTrip[Any], reply: Any) -> Answering[Any] | None:
     """How to go on where this was no reply, because somebody else was faster. None: it was one."""
     if reply is None or isinstance(reply, bool):  # most are told in a word
         return None
     match exchange:
-        case Volley(exchanges) if reply is ONE_BY_ONE:
+        case Pipeline(exchanges) if reply is ONE_BY_ONE:
             return _alone(exchanges)
-        case Volley(exchanges) if LOOK_AGAIN in reply:
+        case Pipeline(exchanges) if LOOK_AGAIN in reply:
             return _more_closely(exchanges, reply)
         case SwapCell(op) if reply is LOOK_AGAIN:
             return iter(SeeCell(op.name))
         case First(op) if reply is LOOK_AGAIN:
-            return iter(See(op.request.key, op.request.latch))
-        case Bear(record) if reply is LOOK_AGAIN:
-            return iter(See(record.request.key, record.request.latch, record.request.after))
+            return iter(Read(op.request.key, op.request.latch))
+        case InsertNew(record) if reply is LOOK_AGAIN:
+            return iter(Read(record.request.key, record.request.latch, record.request.after))
         case _:
             return None
 
 
-def _alone(exchanges: Iterable[Exchange[Any]]) -> Answering[tuple[Any, ...]]:
+def _alone(exchanges: Iterable[RoundTrip[Any]]) -> Answering[tuple[Any, ...]]:
     replies = []
     for exchange in exchanges:
         replies.append((yield from exchange))  # noqa: PERF401  # a comprehension cannot yield
     return tuple(replies)
 
 
-def _more_closely(exchanges: Iterable[Exchange[Any]], replies: Iterable[Any]) -> Answering[tuple[Any, ...]]:
+def _more_closely(exchanges: Iterable[RoundTrip[Any]], replies: Iterable[Any]) -> Answering[tuple[Any, ...]]:
     answered = []
     for exchange, reply in zip(exchanges, replies, strict=True):
         rest = _unfinished(exchange, reply)

@@ -22,14 +22,14 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from effectonce._core.ops import Applied, Complete, Refused
 from effectonce.errors import ContractViolation, StoreUnavailable
-from effectonce.stores._roundtrip import Exchange, arun, decide_once, run
+from effectonce.stores._roundtrip import RoundTrip, arun, decide_once, run
 from effectonce.stores.base import RolledBack
 from effectonce.stores.postgres import statements as sql
-from effectonce.stores.postgres.batch import RACED, Job, Unreadable, result
-from effectonce.stores.postgres.connection import Lost, ServerError, Wire
+from effectonce.stores.postgres.batch import RACED, PendingQuery, UnreadableReply, result
+from effectonce.stores.postgres.connection import ConnectionLost, PostgresConnection, ServerError
 
 Now = Callable[[], "bytes | None"]
-Open = Callable[[float], Wire]
+Open = Callable[[float], PostgresConnection]
 GONE = "Nothing of this transaction stays, and nothing was sent."
 UNCONFIRMED = "The answer to COMMIT was lost; the record tells whether it was carried out."
 
@@ -59,7 +59,7 @@ def _closed() -> PGconn:
 _CLOSED = _closed()
 
 
-def _check_status(wire: Wire) -> None:
+def _check_status(wire: PostgresConnection) -> None:
     """Is there a transaction in which a record can be written?"""
     if wire.pgconn.pipeline_status != pq.PipelineStatus.OFF:
         raise ContractViolation(
@@ -95,10 +95,10 @@ def _check_committed(results: list[PGresult]) -> None:
         raise RolledBack(f"the server rolled back instead of committing. {GONE}")
 
 
-class Loan:
+class OpenTransaction:
     """What both colours know about one open transaction."""
 
-    def __init__(self, wire: Wire, connection: Any, where: str, now: Now, timeout_s: float) -> None:
+    def __init__(self, wire: PostgresConnection, connection: Any, where: str, now: Now, timeout_s: float) -> None:
         self.wire, self.connection = wire, connection
         self._where, self._now, self._timeout_s = where, now, timeout_s
 
@@ -109,8 +109,8 @@ class Loan:
     def give_up_at(self) -> float:
         return time.monotonic() + self._timeout_s
 
-    def job(self, exchange: Exchange[Any]) -> Job:
-        return Job(exchange, self._now(), self.give_up_at())
+    def job(self, exchange: RoundTrip[Any]) -> PendingQuery:
+        return PendingQuery(exchange, self._now(), self.give_up_at())
 
     def unavailable(self, error: Exception, known: str) -> StoreUnavailable:
         return StoreUnavailable(f"{self._where}: {error}. {known}")
@@ -128,18 +128,18 @@ class Loan:
         return self.unavailable(error, UNCONFIRMED)
 
 
-class Lending:
+class TransactionPool:
     """Connections for tools that run inside a transaction: a bounded number for threads, as many for each event loop."""
 
     def __init__(self, open_wire: Open, where: str, now: Now, timeout_s: float, limit: int) -> None:
         self._open, self._where, self._now, self._timeout_s, self._limit = open_wire, where, now, timeout_s, limit
-        self._idle: list[Wire] = []
+        self._idle: list[PostgresConnection] = []
         self._places: SimpleQueue[None] = SimpleQueue()  # as a semaphore that a signal handler may ask, too
         for _ in range(limit):
             self._places.put(None)
         self._loop_places: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = weakref.WeakKeyDictionary()
 
-    def begin(self) -> Loan:
+    def begin(self) -> OpenTransaction:
         give_up_at = time.monotonic() + self._timeout_s
         try:
             self._places.get(timeout=self._timeout_s)
@@ -158,13 +158,13 @@ class Lending:
             raise
         return self._loan(wire, connection)
 
-    def end(self, loan: Loan) -> None:
+    def end(self, loan: OpenTransaction) -> None:
         """Roll back what is not committed. A session that a tool has used is washed before anybody else gets it."""
         try:
             for command in _ending(loan.wire):
                 loan.wire.ask_simple(command, loan.give_up_at())
             self._give_back(loan.wire)
-        except (Lost, ServerError):
+        except (ConnectionLost, ServerError):
             loan.wire.close()
         except BaseException:
             loan.wire.close()
@@ -172,7 +172,7 @@ class Lending:
         finally:
             self._places.put(None)
 
-    async def abegin(self) -> Loan:
+    async def abegin(self) -> OpenTransaction:
         give_up_at = time.monotonic() + self._timeout_s
         places = self._places_of(asyncio.get_running_loop())
         try:
@@ -194,13 +194,13 @@ class Lending:
             raise
         return self._loan(wire, connection)
 
-    async def aend(self, loan: Loan) -> None:
+    async def aend(self, loan: OpenTransaction) -> None:
         try:
             for command in _ending(loan.wire):
                 loan.wire.send_simple(command)
                 await areceive(loan.wire, loan.give_up_at())
             self._give_back(loan.wire)
-        except (Lost, ServerError):
+        except (ConnectionLost, ServerError):
             loan.wire.close()
         except BaseException:
             loan.wire.close()
@@ -211,13 +211,13 @@ class Lending:
     def _places_of(self, loop: asyncio.AbstractEventLoop) -> asyncio.Semaphore:
         return self._loop_places.setdefault(loop, asyncio.Semaphore(self._limit))
 
-    def _loan(self, wire: Wire, connection: Any) -> Loan:
-        return Loan(wire, connection, self._where, self._now, self._timeout_s)
+    def _loan(self, wire: PostgresConnection, connection: Any) -> OpenTransaction:
+        return OpenTransaction(wire, connection, self._where, self._now, self._timeout_s)
 
-    def _crowded(self) -> Lost:
-        return Lost(f"all {self._limit} connections for transactions were busy for {self._timeout_s:g} s")
+    def _crowded(self) -> ConnectionLost:
+        return ConnectionLost(f"all {self._limit} connections for transactions were busy for {self._timeout_s:g} s")
 
-    def _take(self) -> Wire | None:
+    def _take(self) -> PostgresConnection | None:
         while self._idle:
             with contextlib.suppress(IndexError):  # another thread took the last one
                 wire = self._idle.pop()
@@ -226,7 +226,7 @@ class Lending:
                 wire.close()
         return None
 
-    def _give_back(self, wire: Wire) -> None:
+    def _give_back(self, wire: PostgresConnection) -> None:
         if wire.fd >= 0:
             self._idle.append(wire)
 
@@ -235,12 +235,12 @@ class Lending:
             wire.close()
 
 
-def _close(wire: Wire | None) -> None:
+def _close(wire: PostgresConnection | None) -> None:
     if wire is not None:
         wire.close()
 
 
-def _ending(wire: Wire) -> Iterator[str]:
+def _ending(wire: PostgresConnection) -> Iterator[str]:
     """What puts a session that a tool has used back as it was."""
     match wire.pgconn.transaction_status:
         case pq.TransactionStatus.IDLE:
@@ -258,7 +258,7 @@ class _Lent:
 
     exclusive = False  # until its record is written, it holds no lock that a renewal would wait for
 
-    def __init__(self, loan: Loan) -> None:
+    def __init__(self, loan: OpenTransaction) -> None:
         self._loan = loan
         self.connection = loan.connection
 
@@ -271,19 +271,19 @@ class _Lent:
         return self._loan.broken
 
 
-class LentConnection(_Lent):
+class PostgresTransaction(_Lent):
     """An open transaction of a sync tool."""
 
     def complete(self, op: Complete, /) -> Applied | Refused:
         loan = self._loan
         _check_status(loan.wire)
         try:
-            _check_mark(loan.wire.ask([sql.Query(sql.LENT, ())], loan.give_up_at()))
+            _check_mark(loan.wire.ask([sql.BoundStatement(sql.LENT, ())], loan.give_up_at()))
             return run(decide_once(op), self._perform)
-        except (Lost, ServerError, Unreadable) as error:
+        except (ConnectionLost, ServerError, UnreadableReply) as error:
             return loan.refused(error)
 
-    def _perform(self, exchange: Exchange[Any]) -> Any:
+    def _perform(self, exchange: RoundTrip[Any]) -> Any:
         job = self._loan.job(exchange)
         job.settle(self._loan.wire.ask(job.asks(), job.give_up_at))
         return result(job)
@@ -291,7 +291,7 @@ class LentConnection(_Lent):
     def commit(self) -> None:
         try:
             _check_committed(self._loan.wire.ask_simple(sql.COMMIT, self._loan.give_up_at()))
-        except (Lost, ServerError) as error:
+        except (ConnectionLost, ServerError) as error:
             raise self._loan.uncommitted(error) from error
 
 
@@ -302,13 +302,13 @@ class LentAsyncConnection(_Lent):
         loan = self._loan
         _check_status(loan.wire)
         try:
-            loan.wire.send([sql.Query(sql.LENT, ())], named=False)
+            loan.wire.send([sql.BoundStatement(sql.LENT, ())], named=False)
             _check_mark(await areceive(loan.wire, loan.give_up_at()))
             return await arun(decide_once(op), self._perform)
-        except (Lost, ServerError, Unreadable) as error:
+        except (ConnectionLost, ServerError, UnreadableReply) as error:
             return loan.refused(error)
 
-    async def _perform(self, exchange: Exchange[Any]) -> Any:
+    async def _perform(self, exchange: RoundTrip[Any]) -> Any:
         job = self._loan.job(exchange)
         self._loan.wire.send(job.asks(), named=False)
         job.settle(await areceive(self._loan.wire, job.give_up_at))
@@ -318,11 +318,11 @@ class LentAsyncConnection(_Lent):
         try:
             self._loan.wire.send_simple(sql.COMMIT)
             _check_committed(await areceive(self._loan.wire, self._loan.give_up_at()))
-        except (Lost, ServerError) as error:
+        except (ConnectionLost, ServerError) as error:
             raise self._loan.uncommitted(error) from error
 
 
-async def areceive(wire: Wire, give_up_at: float) -> list[PGresult]:
+async def areceive(wire: PostgresConnection, give_up_at: float) -> list[PGresult]:
     """Wait on the running loop until the results are there."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
@@ -337,7 +337,7 @@ async def areceive(wire: Wire, give_up_at: float) -> list[PGresult]:
                 loop.remove_writer(wire.fd)
         return results
     except TimeoutError:
-        raise Lost("no answer in time") from None
+        raise ConnectionLost("no answer in time") from None
     finally:
         loop.remove_reader(wire.fd)
         loop.remove_writer(wire.fd)

@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any
 
 from effectonce.errors import StoreUnavailable
-from effectonce.stores.redis.connection import ABOUT_YOU, ABOUT_YOU_REPLIES, MORE, Connection, ProtocolError, lost
+from effectonce.stores.redis.connection import ABOUT_YOU, ABOUT_YOU_REPLIES, MORE, ProtocolError, RedisConnection, lost
 
 _CHUNK = (
     1 << 15
@@ -19,7 +19,7 @@ _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 class Lane:
     """An open connection that a loop watches. It is used on that loop only."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, connection: Connection) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, connection: RedisConnection) -> None:
         self._loop, self.connection = loop, connection
         self._socket, self._reader, self.target = connection.socket, connection.reader, connection.target
         self._socket.setblocking(False)

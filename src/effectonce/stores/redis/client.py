@@ -19,29 +19,29 @@ from effectonce._core.ops import Cell, Claim, Complete, ListCells, Recorded, Req
 from effectonce._core.rules import due_at
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores._roundtrip import (
-    Bear,
+    CompareAndSwap,
     Counted,
     Due,
     DueNow,
-    Enter,
-    Exchange,
     Finish,
     Forget,
+    InsertFinished,
+    InsertNew,
     Listed,
     ListedCells,
     Paged,
+    Pipeline,
+    Read,
+    RoundTrip,
     Searched,
-    See,
     SeeCell,
-    Seen,
-    Swap,
+    SeenRecord,
     SwapAll,
     SwapCell,
-    Volley,
 )
 from effectonce.stores.redis import records
 from effectonce.stores.redis.connection import Batch, ReplyError, pack, pack_script, refused
-from effectonce.stores.redis.lists import Bucket, Command, Conversing, Lists
+from effectonce.stores.redis.lists import Command, Conversing, IndexBucket, Lists
 from effectonce.stores.redis.scripts import BEAR, DUE, ENTER, FINISH, SEE, SEE_CELL, SWAP, SWAP_CELL
 from effectonce.stores.redis.url import Address, Target
 
@@ -66,7 +66,7 @@ _ADVICE = {  # nothing was written when a server answers with one of these
 }
 
 
-class Talk:
+class RedisClient:
     """What one store says to its servers."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Talk:
     ) -> None:
         self._target, self._clock, self._replicas, self._hang_up = target, clock, replicas, hang_up
         self._wait_ms = str(int(timeout_s * 500))  # half of the time: the other half is for the way
-        self._buckets = {tag: Bucket.of(prefix, tag) for tag in (*(f"{n:02x}" for n in range(256)), _ELSEWHERE)}
+        self._buckets = {tag: IndexBucket.of(prefix, tag) for tag in (*(f"{n:02x}" for n in range(256)), _ELSEWHERE)}
         self._elsewhere = self._buckets[_ELSEWHERE]
         self._lists = Lists(tuple(self._buckets.values()), self._bucket, self._ask)
         self._nodes: dict[int, Address] = {}  # by slot; in a cluster, once it is known
@@ -91,23 +91,23 @@ class Talk:
 
     # ------------------------------------------------------------ exchanges
 
-    def single(self, exchange: Exchange[Any]) -> tuple[Command, Callable[[Any], Any]] | None:
+    def single(self, exchange: RoundTrip[Any]) -> tuple[Command, Callable[[Any], Any]] | None:
         """The one script that performs this exchange, and how its reply reads. None: it takes more than one."""
         match exchange:
-            case Bear(record):
+            case InsertNew(record):
                 request = record.request
                 arguments = (self._now(), request.key, request.latch, *records.born(record, due_at(record)))
                 return Command(self._bucket(request.key, request.latch), BEAR, arguments), partial(_born, request)
-            case Enter(record):
+            case InsertFinished(record):
                 entered = (self._now(), record.request.key, *records.born(record, due_at(record)))
                 return Command(self._bucket(record.request.key), ENTER, entered), bool
             case Finish(op):
                 fenced = (self._now(), op.key, op.token, str(op.epoch), op.outcome, op.by)
                 return Command(self._bucket(op.key), FINISH, fenced), bool
-            case See(key, latch, after):
+            case Read(key, latch, after):
                 command = Command(self._bucket(key, latch, after), SEE, (self._now(), key, latch, after))
                 return command, partial(_seen, key, after)
-            case Swap():
+            case CompareAndSwap():
                 return self._swap(exchange), bool
             case SeeCell(name):
                 return Command(self._bucket_of_cell(name), SEE_CELL, (self._now(), name)), records.read_cell
@@ -117,7 +117,7 @@ class Talk:
                 return None
 
     def first(self, op: Claim, packed: records.Packed) -> bytes:
-        """`Bear` for the first claim of an ordinary call, as it goes over the wire."""
+        """`InsertNew` for the first claim of an ordinary call, as it goes over the wire."""
         key, latch = op.request.key, op.request.latch
         words = (self._now(), key.encode(), latch.encode(), *records.born_of(op, packed))
         return pack_script(BEAR.sha, self._bucket(key, latch).prefix, words)
@@ -139,12 +139,12 @@ class Talk:
         now = int(time[0]) + int(time[1]) / 1e6 if self._clock is None else self._clock()
         return records.recorded(written, request.fingerprint, now)
 
-    def converse(self, exchange: Exchange[Any]) -> Conversing:
+    def converse(self, exchange: RoundTrip[Any]) -> Conversing:
         """Perform any exchange."""
         match exchange:
             case SwapAll(swaps):
                 return self._ask([self._swap(swap) for swap in swaps], written=True)
-            case Volley(exchanges):
+            case Pipeline(exchanges):
                 return self._volley(exchanges)
             case Due(limit):
                 return self._due(limit)
@@ -163,12 +163,12 @@ class Talk:
             case _:
                 return self._one(exchange)
 
-    def _one(self, exchange: Exchange[Any]) -> Conversing:
+    def _one(self, exchange: RoundTrip[Any]) -> Conversing:
         command, read = cast(tuple[Command, Callable[[Any], Any]], self.single(exchange))
         (reply,) = yield from self._ask([command], written=True)
         return read(reply)
 
-    def _volley(self, exchanges: Sequence[Exchange[Any]]) -> Conversing:
+    def _volley(self, exchanges: Sequence[RoundTrip[Any]]) -> Conversing:
         singles = [cast(tuple[Command, Callable[[Any], Any]], self.single(exchange)) for exchange in exchanges]
         replies = yield from self._ask([command for command, _ in singles], written=True)
         return tuple([read(reply) for (_, read), reply in zip(singles, replies, strict=True)])
@@ -178,7 +178,7 @@ class Talk:
         (reply,) = yield from self._again([(command, refusal)])
         return reply
 
-    def _swap(self, swap: Swap) -> Command:
+    def _swap(self, swap: CompareAndSwap) -> Command:
         key, after = swap.key, swap.after
         if after is None:
             return Command(self._bucket(key), SWAP, (key, str(swap.revision), b"", records.double(0.0)))
@@ -221,7 +221,7 @@ class Talk:
     def _due(self, limit: int) -> Conversing:
         """Bucket after bucket from where the last sweep ended, more of them each time, until there is enough: often the first one has it."""
         buckets, now = list(self._buckets.values()), self._now()
-        times, due = list[float](), list[tuple[bytes, Bucket]]()
+        times, due = list[float](), list[tuple[bytes, IndexBucket]]()
         begin, asked, width = self._sweep_from, 0, 1
         while True:
             some = [buckets[(begin + n) % len(buckets)] for n in range(asked, min(asked + width, len(buckets)))]
@@ -301,7 +301,7 @@ class Talk:
             self._check_replicas(commands[0].bucket, *confirmed)
         return replies
 
-    def _check_replicas(self, bucket: Bucket, marked: Any, confirmed: Any) -> None:
+    def _check_replicas(self, bucket: IndexBucket, marked: Any, confirmed: Any) -> None:
         for reply in (marked, confirmed):
             if isinstance(reply, ReplyError):
                 raise self._unavailable(bucket, str(reply))
@@ -316,7 +316,7 @@ class Talk:
     def _now(self) -> bytes:
         return b"" if self._clock is None else records.double(self._clock())
 
-    def _bucket(self, key: str, *beside: str) -> Bucket:
+    def _bucket(self, key: str, *beside: str) -> IndexBucket:
         """The bucket of a key, and of what must lie beside it."""
         bucket = self._bucket_of(key)
         for other in beside:
@@ -326,14 +326,14 @@ class Talk:
                 )
         return bucket
 
-    def _bucket_of_cell(self, name: str) -> Bucket:
+    def _bucket_of_cell(self, name: str) -> IndexBucket:
         """Nothing has to lie beside a cell, so they are spread over all of them."""
         return self._buckets[f"{crc_hqx(name.encode(), 0) % 256:02x}"]
 
-    def _bucket_of(self, key: str) -> Bucket:
+    def _bucket_of(self, key: str) -> IndexBucket:
         return self._buckets.get(key[:2], self._elsewhere) if len(key) == KEY_LENGTH else self._elsewhere
 
-    def _address(self, bucket: Bucket) -> Address:
+    def _address(self, bucket: IndexBucket) -> Address:
         if not self._target.cluster:
             return self._target.address
         address = self._nodes.get(bucket.slot)
@@ -363,7 +363,7 @@ class Talk:
                 return
         raise cast(StoreUnavailable, trouble)
 
-    def _unavailable(self, bucket: Bucket, said: str) -> StoreUnavailable:
+    def _unavailable(self, bucket: IndexBucket, said: str) -> StoreUnavailable:
         code = said.partition(" ")[0]
         at = self._target.at(self._address(bucket))
         if code == "READONLY":
@@ -376,7 +376,7 @@ def _where(node: Sequence[Any], seed: Address) -> Address:
     return (node[0].decode() if node[0] else seed[0], node[1])
 
 
-def _born(request: Request, reply: Any) -> Recorded | Seen | None:
+def _born(request: Request, reply: Any) -> Recorded | SeenRecord | None:
     if reply == 1:
         return None
     known = None if reply[1] is None else records.recorded(reply[1], request.fingerprint, records.number(reply[0]))
@@ -387,10 +387,10 @@ def _written(reply: Any) -> Cell | None:
     return None if reply == 1 else records.read_cell(reply)
 
 
-def _seen(key: str, after: str, reply: Sequence[Any]) -> Seen:
+def _seen(key: str, after: str, reply: Sequence[Any]) -> SeenRecord:
     now, written, holder, rival, *predecessor = reply
     record, revision = (None, 0) if written is None else records.read(key, written)
-    return Seen(
+    return SeenRecord(
         records.number(now),
         record,
         revision,

@@ -96,7 +96,7 @@ def largest_b(payload: bytes) -> int:
     return largest
 
 
-class Facts(Struct, frozen=True):
+class ServerFacts(Struct, frozen=True):
     """What a server says about itself."""
 
     version: str
@@ -133,10 +133,10 @@ class Facts(Struct, frozen=True):
         )
 
 
-UNKNOWN = Facts("", "", "", synced=False, replicas=0)
+UNKNOWN = ServerFacts("", "", "", synced=False, replicas=0)
 
 
-class Connection:
+class RedisConnection:
     """One socket to one node. Not shared: whoever holds it waits for its replies."""
 
     def __init__(self, target: Target, timeout_s: float) -> None:
@@ -265,11 +265,11 @@ def _readable(sock: socket.socket) -> list[Any]:
     return poll.poll(0)
 
 
-def _facts(info: str, fsync: Any, bulk_max: Any) -> Facts:
+def _facts(info: str, fsync: Any, bulk_max: Any) -> ServerFacts:
     said = dict(line.split(":", 1) for line in info.split("\r\n") if ":" in line)
     # Where CONFIG is forbidden nobody knows how often it syncs, and what is not known is not promised.
     always = isinstance(fsync, list) and fsync[1:] == [b"always"]
-    return Facts(
+    return ServerFacts(
         said["redis_version"],
         said["role"],
         said["maxmemory_policy"],
@@ -300,12 +300,12 @@ class Pool:
     """Connections of one process to one node, the last used first. As many as it may have, then callers wait for each other."""
 
     def __init__(
-        self, connect: Callable[[], Connection], accept: Callable[[Connection], None], timeout_s: float, size: int
+        self, connect: Callable[[], RedisConnection], accept: Callable[[RedisConnection], None], timeout_s: float, size: int
     ) -> None:
         self._connect, self._accept, self._timeout_s = connect, accept, timeout_s
-        self._idle: deque[Connection] = deque()
+        self._idle: deque[RedisConnection] = deque()
         # Not a number that is counted down and up: a signal may strike in between. A connection that nobody holds any more makes room.
-        self._alive: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._alive: weakref.WeakSet[RedisConnection] = weakref.WeakSet()
         self._size, self._opening, self._waiting = size, 0, 0
         self._changed = threading.Condition()
 
@@ -322,7 +322,7 @@ class Pool:
             else:
                 self.give(connection)
 
-    def take(self) -> Connection:
+    def take(self) -> RedisConnection:
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -337,7 +337,7 @@ class Pool:
             self.ask_again(connection)
         return connection
 
-    def ask_again(self, connection: Connection) -> None:
+    def ask_again(self, connection: RedisConnection) -> None:
         """What does its server promise today? If that is not enough, it is thrown away."""
         try:
             connection.ask_again()
@@ -346,14 +346,14 @@ class Pool:
             self.discard(connection)
             raise
 
-    def give(self, connection: Connection) -> None:
+    def give(self, connection: RedisConnection) -> None:
         connection.used_at = time.monotonic()
         self._idle.append(connection)
         if self._waiting:
             with self._changed:
                 self._changed.notify()
 
-    def discard(self, connection: Connection) -> None:
+    def discard(self, connection: RedisConnection) -> None:
         """It is broken, so its neighbours probably are: the next caller gets a new one."""
         connection.close()
         with self._changed:
@@ -370,7 +370,7 @@ class Pool:
                 with self._changed:
                     self._alive.discard(connection)
 
-    def _open(self) -> Connection:
+    def _open(self) -> RedisConnection:
         until = time.monotonic() + self._timeout_s
         with self._changed:
             self._waiting += 1

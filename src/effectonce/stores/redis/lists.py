@@ -34,21 +34,21 @@ _ORDER = (State.DISPATCHED, State.CLAIMED, State.COMPLETED, State.FAILED, State.
 _first = itemgetter(0)
 
 
-class Bucket(Struct, frozen=True):
+class IndexBucket(Struct, frozen=True):
     """One part of all records."""
 
     prefix: bytes
     slot: int
 
     @classmethod
-    def of(cls, prefix: str, tag: str) -> Bucket:
+    def of(cls, prefix: str, tag: str) -> IndexBucket:
         return cls(f"{prefix}:{{{tag}}}:".encode(), crc_hqx(tag.encode(), 0) % _SLOTS)
 
 
 class Command(Struct, frozen=True):
     """One command about one bucket."""
 
-    bucket: Bucket
+    bucket: IndexBucket
     script: Script | None
     arguments: tuple[bytes | str, ...]
 
@@ -63,16 +63,19 @@ class Command(Struct, frozen=True):
 class Order(Struct, frozen=True):
     """One index of every bucket, in one direction."""
 
-    after: Callable[[Bucket, Place | None, int], Command]  # the next ones of a bucket
+    after: Callable[[IndexBucket, Place | None, int], Command]  # the next ones of a bucket
     read: Callable[[list[Any]], list[Place]]
-    first: Callable[..., list[tuple[Place, Bucket]]]  # nsmallest or nlargest
+    first: Callable[..., list[tuple[Place, IndexBucket]]]  # nsmallest or nlargest
 
 
 class Lists:
     """What one store says to its servers about many records."""
 
     def __init__(
-        self, buckets: Sequence[Bucket], bucket_of: Callable[[str], Bucket], ask: Callable[[Sequence[Command]], Conversing]
+        self,
+        buckets: Sequence[IndexBucket],
+        bucket_of: Callable[[str], IndexBucket],
+        ask: Callable[[Sequence[Command]], Conversing],
     ) -> None:
         self._buckets, self._bucket_of, self._ask = buckets, bucket_of, ask
 
@@ -110,11 +113,11 @@ class Lists:
 
     def _merged(self, order: Order, after: Place | None, page: int) -> Conversing:
         """The first of all buckets, each time twice as many from those that may have more of them."""
-        each, found = page // len(self._buckets) + 1, list[tuple[Place, Bucket]]()
-        asked: dict[Bucket, Place | None] = dict.fromkeys(self._buckets, after)
+        each, found = page // len(self._buckets) + 1, list[tuple[Place, IndexBucket]]()
+        asked: dict[IndexBucket, Place | None] = dict.fromkeys(self._buckets, after)
         while asked:
             replies = yield from self._ask([order.after(bucket, place, each) for bucket, place in asked.items()])
-            ends: dict[Bucket, Place] = {}
+            ends: dict[IndexBucket, Place] = {}
             for bucket, reply in zip(asked, replies, strict=True):
                 places = order.read(reply)
                 found += [(place, bucket) for place in places]
@@ -142,17 +145,17 @@ class Lists:
         decided = ("ZRANGE", b"s", "0", "-1") if op.state is None else ("ZRANGEBYSCORE", b"s", *records.scores(op.state))
         asked = [doubts] if op.state is State.IN_DOUBT else [decided] if op.state is not None else [doubts, decided]
         commands = [Command(b, None, (name, b.prefix + at, *rest)) for b in self._buckets for name, at, *rest in asked]
-        found: list[tuple[bytes, Bucket]] = []
+        found: list[tuple[bytes, IndexBucket]] = []
         for n in range(0, len(commands), TOGETHER):
             some = commands[n : n + TOGETHER]
             for command, members in zip(some, (yield from self._ask(some)), strict=True):
                 found += [(m, command.bucket) for m in members if since <= m < before and op.fits_key(m[8:].decode())]
         return found
 
-    def records(self, members: Sequence[tuple[bytes, Bucket]]) -> Conversing:
+    def records(self, members: Sequence[tuple[bytes, IndexBucket]]) -> Conversing:
         return [records.read(key, written) for key, written in (yield from self.written(members))]
 
-    def written(self, members: Sequence[tuple[bytes, Bucket]]) -> Conversing:
+    def written(self, members: Sequence[tuple[bytes, IndexBucket]]) -> Conversing:
         found = yield from self._ask([Command(b, None, ("GET", b.prefix + b"r:" + m[8:])) for m, b in members])
         return [(m[8:].decode(), written) for (m, _), written in zip(members, found, strict=True) if written is not None]
 
@@ -242,12 +245,12 @@ class Lists:
             (m, command.bucket) for command, some in zip(asked, pages, strict=True) for m in some if op.fits_key(m[8:].decode())
         ]
 
-    def _scanned(self, buckets: Sequence[Bucket], beginning: str, end: str) -> Conversing:
+    def _scanned(self, buckets: Sequence[IndexBucket], beginning: str, end: str) -> Conversing:
         """Members whose keys begin and end like this. Redis looks at all keys of a bucket, a part at a time, and answers with these alone."""
-        left: dict[tuple[Bucket, str], tuple[bytes | str, bytes]] = {
+        left: dict[tuple[IndexBucket, str], tuple[bytes | str, bytes]] = {
             (b, index): ("+inf", b"") for b in buckets for index in "ds"
         }
-        found: dict[bytes, Bucket] = {}
+        found: dict[bytes, IndexBucket] = {}
         while left:
             some = list(left)[:TOGETHER]
             asked = [Command(b, ALIKE, (index, *left[b, index], SCANNED, beginning, end)) for b, index in some]
@@ -265,7 +268,7 @@ class Lists:
 def _births(score: str) -> Order:
     """Members of one score, the oldest first."""
 
-    def after(bucket: Bucket, place: Place | None, page: int) -> Command:
+    def after(bucket: IndexBucket, place: Place | None, page: int) -> Command:
         return Command(bucket, BIRTHS, ("s", score, b"" if place is None else place[1], str(page)))
 
     return Order(after, _alike, nsmallest)
@@ -275,7 +278,7 @@ def _sweeps(state: State) -> Order:
     """Members of one state, what is due last before the others."""
     lowest, highest = records.scores(state)
 
-    def after(bucket: Bucket, place: Place | None, page: int) -> Command:
+    def after(bucket: IndexBucket, place: Place | None, page: int) -> Command:
         score, member = (highest, b"") if place is None else (str(int(place[0])), place[1])
         return Command(bucket, PAGE, ("s", score, member, str(page)))
 
@@ -286,12 +289,12 @@ def _sweeps(state: State) -> Order:
     return Order(after, read, nlargest)
 
 
-def _doubts(bucket: Bucket, place: Place | None, page: int) -> Command:
+def _doubts(bucket: IndexBucket, place: Place | None, page: int) -> Command:
     first = b"-" if place is None else b"(" + place[1]
     return Command(bucket, None, ("ZRANGEBYLEX", bucket.prefix + b"d", first, b"+", "LIMIT", "0", str(page)))
 
 
-def _doubts_backwards(bucket: Bucket, place: Place | None, page: int) -> Command:
+def _doubts_backwards(bucket: IndexBucket, place: Place | None, page: int) -> Command:
     last = b"+" if place is None else b"(" + place[1]
     return Command(bucket, None, ("ZREVRANGEBYLEX", bucket.prefix + b"d", last, b"-", "LIMIT", "0", str(page)))
 
@@ -304,7 +307,7 @@ def _alike(members: list[Any]) -> list[Place]:
 _DOUBTS, _DOUBTS_BACKWARDS = Order(_doubts, _alike, nsmallest), Order(_doubts_backwards, _alike, nlargest)
 
 
-def _count(state: State, bucket: Bucket) -> tuple[bytes | str, ...]:
+def _count(state: State, bucket: IndexBucket) -> tuple[bytes | str, ...]:
     if state is State.IN_DOUBT:
         return ("ZCARD", bucket.prefix + b"d")
     return ("ZCOUNT", bucket.prefix + b"s", *records.scores(state))

@@ -22,12 +22,12 @@ from typing import Any, TypeAlias, TypeVar, cast
 from effectonce._core.ops import Applied, Claim, Complete, Op
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores._births import Births
-from effectonce.stores._roundtrip import Answering, Due, Exchange, Look, See, answer, arun, go_on, is_first, run
+from effectonce.stores._roundtrip import Answering, Due, Read, ReadOutcome, RoundTrip, answer, arun, go_on, is_first, run
 from effectonce.stores.base import DUE_SHOWN, Capabilities, Finding, clock_finding, due_finding
 from effectonce.stores.redis import records
 from effectonce.stores.redis.async_connection import Lane
-from effectonce.stores.redis.client import Talk
-from effectonce.stores.redis.connection import Batch, Connection, Pool, ReplyError
+from effectonce.stores.redis.client import RedisClient
+from effectonce.stores.redis.connection import Batch, Pool, RedisConnection, ReplyError
 from effectonce.stores.redis.lists import Command, Conversing
 from effectonce.stores.redis.url import Address, parse
 
@@ -64,7 +64,7 @@ class RedisStore:
             raise ContractViolation(
                 f"replicas, timeout_s and connections must be positive, and a prefix has no braces: {options}"
             )
-        self._talk = Talk(
+        self._talk = RedisClient(
             self._target,
             options["prefix"],
             clock=clock,
@@ -142,7 +142,7 @@ class RedisStore:
         nodes = [self._look(address) for address in self._drive(self._talk.discover())]
         about = [finding for node in nodes for finding in node.facts.findings(str(node.target), self._replicas)]
         before_s = time.time()
-        its_s = self._perform(See("a key that nobody has")).now
+        its_s = self._perform(Read("a key that nobody has")).now
         due = self._perform(Due(DUE_SHOWN))
         return (*about, clock_finding(its_s - (before_s + time.time()) / 2), due_finding(due.count, due.unreadable))
 
@@ -164,8 +164,8 @@ class RedisStore:
 
     # ------------------------------------------------------------ threads
 
-    def _perform(self, exchange: Exchange[Any]) -> Any:
-        if isinstance(exchange, Look):
+    def _perform(self, exchange: RoundTrip[Any]) -> Any:
+        if isinstance(exchange, ReadOutcome):
             if not self._talk.simple:
                 return None  # a cluster and replicas have more to say than one reply
             return self._talk.known(
@@ -200,7 +200,7 @@ class RedisStore:
             )
         return pool
 
-    def _look(self, address: Address) -> Connection:
+    def _look(self, address: Address) -> RedisConnection:
         """A connection that has just been asked what its server promises."""
         pool = self._pool(address)
         connection = pool.take()
@@ -208,8 +208,8 @@ class RedisStore:
         pool.give(connection)
         return connection
 
-    def _open(self, address: Address) -> Connection:
-        connection = Connection(self._target.at(address), self._timeout_s)
+    def _open(self, address: Address) -> RedisConnection:
+        connection = RedisConnection(self._target.at(address), self._timeout_s)
         try:
             self._accept(connection)
         except StoreUnavailable:
@@ -217,7 +217,7 @@ class RedisStore:
             raise
         return connection
 
-    def _accept(self, connection: Connection) -> None:
+    def _accept(self, connection: RedisConnection) -> None:
         """Refuse a server that promises less than tools rely on."""
         if self._promised and not self._durable(connection):
             raise StoreUnavailable(
@@ -225,18 +225,18 @@ class RedisStore:
                 f"It needs appendonly yes and appendfsync always, and replicas={connection.facts.replicas} for its replicas."
             )
 
-    def _durable(self, connection: Connection) -> bool:
+    def _durable(self, connection: RedisConnection) -> bool:
         return connection.facts.synced and connection.facts.replicas <= self._replicas
 
     # ------------------------------------------------------------ event loops
 
-    async def _aperform(self, exchange: Exchange[Any]) -> Any:
+    async def _aperform(self, exchange: RoundTrip[Any]) -> Any:
         if not self._talk.simple:
-            return None if isinstance(exchange, Look) else await self._adrive(self._talk.converse(exchange))
+            return None if isinstance(exchange, ReadOutcome) else await self._adrive(self._talk.converse(exchange))
         lane = self._near(self._target.address)
         if lane is None:
             lane = await self._lane(self._target.address)
-        if isinstance(exchange, Look):
+        if isinstance(exchange, ReadOutcome):
             return self._talk.known(exchange.request, await lane.ask(self._talk.look(exchange.request), 2))
         single = self._talk.single(exchange)
         if single is None:

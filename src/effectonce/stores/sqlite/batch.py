@@ -12,7 +12,7 @@ from effectonce._core.ops import Op
 MUST_WRITE = object()  # no answer yet: this op changes a record
 
 
-class Job:
+class PendingWrite:
     """One op on its way to the database."""
 
     __slots__ = ("done", "error", "follower", "future", "looked", "loop", "op", "reply")
@@ -45,6 +45,6 @@ class Job:
             self.future.set_exception(self.error)
 
 
-def finish_all(jobs: Iterable[Job]) -> None:
+def finish_all(jobs: Iterable[PendingWrite]) -> None:
     for job in jobs:
         job.finish()

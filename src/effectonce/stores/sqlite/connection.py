@@ -27,7 +27,7 @@ from effectonce._core.rules import Record, State
 from effectonce._core.transitions import Step
 from effectonce.errors import StoreUnavailable
 from effectonce.stores import _rows
-from effectonce.stores._clock_steps import Note, Steadiness
+from effectonce.stores._clock_steps import ClockNote, Steadiness
 from effectonce.stores.base import DUE_SHOWN, Finding, StoreUnusable, due_finding, size_finding
 from effectonce.stores.sqlite import faults
 
@@ -206,7 +206,7 @@ def _filesystem(path: Path) -> str:
     return max((len(at), kind) for _, at, kind, *_ in mounts if path.is_relative_to(at.replace("\\040", " ")))[1]
 
 
-class Connection:
+class SqliteConnection:
     """One SQLite connection and its place in the queue of writers."""
 
     def __init__(
@@ -400,10 +400,10 @@ class Connection:
         written = self.db.execute(WRITE_CELL, (op.name, op.revision, op.value, now + op.keep_s, now)).rowcount == 1
         return None if written else self.cell(op.name, now)
 
-    def steady(self, steadiness: Steadiness) -> Note:
+    def steady(self, steadiness: Steadiness) -> ClockNote:
         """What this file says about the clock, put right if it is not true any more. In a transaction: who sends next relies on it."""
         stored = self.cell(STEADY, 0.0).value
-        noted = msgspec.json.decode(stored, type=Note) if stored else None
+        noted = msgspec.json.decode(stored, type=ClockNote) if stored else None
         note = steadiness.look(noted)
         if note is not noted:
             self.db.execute(KEEP_CELL, (STEADY, msgspec.json.encode(note)))

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from effectonce.errors import StoreUnavailable
-from effectonce.stores.sqlite.connection import Connection
+from effectonce.stores.sqlite.connection import SqliteConnection
 
 STORES: weakref.WeakSet[Any] = weakref.WeakSet()  # every SqliteStore of this process
-_INHERITED: list[Connection] = []
+_INHERITED: list[SqliteConnection] = []
 _HELD: dict[int, list[Any]] = {}  # by thread: the locks that it holds while it forks
 
 

@@ -26,7 +26,7 @@ from effectonce.stores.sqlite.connection import (
     SEARCH,
     SEARCH_REFERENCE,
     TALLY,
-    Connection,
+    SqliteConnection,
 )
 
 _ALL = 2**63 - 1
@@ -70,7 +70,7 @@ AMONG_KEYS = "SELECT key FROM effects WHERE key >= ? AND key < ? AND instr(key, 
 BESIDE = READ.replace("key = ?", "key >= ? AND key < ? LIMIT ?")
 
 
-def answer(connection: Connection, op: Browse | Search | Tally | Paging) -> Any:
+def answer(connection: SqliteConnection, op: Browse | Search | Tally | Paging) -> Any:
     """What people ask. The first three may look at every row; nothing else does."""
     match op:
         case Browse(state, tenant, after, limit):
@@ -91,7 +91,7 @@ def answer(connection: Connection, op: Browse | Search | Tally | Paging) -> Any:
             return _referred(connection, op)
 
 
-def _referred(connection: Connection, op: Refer) -> tuple[Record, ...]:
+def _referred(connection: SqliteConnection, op: Refer) -> tuple[Record, ...]:
     found = () if op.beginning else _quickly(connection, op)
     if not found and op.is_whole:
         keys = (key for (key,) in connection.rows(AMONG_KEYS, *op.bounds, op.reference) if op.fits_key(key))
@@ -99,13 +99,13 @@ def _referred(connection: Connection, op: Refer) -> tuple[Record, ...]:
     return tuple(newest_first(found)[: op.limit])
 
 
-def _quickly(connection: Connection, op: Refer) -> Sequence[Record]:
+def _quickly(connection: SqliteConnection, op: Refer) -> Sequence[Record]:
     named = connection.rows(NAMED, op.reference, op.tenant, op.limit)
     newest = connection.rows(NEWEST, op.reference, op.tenant, op.limit, op.looked_at)
     return _records(connection, dict.fromkeys(key for (key,) in (*named, *newest)))
 
 
-def _count(connection: Connection, limit: int) -> Counts:
+def _count(connection: SqliteConnection, limit: int) -> Counts:
     """What is completed is what no index has: all but the others, if all could be counted."""
     ((*others, total, newest),) = connection.rows(COUNT, limit + 1, enough := (limit + 1) * 6, limit)
     numbers = dict(zip(_INDEXED, others, strict=True))
@@ -119,7 +119,7 @@ def _count(connection: Connection, limit: int) -> Counts:
     return Counts({state: min(number, limit) for state, number in numbers.items() if number or state in more}, more)
 
 
-def _recent(connection: Connection, op: Recent) -> Recently:
+def _recent(connection: SqliteConnection, op: Recent) -> Recently:
     wanted = (op.tool, op.tenant, op.scope, op.since)
     if op.state in _NEXT:
         created_at, key = (inf, "") if op.after is None else (op.after.created_at, op.after.request.key)
@@ -131,13 +131,13 @@ def _recent(connection: Connection, op: Recent) -> Recently:
     return Recently(tuple(newest_first(found)), None if last is None else connection.record(READ, last))
 
 
-def _looked_at(connection: Connection, sql: str, *parameters: Any) -> Iterator[tuple[str, bool]]:
+def _looked_at(connection: SqliteConnection, sql: str, *parameters: Any) -> Iterator[tuple[str, bool]]:
     """One row after the other: who has seen enough reads no further."""
     with closing(connection.db.execute(sql, parameters)) as rows:
         yield from rows
 
 
-def _row_of(connection: Connection, record: Record | None) -> int:
+def _row_of(connection: SqliteConnection, record: Record | None) -> int:
     """Its place among the others by age. One that is gone has none, and nothing comes after it."""
     if record is None:
         return _ALL
@@ -145,6 +145,6 @@ def _row_of(connection: Connection, record: Record | None) -> int:
     return int(rows[0][0]) if rows else 0
 
 
-def _records(connection: Connection, keys: Iterable[str]) -> list[Record]:
+def _records(connection: SqliteConnection, keys: Iterable[str]) -> list[Record]:
     rows = (connection.rows(READ, key) for key in keys)
     return [_rows.read(row) for (row,) in rows]

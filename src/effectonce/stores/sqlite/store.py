@@ -49,15 +49,15 @@ from effectonce._core.pages import Beside, Count, Recent, Refer
 from effectonce._core.rules import Record, Scene, State, latch_of
 from effectonce._core.transitions import Step, born_and_ended, transition
 from effectonce.errors import StoreUnavailable
-from effectonce.stores._clock_steps import Note, Steadiness
+from effectonce.stores._clock_steps import ClockNote, Steadiness
 from effectonce.stores.base import Capabilities, Finding, in_a_signal_handler
 from effectonce.stores.sqlite import faults, forks, pages
-from effectonce.stores.sqlite.batch import MUST_WRITE, Job, finish_all
-from effectonce.stores.sqlite.connection import READ, RIVAL, Connection
-from effectonce.stores.sqlite.transaction import AsyncLent, Handover, Lent, LentConnection
+from effectonce.stores.sqlite.batch import MUST_WRITE, PendingWrite, finish_all
+from effectonce.stores.sqlite.connection import READ, RIVAL, SqliteConnection
+from effectonce.stores.sqlite.transaction import AsyncLent, Handover, SqliteTransaction, ToolTransaction
 
 R = TypeVar("R")
-C = TypeVar("C", bound=Connection)
+C = TypeVar("C", bound=SqliteConnection)
 BATCH_MAX = 256
 FOLLOW_S = 0.1  # how long a follower waits before it looks for itself; it is woken long before
 _BEFORE_A_SEND, _ORDINARY = frozenset({Claim, Dispatch, Together}), frozenset({Claim, Complete})
@@ -85,21 +85,21 @@ class SqliteStore:
 
     def _start(self) -> None:
         """Everything that must not cross a fork: connection, lock, jobs, threads."""
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[PendingWrite] = deque()
         self._lock = threading.RLock()
         self._opening = threading.RLock()  # after the other one, where both are held
         self._wake = threading.Event()
         self._writer: threading.Thread | None = None
-        self._main: Connection | None = None
-        self._connections: list[Connection] = []  # all of them, also those that are lent to a tool
+        self._main: SqliteConnection | None = None
+        self._connections: list[SqliteConnection] = []  # all of them, also those that are lent to a tool
         self._beginner: ThreadPoolExecutor | None = None
-        self._steady: Note | None = None  # as this file has it
+        self._steady: ClockNote | None = None  # as this file has it
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> SqliteConnection:
         if self._main is not None and self._main.at_rest:
             self._close_main()  # it shows the file as it was
         if self._main is None:
-            self._main = self._open(Connection)
+            self._main = self._open(SqliteConnection)
         return self._main
 
     def _open(self, kind: type[C]) -> C:
@@ -116,7 +116,7 @@ class SqliteStore:
             raise in_a_signal_handler(self.path)
         try:
             if self._jobs or not self._lock.acquire(False):  # positional: by name it costs a dict
-                return cast(R, self._together(Job(op)))
+                return cast(R, self._together(PendingWrite(op)))
             # Alone: no job, no waiting, no thread.
             connection = self._connect()
             reply = self._read(connection, op)
@@ -150,7 +150,7 @@ class SqliteStore:
         return known if isinstance(known, Recorded) else None
 
     async def aapply(self, op: Op[R], /) -> R:
-        job = Job(op)
+        job = PendingWrite(op)
         if self._look(job):
             return cast(R, job.reply)
         if self._writer is None:
@@ -162,7 +162,7 @@ class SqliteStore:
             self._wake.set()
         return cast(R, await job.future)
 
-    def _look(self, job: Job) -> bool:
+    def _look(self, job: PendingWrite) -> bool:
         """Answer an async caller on its own loop, if a read is enough and nobody is in the way: a replay needs no thread."""
         try:
             if self._main is None or self._main.at_rest or self._jobs or not self._lock.acquire(False):
@@ -227,7 +227,7 @@ class SqliteStore:
 
     # ------------------------------------------------------------ group commit
 
-    def _together(self, job: Job) -> Any:
+    def _together(self, job: PendingWrite) -> Any:
         """Join those who wait: lead them, or be taken along."""
         self._jobs.append(job)
         while not job.done:
@@ -242,7 +242,7 @@ class SqliteStore:
             raise job.error
         return job.reply
 
-    def _lead(self, job: Job) -> None:
+    def _lead(self, job: PendingWrite) -> None:
         """Work for everybody who waits, until our own job is done."""
         while not job.done:
             self._work()
@@ -263,7 +263,7 @@ class SqliteStore:
             with contextlib.suppress(IndexError):  # somebody else took it
                 self._jobs[0].wake()
 
-    def _follow(self, job: Job) -> None:
+    def _follow(self, job: PendingWrite) -> None:
         """Somebody else holds the lock: it takes our job along, or leaves the lead to us.
 
         Not by waiting for the lock: sixty waiters would pass it from one to the next only to find that their jobs are done, and
@@ -275,7 +275,7 @@ class SqliteStore:
 
     def _work(self) -> None:
         """Work off what waits. The lock is held."""
-        jobs: list[Job] = []
+        jobs: list[PendingWrite] = []
         failure: BaseException = InterruptedError("the caller that wrote for all was interrupted")
         try:
             while self._jobs and len(jobs) < BATCH_MAX:
@@ -295,7 +295,7 @@ class SqliteStore:
                     job.error, job.done = self._unavailable(failure), True
             self._deliver(jobs)
 
-    def _write_all(self, connection: Connection, writes: list[Job]) -> None:
+    def _write_all(self, connection: SqliteConnection, writes: list[PendingWrite]) -> None:
         try:
             for job, reply in zip(writes, self._commit(connection, [job.op for job in writes]), strict=True):
                 job.answer(reply)
@@ -308,7 +308,7 @@ class SqliteStore:
                 except faults.TOO_LARGE as error:
                     job.error, job.done = self._unavailable(error), True
 
-    def _read(self, connection: Connection, op: Any) -> Any:
+    def _read(self, connection: SqliteConnection, op: Any) -> Any:
         """Most ops find a record that leaves them nothing to write. Those take no lock of the file's."""
         match op:
             case Claim(request):
@@ -331,7 +331,7 @@ class SqliteStore:
             case _:
                 return MUST_WRITE
 
-    def _commit(self, connection: Connection, ops: Sequence[Op[Any]]) -> list[Any]:
+    def _commit(self, connection: SqliteConnection, ops: Sequence[Op[Any]]) -> list[Any]:
         """Write what these ops change in one transaction; their replies, when it is on the disk."""
         for op in ops:  # not `any(...)`: a generator costs more than the look
             if type(op) in _BEFORE_A_SEND:
@@ -349,7 +349,7 @@ class SqliteStore:
             connection.roll_back()  # nothing, if it was committed
         return replies
 
-    def _write_alone(self, connection: Connection, op: Op[Any]) -> Any:
+    def _write_alone(self, connection: SqliteConnection, op: Op[Any]) -> Any:
         """An ordinary write is one statement, which SQLite commits by itself. None: it takes more than that, and nothing was written."""
         if type(op) not in _ORDINARY or self._steady is None or self._steadiness.look(self._steady) is not self._steady:
             return None
@@ -358,12 +358,12 @@ class SqliteStore:
         finally:
             connection.roll_back()
 
-    def _look_at_the_clock(self, connection: Connection) -> Note:
+    def _look_at_the_clock(self, connection: SqliteConnection) -> ClockNote:
         """A step of the clock is noted in the same COMMIT as whatever is sent after it."""
         known = self._steady
         return known if known is not None and self._steadiness.look(known) is known else connection.steady(self._steadiness)
 
-    def _deliver(self, jobs: list[Job]) -> None:
+    def _deliver(self, jobs: list[PendingWrite]) -> None:
         for job in jobs:
             job.wake()
         for loop in {job.loop for job in jobs if job.loop is not None}:
@@ -373,7 +373,7 @@ class SqliteStore:
 
     # ------------------------------------------------------------ ops
 
-    def _write_ordinary(self, connection: Connection, op: Any) -> Any:
+    def _write_ordinary(self, connection: SqliteConnection, op: Any) -> Any:
         """The two writes of a call that meets no other; None: it does, and nothing was written."""
         if type(op) is Complete:
             return Applied(op.epoch) if connection.finish(op, self._clock()) else None
@@ -382,7 +382,7 @@ class SqliteStore:
         born = transition(None, op, Scene(self._clock()))
         return born.reply if connection.bear(cast(Record, born.after)) else None
 
-    def _write(self, connection: Connection, op: Any) -> Any:
+    def _write(self, connection: SqliteConnection, op: Any) -> Any:
         if type(op) in _ORDINARY and (reply := self._write_ordinary(connection, op)) is not None:
             return reply
         if isinstance(op, Together):
@@ -396,19 +396,19 @@ class SqliteStore:
             return connection.write_cell(op, self._clock())
         return self._change(connection, op).reply
 
-    def _apply_one(self, connection: Connection, op: Any) -> Any:
+    def _apply_one(self, connection: SqliteConnection, op: Any) -> Any:
         """One of several, inside their transaction: what writes need not be looked for first."""
         reply = MUST_WRITE if type(op) in _BEFORE_A_SEND else self._read(connection, op)
         return self._write(connection, op) if reply is MUST_WRITE else reply
 
-    def _change(self, connection: Connection, op: Any) -> Step:
+    def _change(self, connection: SqliteConnection, op: Any) -> Step:
         record = connection.record(READ, op.key)
         step = transition(record, op, self._scene(connection, op, record))
         if step.changed:
             connection.put(op.key, step)
         return step
 
-    def _scene(self, connection: Connection, op: Any, record: Record | None) -> Scene:
+    def _scene(self, connection: SqliteConnection, op: Any, record: Record | None) -> Scene:
         latch = latch_of(record, op)
         rival = connection.record(RIVAL, latch, op.key) if latch else None
         after = op.request.after if isinstance(op, Claim) and record is None else ""
@@ -416,7 +416,7 @@ class SqliteStore:
         steady_since = connection.steady(self._steadiness).since if isinstance(op, Inquire) else -inf
         return Scene(self._clock(), rival, predecessor, steady_since)
 
-    def _sweep(self, connection: Connection, op: Sweep) -> Swept:
+    def _sweep(self, connection: SqliteConnection, op: Sweep) -> Swept:
         scene, counts, asked = Scene(self._clock()), Counter[State](), op.limit
         found, unreadable = connection.due(scene.now, asked)
         while unreadable and len(found) + len(unreadable) == asked and len(found) < op.limit:  # they stay due: look behind them
@@ -435,7 +435,7 @@ class SqliteStore:
     # ------------------------------------------------------------ transactions
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[Lent]:
+    def transaction(self) -> Iterator[ToolTransaction]:
         """The tool's writes and its record in one COMMIT. Other writers of this file wait as long as the tool runs."""
         transaction = self._begin()
         try:
@@ -463,10 +463,10 @@ class SqliteStore:
         finally:
             self._end(transaction)
 
-    def _begin(self) -> Lent:
+    def _begin(self) -> ToolTransaction:
         try:
-            connection = self._open(LentConnection)
-            lent = Lent(connection, partial(self._change, connection), self._unavailable)
+            connection = self._open(SqliteTransaction)
+            lent = ToolTransaction(connection, partial(self._change, connection), self._unavailable)
             try:
                 connection.check_file()
                 connection.begin()
@@ -477,7 +477,7 @@ class SqliteStore:
             raise (told := self._unavailable(error)) from told.__cause__
         return lent
 
-    def _end(self, transaction: Lent) -> None:
+    def _end(self, transaction: ToolTransaction) -> None:
         transaction.held.end()
         with contextlib.suppress(ValueError):  # a signal struck when it was all but done
             self._connections.remove(transaction.held)

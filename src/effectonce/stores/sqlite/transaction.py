@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from effectonce._core.ops import Applied, Complete, Refused
 from effectonce._core.transitions import Step
 from effectonce.errors import ContractViolation, StoreUnavailable
-from effectonce.stores.sqlite.connection import Connection
+from effectonce.stores.sqlite.connection import SqliteConnection
 
 
 class ToolConnection(sqlite3.Connection):
@@ -39,7 +39,7 @@ class ToolConnection(sqlite3.Connection):
         return False  # the error rolls everything back, once it has left the tool
 
 
-class LentConnection(Connection):
+class SqliteTransaction(SqliteConnection):
     """A connection of one tool, for one transaction."""
 
     def __init__(self, path: Path, busy_s: float) -> None:
@@ -80,14 +80,14 @@ class LentConnection(Connection):
         self.close()
 
 
-class Lent:
+class ToolTransaction:
     """An open write transaction of one tool."""
 
     exclusive = True  # it holds the file's only write lock
 
     def __init__(
         self,
-        held: LentConnection,
+        held: SqliteTransaction,
         change: Callable[[Complete], Step],
         unavailable: Callable[[BaseException], StoreUnavailable],
     ) -> None:
@@ -119,7 +119,7 @@ class AsyncLent:
 
     exclusive = True
 
-    def __init__(self, lent: Lent) -> None:
+    def __init__(self, lent: ToolTransaction) -> None:
         self._lent, self.connection, self.broken = lent, lent.connection, False
 
     async def complete(self, op: Complete, /) -> Applied | Refused:
@@ -132,11 +132,11 @@ class AsyncLent:
 class Handover:
     """A transaction that is begun in a thread for a caller who may be gone when it is. Somebody has to end it, exactly once."""
 
-    def __init__(self, begin: Callable[[], Lent], end: Callable[[Lent], None]) -> None:
+    def __init__(self, begin: Callable[[], ToolTransaction], end: Callable[[ToolTransaction], None]) -> None:
         self._begin, self._end, self._lock = begin, end, threading.Lock()
-        self._abandoned, self._begun = False, list[Lent]()
+        self._abandoned, self._begun = False, list[ToolTransaction]()
 
-    def begin(self) -> Lent:
+    def begin(self) -> ToolTransaction:
         lent = self._begin()
         with self._lock:
             self._begun.append(lent)

@@ -13,10 +13,10 @@ from effectonce._core.ops import (
     Complete,
     Confirm,
     Doubtful,
-    Expired,
     Fail,
     Find,
     Held,
+    KeyExpired,
     Mismatch,
     Recorded,
     Request,
@@ -173,7 +173,7 @@ def asking_again_changes_no_reply(bench: Bench) -> None:
     assert again(request()) == Recorded(State.COMPLETED, b"done", 0.0, WINDOW_S)
     assert again(request(fingerprint="other")) == Mismatch("pay")
     bench.clock.advance(WINDOW_S + 1)
-    assert again(request()) == Expired(1.0)
+    assert again(request()) == KeyExpired(1.0)
     assert isinstance(again(request("new")), Held)
 
 
@@ -196,7 +196,7 @@ def an_expired_key_is_refused_before_any_sweep(bench: Bench) -> None:
     token, epoch = bench.held(request())
     bench.apply(Complete("k", token, epoch, b"done"))
     bench.clock.advance(WINDOW_S + 1)
-    assert bench.claim(request())[1] == Expired(1.0)
+    assert bench.claim(request())[1] == KeyExpired(1.0)
 
 
 def an_expired_key_is_refused_after_the_sweep(bench: Bench) -> None:
@@ -208,7 +208,7 @@ def an_expired_key_is_refused_after_the_sweep(bench: Bench) -> None:
     assert bench.apply(Sweep()) == Swept(doubted=0, buried=1, forgotten=0)
     left = bench.record(asked)
     assert (left.request, left.outcome, left.reason, left.evidence) == (request(), b"", "", ())  # nobody's data stay longer
-    assert bench.claim(asked)[1] == Expired(1.0)
+    assert bench.claim(asked)[1] == KeyExpired(1.0)
 
 
 def a_sweep_leaves_open_windows_and_records_without_an_outcome(bench: Bench) -> None:

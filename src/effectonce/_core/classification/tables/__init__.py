@@ -21,7 +21,7 @@ from effectonce._core.classification.tables import (
     transport,
     zai,
 )
-from effectonce._core.classification.tables._row import Row, Table
+from effectonce._core.classification.tables._row import Table, TableRow
 
 VERSION = "2026-11"  # of the rows as a whole: it changes when a verdict does
 
@@ -39,7 +39,7 @@ TABLES: tuple[Table, ...] = (
     http.TABLE,
 )
 
-Entry = tuple[Table, Row]
+Entry = tuple[Table, TableRow]
 
 
 def _entries(signal: str) -> Iterator[tuple[str, Entry]]:

@@ -55,7 +55,7 @@ OPEN = {
 }
 
 
-class Row(Struct, frozen=True):
+class TableRow(Struct, frozen=True):
     signal: str  # its kind: code, class, status, finish, errno or text
     names: tuple[str, ...]
     verdict: Verdict
@@ -68,7 +68,7 @@ class Table(Struct, frozen=True, kw_only=True):
 
     name: str
     checked: str  # which version the rows were checked against
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     packages: tuple[str, ...] = ()  # whose exception classes these are
     headers: tuple[str, ...] = ()  # a response with a header that begins so is theirs
     hosts: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class Table(Struct, frozen=True, kw_only=True):
     only_theirs: bool = False  # its codes are no names: of another service they mean something else
 
 
-def _maker(signal: str) -> Callable[..., Row]:
+def _maker(signal: str) -> Callable[..., TableRow]:
     def make(
         names: str,
         bucket: Bucket,
@@ -88,10 +88,10 @@ def _maker(signal: str) -> Callable[..., Row]:
         weak: bool = False,
         after_s: float | None = None,
         settled: bool = False,
-    ) -> Row:
+    ) -> TableRow:
         split = tuple(names.split(" | ")) if signal == "text" else tuple(names.split())
         verdict = Verdict(bucket, certainty, why or WHY[bucket], after_s, scope, retry)  # type: ignore[arg-type]  # None: by bucket
-        return Row(signal, split, verdict, weak, settled)
+        return TableRow(signal, split, verdict, weak, settled)
 
     return make
 
