@@ -77,7 +77,7 @@ class Langchain:
         """LangChain refuses two of the same name."""
 
     @staticmethod
-    def EffectOnce(guard):
+    def once(guard):
         return EffectOnce(guard, contracts=CONTRACTS)
 
     @classmethod
@@ -120,7 +120,7 @@ class PydanticAI:
                 return await handler(args)
 
     @staticmethod
-    def EffectOnce(guard, guarded=()):
+    def once(guard, guarded=()):
         return PydanticAiOnce(guard, contracts=CONTRACTS, guarded=guarded)
 
     @classmethod

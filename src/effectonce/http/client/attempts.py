@@ -1,8 +1,9 @@
 """One request under a policy, whichever client sends it: a key, some attempts, and what is known when they end.
 
 Theory of operation. A client's adapter says what is asked (`OutgoingRequest`) and how to send it once; the flow in
-`_core/retry_flow.py` decides about everything else, as it does for `@retry`. An answer with an error status is raised inside the flow, so that the tables judge it, and
-handed out at the end as the answer that it is. A body is read within the attempt if it is short: an answer that broke off was none.
+`_core/retry_flow.py` decides about everything else, as it does for `@retry`. An answer with an error status is raised inside the
+flow, so that the tables judge it, and returned at the end as the answer that it is. A short body is read within the attempt: an answer
+that broke off was none.
 
 Rule 1: A request that may have landed leaves again only if its method is idempotent, or the tool is, or a key that is honoured goes with it.
 Rule 2: What leaves again is the same: the same key, the same bytes. A body that can be read once is sent once.
