@@ -8,7 +8,7 @@ all a key needs:
     place    the ordinal: how many successful results for this intent the model has been shown
 
 A tool that is guarded already keeps its contract: its call is only put in its place. Any other tool has the contract that is declared here by
-its name, or the safe one: a write of which nobody knows whether it happened, unless it answers.
+its name, or the safe one: a write whose outcome is unknown unless it answers.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ToolOptions(TypedDict, total=False):
 
 
 SAFE: ToolOptions = {"kind": "write", "downstream": "none"}
-FAILED = {  # what a model is told about an error of a tool's own that is definite, where the framework has no good word for it
+FAILED = {  # what a model reads about a definite error of a tool's own, where the framework has no good word for it
     "code": "TOOL_FAILED",
     "retriable": False,
     "message": "The tool failed, and nothing was done.",
@@ -161,7 +161,7 @@ class ToolRun:
         return ToolAnswer(self.own, plain, None)
 
     def _written(self, own: Any) -> Any:
-        """It is the result, unless it says that it is none. What cannot be written down was done all the same."""
+        """It is the result, unless it says that it is none. What cannot be written down was still done."""
         try:
             plain = self._plain(own)
         except ReportedError:
@@ -210,9 +210,9 @@ class AgentTools:
         self._contracts: dict[str, Declared] = {}
         self._tools: dict[tuple[str, bool], GuardedTool] = {}
         for name in self._options:
-            coloured = self.declared(name).outside.coloured  # a mistake in it is told now
-            if coloured is not None:
-                self._tool(name, coloured=coloured)  # there may be letters of it already
+            asynchronous = self.declared(name).outside.asynchronous  # a mistake in it is raised now
+            if asynchronous is not None:
+                self._tool(name, asynchronous=asynchronous)  # there may be letters of it already
 
     def declared(self, name: str) -> Declared:
         """What is declared about the tool *name*."""
@@ -261,42 +261,42 @@ class AgentTools:
             raise ContractViolation(f"{call.tool}: {error}. Nothing was sent.") from None
         step = self.guard.step(call.scope, tenant=Stable(self._whose(call)), latch=False)
         at, known = step.boundary, with_defaults(call.schema, call.arguments)
-        if not set(signature.identity) <= known.keys():  # the framework will add to it: nobody can tell its key from here
+        if not set(signature.identity) <= known.keys():  # the framework will add to it, so its key is not known here
             return step, ordinal, None
         whole = canonical({field: known[field] for field in signature.identity})
         return step, ordinal, lambda place: effect_key(at.tenant, at.scope, name, whole, AtOrdinal(place), secret)
 
     def run(self, call: AgentCall, leg: ToolRun) -> ToolAnswer:
         """Run it once, or answer with what is known. Raises our errors, the tool's own if it failed for certain, and `ReportedError`."""
-        tool = self._tool(call.tool, coloured=False)
+        tool = self._tool(call.tool, asynchronous=False)
         try:
             asked = self._asked(tool, call, leg)
             effect = asked.at(drive(_place(asked.ordinal, asked.key), Plain(self.guard.store)))
             return leg.part(leg.run()) if is_running(effect.request.key) else _answer(tool.call(effect), leg)
         except ControlFlow as passed:
             raise passed.error from None
-        except Exception as error:  # noqa: BLE001  # whatever the call ended with: raised again, unless somebody has words for it
+        except Exception as error:  # noqa: BLE001  # whatever the call ended with: raised again, unless the framework has words for it
             return _instead(error, leg)
 
     async def arun(self, call: AgentCall, leg: ToolRun) -> ToolAnswer:
-        tool = self._tool(call.tool, coloured=True)
+        tool = self._tool(call.tool, asynchronous=True)
         try:
             asked = self._asked(tool, call, leg)
             effect = asked.at(await adrive(_place(asked.ordinal, asked.key), AsyncPlain(self.guard.store)))
             return leg.part(await leg.arun()) if is_running(effect.request.key) else _answer(await tool.acall(effect), leg)
         except ControlFlow as passed:
             raise passed.error from None
-        except Exception as error:  # noqa: BLE001  # whatever the call ended with: raised again, unless somebody has words for it
+        except Exception as error:  # noqa: BLE001  # whatever the call ended with: raised again, unless the framework has words for it
             return _instead(error, leg)
 
-    def _tool(self, name: str, *, coloured: bool) -> GuardedTool:
-        known = self._tools.get((name, coloured))
+    def _tool(self, name: str, *, asynchronous: bool) -> GuardedTool:
+        known = self._tools.get((name, asynchronous))
         if known is not None:
             return known
-        function, other = (_arun, _run) if coloured else (_run, _arun)
+        function, other = (_arun, _run) if asynchronous else (_run, _arun)
         made = self.guard._host(self.declared(name).contract, function, other=other)  # noqa: SLF001  # the door for rooms like this one
         equip(made, self.declared(name).outside, lambda proceed: ToolRun(proceed, self._recorded), self._recorded)
-        return self._tools.setdefault((name, coloured), made)
+        return self._tools.setdefault((name, asynchronous), made)
 
     def _whose(self, call: AgentCall) -> str:
         return self._house.tenant if call.tenant is None else flagged(call.tenant, "tenant")
@@ -388,31 +388,31 @@ def _refuse_unknown(name: str, options: ToolOptions) -> None:
             raise ContractViolation(f"{name}: a contract has no {option!r}; {guess}")
 
 
-def said(error: EffectOnceError) -> str:
+def error_text(error: EffectOnceError) -> str:
     """An error as the model reads it."""
     return json.dumps(error.as_model_error())
 
 
 def text_of(result: Any) -> str:
-    """A result that came without the framework, as text for the model: what a probe found, or a person said."""
+    """A result that came without the framework, as text for the model: what a probe found, or a person gave."""
     return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
 
 
-def is_told(text: Any) -> bool:
+def is_error_text(text: Any) -> bool:
     """Is this an error that the model got, by us? The layer that handed it on may have put words around it."""
     began = text.find('{"code": "') if isinstance(text, str) else -1
     if began < 0:
         return False
     try:
-        told, _ = json.JSONDecoder().raw_decode(text, began)
+        data, _ = json.JSONDecoder().raw_decode(text, began)
     except ValueError:
         return False
-    return is_error(told)
+    return is_error(data)
 
 
-def is_error(told: Any) -> bool:
+def is_error(data: Any) -> bool:
     """The same, where a framework hands on data."""
-    return isinstance(told, Mapping) and all(name in told for name in ("code", "retriable", "corrective_action"))
+    return isinstance(data, Mapping) and all(name in data for name in ("code", "retriable", "corrective_action"))
 
 
 def _answer(outcome: Outcome[Any], leg: ToolRun) -> ToolAnswer:

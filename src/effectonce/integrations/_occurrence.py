@@ -29,7 +29,7 @@ class Occurrences:
         return place
 
     def give_back(self, name: str, asked: bytes, place: int) -> None:
-        """It failed: whoever asks again means the same effect."""
+        """It failed: a caller that asks again means the same effect."""
         self._held[name, asked].discard(place)
 
 

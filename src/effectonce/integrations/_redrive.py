@@ -2,8 +2,8 @@
 
     contracts={"refund": {"downstream": "probe", "probe": find_refund, "redrive": refund_at_the_bank}}
 
-Both are called with the arguments of the model by name, defaults included. A tool that nobody says this of stays with its framework: what the
-model was told is on the record, but whatever else the framework hands to a tool is not.
+Both are called with the arguments of the model by name, defaults included. A tool without this declaration stays with its framework: what the
+model was shown is on the record, but whatever else the framework hands to a tool is not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from effectonce._tools.tool import GuardedTool
 from effectonce.errors import ContractViolation, NotSent
 
 STAYS = (
-    "its agent runs it, and nobody else can. Let the agent ask again: the same call has the same key, and is done once. "
+    "only its agent can run it. Let the agent ask again: the same call has the same key, and is done once. "
     "Or declare how it is done without the agent: contracts={...: {'redrive': a function of its arguments}}"
 )
 
@@ -32,22 +32,22 @@ class Redrive(Struct, frozen=True):
     redrive: Callable[..., Any] | None = None
 
     @property
-    def coloured(self) -> bool | None:
+    def asynchronous(self) -> bool | None:
         """Is it async? None: there is nothing to call."""
-        colours = {is_async(function) for function in (self.probe, self.redrive) if function is not None}
-        if len(colours) > 1:
-            raise ContractViolation("of `probe` and `redrive`, one is async and the other is not: both must have one colour")
-        return colours.pop() if colours else None
+        kinds = {is_async(function) for function in (self.probe, self.redrive) if function is not None}
+        if len(kinds) > 1:
+            raise ContractViolation("of `probe` and `redrive`, one is async and the other is not: both must be def, or both async def")
+        return kinds.pop() if kinds else None
 
 
 def equip(tool: GuardedTool, outside: Redrive, leg: Callable[[Callable[[], Any]], Any], recorded: Callable[[Any], Any]) -> None:
     """Give *tool* what is declared. *leg* makes a run of it; *recorded* is how its framework's results are written down."""
-    name, coloured = tool.contract.name, outside.coloured
-    if coloured and not tool.is_async:
+    name, asynchronous = tool.contract.name, outside.asynchronous
+    if asynchronous and not tool.is_async:
         raise ContractViolation(f"{name} is run by sync code here, and its probe or redrive is async def. Nothing was sent.")
 
     def recall(arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        run = leg(lambda: _called(tool, _nobody if outside.redrive is None else outside.redrive, arguments))
+        run = leg(lambda: _called(tool, _refuse if outside.redrive is None else outside.redrive, arguments))
         run.arguments = arguments
         return (run,), {}
 
@@ -64,13 +64,13 @@ def equip(tool: GuardedTool, outside: Redrive, leg: Callable[[Callable[[], Any]]
 
 
 def _called(tool: GuardedTool, function: Any, arguments: Mapping[str, Any]) -> Any:
-    """In the colour of the tool: a sync function does not hold up a loop."""
+    """Sync or async as the tool is: a sync function does not hold up a loop."""
     if tool.is_async and not is_async(function):
         return asyncio.to_thread(function, **arguments)
     return function(**arguments)
 
 
-def _nobody(**_: Any) -> Any:
+def _refuse(**_: Any) -> Any:
     raise NotSent(STAYS, retryable=False)
 
 

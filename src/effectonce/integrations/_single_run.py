@@ -1,7 +1,7 @@
 """One run of a tool, whatever a framework lets stand between the tool and us.
 
-Middleware further in may ask for the tool again, at the same time even, and may make a result of its error. So whoever asks once more is told
-what came of the one run; and where it failed, its error is judged, whatever was made of that.
+Middleware further in may ask for the tool again, at the same time even, and may make a result of its error. So a caller that asks once more gets
+the result of the one run; and where it failed, its error is judged, whatever was made of that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _under_way: ContextVar[SingleRun | None] = ContextVar("effectonce_one_run", defa
 
 
 class CutOff(TimeoutError):
-    """Somebody between stopped the run, which may have had its effect."""
+    """A layer in between stopped the run, which may have had its effect."""
 
 
 Ran = Callable[[BaseException], bool]  # did the tool raise it, or was it refused before?
@@ -56,7 +56,7 @@ class SingleRun:
 
     def _judged(self) -> Any:
         if self.error is None and self._going:
-            self.error = CutOff("nobody waits for its run, which goes on")
+            self.error = CutOff("no caller waits for its run, which goes on")
         if self.error is not None:
             raise self.error
         return self._made_of_it
@@ -130,7 +130,7 @@ class _Ending:
 
 
 def under_way(of: object) -> SingleRun | None:
-    """The run of it that somebody asks for here, if it is one of ours."""
+    """The run of it that is asked for here, if it is one of ours."""
     run = _under_way.get()
     return run if run is not None and run.of == of else None
 

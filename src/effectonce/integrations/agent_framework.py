@@ -6,7 +6,7 @@ The conversation is the session that the run is given. One that the framework ma
 makes up another: nothing is sent then. What the model was shown is what the framework sends to it, history included.
 
 The framework tells the model "Error: Function failed." after any error of a tool. Here an error is judged first: what may have happened is
-told as such. Approvals, terminations and requests for input pass through.
+reported as such. Approvals, terminations and requests for input pass through.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from effectonce._core.keys import Stable
 from effectonce._runtime.step import Delivered, flagged
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._agent_tools import AgentCall, AgentTools, ReportedError, ToolOptions, ToolRun, is_told, said
+from effectonce.integrations._agent_tools import AgentCall, AgentTools, ReportedError, ToolOptions, ToolRun, is_error_text, error_text
 from effectonce.integrations._single_run import Guarded, SingleRun, stand_around
 
 Of = Callable[[FunctionInvocationContext], str | Stable]
@@ -93,7 +93,7 @@ class _FunctionCalls(FunctionMiddleware):
         except _Theirs as error:
             raise error.error from None
         except EffectOnceError as error:
-            context.result = [Content.from_text(said(error))]
+            context.result = [Content.from_text(error_text(error))]
         return None
 
     def _call(self, context: FunctionInvocationContext) -> AgentCall:
@@ -139,7 +139,7 @@ def _ran(error: BaseException) -> bool:
 async def _proceed(context: FunctionInvocationContext, call_next: Next) -> Any:
     try:
         await call_next()
-    except Exception as error:  # of whoever stands behind us, or of the tool
+    except Exception as error:  # of a layer behind us, or of the tool
         if _ran(error):
             raise
         raise _Theirs(error) from error
@@ -169,7 +169,7 @@ def _plain(result: Any) -> Any:
 
 
 def _again(recorded: Any) -> Any:
-    """The same to the model. What a person settled is told as it was said."""
+    """The same to the model. What a person settled is returned as that person gave it."""
     match recorded:
         case {"value": value, **more} if not more:
             return value
@@ -234,7 +234,7 @@ def delivered(messages: Iterable[Message]) -> Iterator[Delivered]:
     for content in (content for message in messages for content in message.contents):
         if content.type == "function_call":
             asked[content.call_id] = content
-        elif content.type == "function_result" and content.exception is None and not is_told(content.result):
+        elif content.type == "function_result" and content.exception is None and not is_error_text(content.result):
             call = asked.get(content.call_id)
             if call is not None:
                 yield Delivered(str(call.name), call.parse_arguments() or {})

@@ -3,7 +3,7 @@
     runner = protect(client, guard, conversation="chat-42", model=..., max_tokens=..., messages=[...], tools=[refund])
     message = runner.until_done()
 
-It is `client.beta.messages.tool_runner(...)`, for both colours of client, with tools of which each knows its place. What the model was
+It is `client.beta.messages.tool_runner(...)`, for sync and async clients, with tools of which each knows its place. What the model was
 shown are the messages of the last request, so history that is to count is among *messages*. A tool use that is answered twice, as happens
 with `generate_tool_call_response()` and `append_messages()`, is one effect.
 """
@@ -34,7 +34,7 @@ from effectonce.integrations._agent_tools import (
     ToolAnswer,
     ToolOptions,
     ToolRun,
-    said,
+    error_text,
     text_of,
 )
 
@@ -89,7 +89,7 @@ class _RunnerTools:
             except ReportedError as error:
                 raise error.result from None
             except EffectOnceError as error:
-                raise _told(error) from error
+                raise _as_tool_error(error) from error
 
         return call
 
@@ -104,7 +104,7 @@ class _RunnerTools:
             except ReportedError as error:
                 raise error.result from None
             except EffectOnceError as error:
-                raise _told(error) from error
+                raise _as_tool_error(error) from error
 
         return call
 
@@ -149,14 +149,14 @@ def _same(result: Any) -> Any:
 
 
 def _shown(answer: ToolAnswer) -> Any:
-    """What goes into a message. The API takes text and blocks; what a probe found or a person said may be anything."""
+    """What goes into a message. The API takes text and blocks; what a probe found or a person gave may be anything."""
     recorded = answer.recorded
     blocks = isinstance(recorded, list) and all(isinstance(block, Mapping) and "type" in block for block in recorded)
     return recorded if answer.fresh or blocks else text_of(recorded)
 
 
-def _told(error: EffectOnceError) -> ToolError:
-    return ToolError([{"type": "text", "text": said(error)}])
+def _as_tool_error(error: EffectOnceError) -> ToolError:
+    return ToolError([{"type": "text", "text": error_text(error)}])
 
 
 def delivered(messages: Iterable[Any]) -> Iterator[Delivered]:

@@ -4,7 +4,7 @@ AutoGen has no name for a conversation, so *scope* is yours: whatever the state 
 the messages of the agent's own context, which `save_state` keeps. Ids of calls are not looked at.
 
 A tool of the agent is judged by its own error, before a workbench makes a text of it. The tools of any other workbench, of an MCP server
-above all, report errors as results only: nobody knows then what was done, and the model is told that.
+above all, report errors as results only: what was done is then unknown, and the model is shown that.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from effectonce.integrations._agent_tools import (
     ReportedError,
     ToolOptions,
     ToolRun,
-    said,
+    error_text,
     text_of,
 )
 
@@ -71,7 +71,7 @@ def protect(
     return protected
 
 
-class Told(Exception):
+class ShownError(Exception):
     """An error as the model reads it: a workbench makes a result of its text."""
 
 
@@ -105,7 +105,7 @@ class _AgentTools:
             return tool
 
         async def run(args: Mapping[str, Any], token: CancellationToken, call_id: str | None, events: list[Any]) -> Any:
-            tool.args_type().model_validate(args)  # what does not fit is told as ever, and nothing was done
+            tool.args_type().model_validate(args)  # what does not fit is reported as ever, and nothing was done
             try:
                 call = await self.call(tool.name, args, _parameters(tool.schema), shown_as)
                 if guarded is not None:
@@ -115,7 +115,7 @@ class _AgentTools:
                 answer = await self.box.arun(call, leg)
                 return answer.own if answer.fresh else CallAgain(text_of(answer.recorded))
             except EffectOnceError as error:
-                raise Told(said(error)) from error
+                raise ShownError(error_text(error)) from error
 
         async def run_json(args: Mapping[str, Any], token: CancellationToken, call_id: str | None = None) -> Any:
             return await run(args, token, call_id, [])
@@ -143,8 +143,8 @@ async def _proceed(
     tool: Tool, args: Mapping[str, Any], token: CancellationToken, call_id: str | None, events: list[Any]
 ) -> Any:
     if isinstance(tool, StreamTool):
-        *told, result = [event async for event in tool.run_json_stream(args, token, call_id)]
-        events += told
+        *streamed, result = [event async for event in tool.run_json_stream(args, token, call_id)]
+        events += streamed
         return result
     return await _carried(tool).run_json(args, token, call_id)
 
@@ -186,7 +186,7 @@ class _Bench(Workbench):
             answer = await self._once.box.arun(call, ToolRun(proceed, _plain))
             return answer.own if answer.fresh else _again(name, answer.recorded)
         except EffectOnceError as error:
-            return ToolResult(name=name, result=[TextResultContent(content=said(error))], is_error=True)
+            return ToolResult(name=name, result=[TextResultContent(content=error_text(error))], is_error=True)
 
     async def start(self) -> None:
         await self._bench.start()
@@ -211,7 +211,7 @@ def _plain(result: ToolResult) -> Any:
 
 
 def _again(name: str, recorded: Any) -> ToolResult:
-    """The same result. What a person settled is told as it was said."""
+    """The same result. What a person settled is returned as that person gave it."""
     match recorded:
         case {"tool_result": bytes() as result, **more} if not more:
             return ToolResult.model_validate_json(result)

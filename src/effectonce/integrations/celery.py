@@ -3,7 +3,7 @@
     app = Celery("shop", broker="redis://localhost", task_cls=EffectOnce(guard))
 
 Theory of operation. A task is a step of its message: the same message has the same effect, however often it is delivered. A message is
-known by its task id, which a retry and a redelivery keep. Whoever sends it again by hand keeps it too, `task_id=...`, or names it in a
+known by its task id, which a retry and a redelivery keep. If you send it again by hand, keep it too, `task_id=...`, or name it in a
 header, `headers={"effectonce": {"scope": ...}}`. A task that is sent by a task has its place in that task for a scope: if the sender is
 run again, it sends the same one again, whatever id Celery gives it. The tasks of a group, a chain or a chord have ids that Celery makes up
 before it sends them: those count as none, and what comes after a task, the rest of a chain, the body of a chord or what is linked to its
@@ -33,7 +33,7 @@ except ImportError as missing:
 HEADER = "effectonce"
 COUNTED = "counted"  # its scope is a place, which requests that differ share: they may run side by side, so there is no latch
 LINKS = ("link", "link_error")  # what is sent after a task that succeeded, and after one that failed
-BASE_S, CAP_S = 1.0, 300.0  # between two tries of a task, where nobody says how long
+BASE_S, CAP_S = 1.0, 300.0  # between two tries of a task, where no delay is given
 MADE_UP = 4  # the version of the UUIDs that Celery makes
 _inside: ContextVar[tuple[str, Occurrences] | None] = ContextVar("effectonce_celery", default=None)
 
@@ -89,7 +89,7 @@ def _address_what_is_sent_by_name(app: Any) -> None:
 
     @functools.wraps(bare)
     def send_task(name: str, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
-        if options.get("task_type") is not None or rest:  # a task has said already who it is; rest: everything by its position
+        if options.get("task_type") is not None or rest:  # a task has given its identity already; rest: everything by its position
             return bare(name, args, kwargs, *rest, **options)
         with _addressed(name, options.get("task_id"), args, kwargs, options):
             return bare(name, args, kwargs, **options)
@@ -132,7 +132,7 @@ def _whose(given: Mapping[str, Any]) -> Stable | None:
 
 
 class _Sending:
-    """`with`: the places of what is sent. If it fails, the broker may have it all the same: sent again, it has the same ones."""
+    """`with`: the places of what is sent. If it fails, the broker may still have it: sent again, it has the same ones."""
 
     def __init__(self) -> None:
         self.places: list[tuple[Occurrences, str, bytes, int]] = []
@@ -174,7 +174,7 @@ def _is_own(task_id: str | None) -> bool:
 
 
 def _name_what_follows(after: Any, sending: _Sending) -> None:
-    """Celery sends it when nobody is inside the sender any more: so its message says now who it is."""
+    """Celery sends it when the sender has ended: so its message gets its identity now."""
     if isinstance(after, list | tuple):
         for each in after:
             _name_what_follows(each, sending)

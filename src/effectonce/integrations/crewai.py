@@ -53,7 +53,7 @@ from effectonce.integrations._agent_tools import (
     ToolOptions,
     ToolRun,
     is_error,
-    said,
+    error_text,
     text_of,
 )
 
@@ -101,7 +101,7 @@ class _CrewTools:
             try:
                 return self._run(tool, guarded, _named(tool, args, kwargs))
             except EffectOnceError as error:
-                return _failure(said(error), error)
+                return _failure(error_text(error), error)
             except Exception as error:  # noqa: BLE001  # the tool's own, and definite: raised, CrewAI would run the tool again
                 return _failure(json.dumps({**FAILED, "message": str(error)}))
 
@@ -109,7 +109,7 @@ class _CrewTools:
             try:
                 return await self._arun(tool, guarded, _named(tool, args, kwargs))
             except EffectOnceError as error:
-                return _failure(said(error), error)
+                return _failure(error_text(error), error)
             except Exception as error:  # noqa: BLE001  # as above
                 return _failure(json.dumps({**FAILED, "message": str(error)}))
 
@@ -205,8 +205,8 @@ def _plain(tool: BaseTool, result: Any) -> str:
     return str(tool.format_output_for_agent(result))
 
 
-def _failure(told: str, error: EffectOnceError | None = None) -> ToolFailure:
-    return ToolFailure(message=told, retryable=error is not None and error.retriable, details=json.loads(told))
+def _failure(text: str, error: EffectOnceError | None = None) -> ToolFailure:
+    return ToolFailure(message=text, retryable=error is not None and error.retriable, details=json.loads(text))
 
 
 def _never(_args: Any = None, _result: Any = None) -> bool:
@@ -232,7 +232,7 @@ def _ends(context: ToolCallHookContext) -> None:
 
 
 def _messages(calling: ToolCallHookContext | None) -> Sequence[Any]:
-    """With a plan, each of its steps has a history of its own, which nobody tells: then nothing was shown."""
+    """With a plan, each of its steps has a history of its own, which is not passed on: then nothing was shown."""
     if calling is None or getattr(calling.agent, "planning_enabled", False):
         return ()
     return _shown.to(calling.tool) or ()
@@ -280,10 +280,10 @@ def _succeeded(result: Any) -> bool:
     if text.startswith(NOT_DONE) or (text.startswith("Tool '") and "usage limit" in text):
         return False
     try:
-        told, _ = json.JSONDecoder().raw_decode(text)  # reminders of CrewAI's may stand below
+        shown, _ = json.JSONDecoder().raw_decode(text)  # reminders of CrewAI's may stand below
     except ValueError:
         return True
-    return not is_error(told)
+    return not is_error(shown)
 
 
 NOT_DONE = (

@@ -88,7 +88,7 @@ class EffectOnce:
 
 
 def _nearer(status: WorkflowStatus | None, workflow_id: str, scope: str) -> tuple[str, str]:
-    """One step back to where it began: whom to ask next, and what is known of the scope. Nobody: that is the scope."""
+    """One step back to where it began: which workflow to ask next, and what is known of the scope. If there is none, that is the scope."""
     if status is not None and status.forked_from is not None:
         return status.forked_from, scope
     parent = None if status is None else status.parent_workflow_id

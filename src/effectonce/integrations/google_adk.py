@@ -126,12 +126,12 @@ class EffectOnce(BasePlugin):
         except ReportedError as error:
             return error.result
         except EffectOnceError as error:
-            if context.node is not None:  # the tool is a node of a workflow: there is no model to be told
+            if context.node is not None:  # the tool is a node of a workflow: there is no model to read it
                 raise
             return error.as_model_error()
 
     async def _steering(self, context: ToolContext, run: Run) -> Any:
-        """An agent that is a tool gets a session that nobody finds again: its effects belong to the one that called it."""
+        """An agent that is a tool gets a session that is never found again: its effects belong to the one that called it."""
         outer = _outer.set(self._where(context))
         try:
             return await run()
@@ -212,7 +212,7 @@ def _failed(response: Any) -> bool:
 
 
 def _plain(tool: BaseTool, context: ToolContext, before: Mapping[str, Any], result: Any) -> Any:
-    """A result as it is recorded, with what the tool did to its agent. An error that is told as a result is raised again, to be judged."""
+    """A result as it is recorded, with what the tool did to its agent. An error that is reported as a result is raised again, to be judged."""
     actions = context.actions
     if actions.requested_auth_configs or actions.requested_tool_confirmations:
         raise ReportedError(result, "the tool asks a person first", ran=False)
@@ -243,7 +243,7 @@ def _read(value: Any) -> Any:
 
 
 def _again(answer: ToolAnswer, context: ToolContext) -> Any:
-    """The same result, and the same done to the agent. What a person settled is told as it was said."""
+    """The same result, and the same done to the agent. What a person settled is returned as that person gave it."""
     recorded = answer.recorded
     if not isinstance(recorded, Mapping) or recorded.keys() != {"result", "state", "actions"}:
         return recorded

@@ -49,8 +49,8 @@ from effectonce.integrations._agent_tools import (
     ToolAnswer,
     ToolOptions,
     ToolRun,
-    is_told,
-    said,
+    is_error_text,
+    error_text,
     text_of,
 )
 from effectonce.integrations._single_run import Guarded, SingleRun
@@ -100,7 +100,7 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
         except ReportedError as error:
             return error.result
         except EffectOnceError as error:
-            return _told(error, request)
+            return _as_tool_message(error, request)
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
         guarded = self._guarded(request)
@@ -119,7 +119,7 @@ class EffectOnce(AgentMiddleware[Any, Any, Any]):
         except ReportedError as error:
             return error.result
         except EffectOnceError as error:
-            return _told(error, request)
+            return _as_tool_message(error, request)
 
     def _guarded(self, request: ToolCallRequest) -> GuardedTool | None:
         tool = request.tool
@@ -185,11 +185,11 @@ def once_node(
 
 
 def _visit(metadata: Mapping[str, Any]) -> str:
-    """This visit of a node. LangGraph counts the steps of a subgraph anew each time that it is entered, so there it cannot be told."""
+    """This visit of a node. LangGraph counts the steps of a subgraph anew each time that it is entered, so there it is not known."""
     node = metadata["langgraph_node"]
     if "|" in metadata["langgraph_checkpoint_ns"]:
         raise ContractViolation(
-            f"{node} is a node of a subgraph, where LangGraph counts from 1 on every visit: another wish could not be told from a retry. "
+            f"{node} is a node of a subgraph, where LangGraph counts from 1 on every visit: a new request could not be distinguished from a retry. "
             f"Nothing was sent. Name the step: once_node(guard, {node}, step=lambda state: ...)."
         )
     how, *index = metadata["langgraph_path"]
@@ -263,7 +263,7 @@ def delivered(messages: Iterable[AnyMessage]) -> Iterator[Delivered]:
 
 def _failed(message: ToolMessage) -> bool:
     """Other middleware may have made a result of our error."""
-    return message.status == "error" or is_told(message.text)
+    return message.status == "error" or is_error_text(message.text)
 
 
 def _messages(state: Any, key: str) -> Sequence[AnyMessage]:
@@ -303,7 +303,7 @@ def _schema(tool: BaseTool | None) -> Mapping[str, Any]:
 
 
 class _Followed(ToolCallRequest):
-    """A request that knows whether somebody further in asks for something else: then its arguments tell nothing about the tool."""
+    """A request that knows whether a layer further in asks for something else: then its arguments say nothing about the tool."""
 
     changed = False
 
@@ -313,7 +313,7 @@ class _Followed(ToolCallRequest):
 
 
 def _followed(request: ToolCallRequest, one: SingleRun) -> _Followed:
-    """The same request, whose tool is run once: whoever stands further in asks for that run."""
+    """The same request, whose tool is run once: every layer further in asks for that run."""
     tool = request.tool
     if tool is None:
         return _Followed(request.tool_call, None, request.state, request.runtime)
@@ -401,6 +401,6 @@ def _rebound(result: Any, call_id: str | None) -> Any:
     return result
 
 
-def _told(error: EffectOnceError, request: ToolCallRequest) -> ToolMessage:
+def _as_tool_message(error: EffectOnceError, request: ToolCallRequest) -> ToolMessage:
     call = request.tool_call
-    return ToolMessage(content=said(error), name=call["name"], tool_call_id=call["id"], status="error")
+    return ToolMessage(content=error_text(error), name=call["name"], tool_call_id=call["id"], status="error")

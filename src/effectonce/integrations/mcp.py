@@ -1,4 +1,4 @@
-"""For a server that is made with the MCP SDK: every call of a tool lands once, whoever repeats it.
+"""For a server that is made with the MCP SDK: every call of a tool lands once, however often it is repeated.
 
     MCPServer("bank", extensions=[protect(guard, contracts={"refund": {"kind": "irreversible"}, "balance": {"kind": "read"}})])
 

@@ -6,7 +6,7 @@ The conversation is the `group_id` of the run, or what *scope* says. What the mo
 to be sent along: as input or from a session. Where the server keeps it (`conversation_id`, `previous_response_id`), results of earlier
 runs are not seen, and a call that is meant once more is answered with the earlier result.
 
-The SDK turns every error of a tool into "Please try again". Here an error is judged first: what may have happened is told as such. A call to
+The SDK turns every error of a tool into "Please try again". Here an error is judged first: what may have happened is reported as such. A call to
 an MCP server is sent once, whatever its `max_retry_attempts`, and an error that the server reports is judged, too.
 """
 
@@ -44,8 +44,8 @@ from effectonce.integrations._agent_tools import (
     Shown,
     ToolOptions,
     ToolRun,
-    is_told,
-    said,
+    is_error_text,
+    error_text,
 )
 
 Of = Callable[[ToolContext[Any]], str | Stable]
@@ -154,10 +154,10 @@ class _ProtectedTools:
                 leg = ToolRun(lambda: proceed(context, given), _result, (_Unfit,))
                 return (await self._box.arun(call, leg)).recorded
             except EffectOnceError as error:
-                return said(error)
+                return error_text(error)
             except ModelBehaviorError as error:
                 return await _formatted(tool, context, error, {**FAILED, "message": str(error)})
-            except Exception as error:  # noqa: BLE001  # the tool's own, and definite: as the tool wants it told
+            except Exception as error:  # noqa: BLE001  # the tool's own, and definite: as the tool wants it shown
                 return await _formatted(tool, context, error, FAILED)
 
         invoke.__effectonce__ = self._box.guard  # type: ignore[attr-defined]
@@ -202,17 +202,17 @@ class _Unfit(ModelBehaviorError):
 
 
 def _unfit(tool: FunctionTool, context: ToolContext[Any], error: ModelBehaviorError) -> bool:
-    """The same error may come from inside the tool, of another model that it asked: then nobody knows what the tool did before."""
+    """The same error may come from inside the tool, of another model that it asked: then it is unknown what the tool did before."""
     function = inspect.unwrap(getattr(tool, "__wrapped__", None) or _result)
     ran = any(frame.f_code is getattr(function, "__code__", None) for frame, _ in traceback.walk_tb(error.__traceback__))
     return not ran and str(error).startswith(f"Invalid JSON input for tool {context.tool_name}")
 
 
-async def _formatted(tool: FunctionTool, context: ToolContext[Any], error: Exception, told: Mapping[str, Any]) -> Any:
-    """In the words of the tool's own formatter; "please try again" is nobody's own."""
+async def _formatted(tool: FunctionTool, context: ToolContext[Any], error: Exception, shown: Mapping[str, Any]) -> Any:
+    """In the words of the tool's own formatter; "please try again" is the SDK's default, and not used."""
     formatter = tool._failure_error_function  # noqa: SLF001  # it is given to function_tool(), and kept nowhere else
     if tool._use_default_failure_error_function or formatter is default_tool_error_function:  # noqa: SLF001
-        return json.dumps(told)
+        return json.dumps(shown)
     if formatter is None:
         raise error
     text = formatter(context, error)
@@ -221,7 +221,7 @@ async def _formatted(tool: FunctionTool, context: ToolContext[Any], error: Excep
 
 def _result(result: Any) -> Any:
     """A layer of ours further in, of another guard, tells its error as a text."""
-    if is_told(result):
+    if is_error_text(result):
         raise ReportedError(result, "another guard has no result", ran=True)
     return result
 
@@ -276,7 +276,7 @@ def delivered(items: Iterable[Any]) -> Iterator[Delivered]:
             continue
         if item.get("type") == "function_call":
             asked[item["call_id"]] = (item["name"], item["arguments"])
-        elif item.get("type") == "function_call_output" and item["call_id"] in asked and not is_told(item["output"]):
+        elif item.get("type") == "function_call_output" and item["call_id"] in asked and not is_error_text(item["output"]):
             tool, arguments = asked[item["call_id"]]
             try:
                 known = json.loads(arguments or "{}")

@@ -5,8 +5,8 @@
 The conversation is the `conversation_id` of the run. One that the framework made up for this run is no conversation, because after a crash it
 makes up another: nothing is sent then. What the model was shown are the messages of the run, those that it began with included.
 
-`ModelRetry` asks the model to call again. Where it stands for another error, a time-out above all, nobody knows what was done, and the
-model is told that instead.
+`ModelRetry` asks the model to call again. Where it stands for another error, a time-out above all, what was done is unknown, and the
+model is shown that instead.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from effectonce._runtime.step import Delivered
 from effectonce._tools.tool import Tool
 from effectonce.errors import ContractViolation, EffectOnceError, NotSent, Rejected
 from effectonce.guard import Guard
-from effectonce.integrations._agent_tools import AgentCall, AgentTools, ReportedError, ToolOptions, ToolRun, is_told, said
+from effectonce.integrations._agent_tools import AgentCall, AgentTools, ReportedError, ToolOptions, ToolRun, is_error_text, error_text
 from effectonce.integrations._single_run import Guarded, SingleRun, under_way
 
 MADE_UP = 7  # the version of the UUIDs that Pydantic AI makes
@@ -106,7 +106,7 @@ class EffectOnce(AbstractCapability[Any]):
         except ReportedError as error:
             raise error.result from None
         except EffectOnceError as error:
-            raise ToolFailed(said(error)) from error
+            raise ToolFailed(error_text(error)) from error
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
         return _Inmost(toolset)
@@ -124,7 +124,7 @@ class EffectOnce(AbstractCapability[Any]):
 
 @dataclass
 class _Inmost(WrapperToolset[Any]):
-    """Below every hook: whoever asks for the tool again is told what came of its one run."""
+    """Below every hook: a hook that asks for the tool again gets the result of its one run."""
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
         call = functools.partial(self.wrapped.call_tool, name, tool_args, ctx, tool)
@@ -170,7 +170,7 @@ def _plain(result: Any) -> Any:
 
 
 def _again(recorded: Any) -> Any:
-    """The same to the model, pictures and files included. What a person settled is told as it was said."""
+    """The same to the model, pictures and files included. What a person settled is returned as that person gave it."""
     match recorded:
         case {"tool_return": bytes() as data, **more} if not more:
             return _tool_return.validate_json(data)
@@ -188,7 +188,7 @@ def delivered(messages: Iterable[ModelMessage]) -> Iterator[Delivered]:
             asked |= {part.tool_call_id: part for part in message.parts if isinstance(part, ToolCallPart)}
         elif isinstance(message, ModelRequest):
             returned = [part for part in message.parts if isinstance(part, ToolReturnPart) and part.outcome == "success"]
-            known = [asked[part.tool_call_id] for part in returned if part.tool_call_id in asked and not is_told(part.content)]
+            known = [asked[part.tool_call_id] for part in returned if part.tool_call_id in asked and not is_error_text(part.content)]
             yield from (Delivered(call.tool_name, call.args_as_dict()) for call in known)
 
 

@@ -3,7 +3,7 @@
 The conversation is the session of the agent's session manager, or what *scope* says: the id that an agent without one makes up for itself is
 another in the next process. What the model was shown are the messages of the agent.
 
-Strands tells the model every error of a tool as a text. Here an error is judged first: what may have happened is told as such. A hook
+Strands tells the model every error of a tool as a text. Here an error is judged first: what may have happened is reported as such. A hook
 that asks for another try gets the answer that is known. Interrupts pass through, and so does what a tool streams on its way.
 """
 
@@ -71,7 +71,7 @@ class EffectOnce(Plugin):
             async for event in proceed(context):
                 yield event
         else:
-            async for event in _told_meanwhile(functools.partial(self._answer, context, proceed, guarded)):
+            async for event in _events_of(functools.partial(self._answer, context, proceed, guarded)):
                 yield event
 
     async def _answer(self, context: ExecuteToolContext, proceed: Next, guarded: GuardedTool | None, tell: Tell) -> Any:
@@ -152,7 +152,7 @@ def _ran(error: BaseException) -> bool:
 
 
 def _once(tool: AgentTool, one: SingleRun) -> AgentTool:
-    """The same tool, which is run once: whoever stands further in and asks again hears the last that it said."""
+    """The same tool, which is run once: a layer further in that asks again gets its last event."""
 
     async def stream(tool_use: ToolUse, invocation_state: dict[str, Any], **kwargs: Any) -> AsyncGenerator[Any, None]:
         async def run(tell: Tell) -> Any:
@@ -164,7 +164,7 @@ def _once(tool: AgentTool, one: SingleRun) -> AgentTool:
             return last
 
         heard = None
-        async for event in _told_meanwhile(lambda tell: one.arun(functools.partial(run, tell), ran=_ran)):
+        async for event in _events_of(lambda tell: one.arun(functools.partial(run, tell), ran=_ran)):
             if isinstance(event, ToolResultEvent) and event.exception is not None:
                 one.anew() if not _ran(event.exception) else one.failed(event.exception)
             if event is not heard:  # a tool that is not of Strands has no other result than the last that it says
@@ -176,10 +176,10 @@ def _once(tool: AgentTool, one: SingleRun) -> AgentTool:
     return once
 
 
-async def _told_meanwhile(work: Callable[[Tell], Awaitable[Any]]) -> AsyncGenerator[TypedEvent, None]:
-    """What *work* tells while it runs, and last what it returns."""
-    told: asyncio.Queue[TypedEvent | None] = asyncio.Queue()
-    listener, task = asyncio.current_task(), asyncio.ensure_future(work(told.put_nowait))
+async def _events_of(work: Callable[[Tell], Awaitable[Any]]) -> AsyncGenerator[TypedEvent, None]:
+    """The events that *work* reports while it runs, and last what it returns."""
+    events: asyncio.Queue[TypedEvent | None] = asyncio.Queue()
+    listener, task = asyncio.current_task(), asyncio.ensure_future(work(events.put_nowait))
     assert listener is not None
 
     def cancel(_: Any) -> None:
@@ -187,9 +187,9 @@ async def _told_meanwhile(work: Callable[[Tell], Awaitable[Any]]) -> AsyncGenera
 
     # An agent that is cancelled ends its tasks, and leaves this generator where it is.
     listener.add_done_callback(cancel)
-    task.add_done_callback(lambda _: told.put_nowait(None))
+    task.add_done_callback(lambda _: events.put_nowait(None))
     try:
-        while (event := await told.get()) is not None:
+        while (event := await events.get()) is not None:
             yield event
         yield task.result()
     finally:
@@ -204,7 +204,7 @@ def _plain(event: ToolResultEvent) -> Any:
 
 
 def _again(recorded: Any) -> Mapping[str, Any]:
-    """The same result. What a person settled is told as it was said."""
+    """The same result. What a person settled is returned as that person gave it."""
     if isinstance(recorded, Mapping) and {"status", "content"} <= recorded.keys():
         return recorded
     return {"status": "success", "content": [{"text": recorded} if isinstance(recorded, str) else {"json": recorded}]}

@@ -269,14 +269,14 @@ def application_error(error: Exception) -> FailureError:
     The type is the code of an error of ours, `OUTCOME_UNKNOWN` if it is in doubt, and what a model may see of it is the detail; or the
     name of the tool's own error.
     """
-    if isinstance(error, FailureError):  # said in Temporal's words
+    if isinstance(error, FailureError):  # raised as an error of Temporal's already
         return error
     if not isinstance(error, EffectOnceError):
         return ApplicationError(str(error), type=type(error).__name__, non_retryable=not retriable(error))
     later = error.retriable and error.retry_after_s is not None
     delay = timedelta(seconds=error.retry_after_s or 0.0) if later else None
-    told = error.as_model_error()
-    return ApplicationError(str(error), told, type=error.code, non_retryable=not error.retriable, next_retry_delay=delay)
+    reported = error.as_model_error()
+    return ApplicationError(str(error), reported, type=error.code, non_retryable=not error.retriable, next_retry_delay=delay)
 
 
 # ---------------------------------------------------------------- what is in doubt
@@ -297,7 +297,7 @@ class _Doubts:
 
 
 async def until_settled(start: Callable[[], Awaitable[T]], *, ask_every: timedelta = timedelta(hours=1)) -> T:
-    """In a workflow: run an activity, and if its effect is in doubt, wait until somebody has settled it, then take the outcome.
+    """In a workflow: run an activity, and if its effect is in doubt, wait until it is settled, then take the outcome.
 
         receipt = await until_settled(lambda: workflow.execute_activity(refund, "pay_7", start_to_close_timeout=MINUTE))
 

@@ -1,4 +1,4 @@
-"""Three callables for tenacity, in both its colours: is another attempt safe, how long to wait, when to stop.
+"""Three callables for tenacity, sync and async: is another attempt safe, how long to wait, when to stop.
 
     @tenacity.retry(
         retry=retry_if_safe(kind="read"),
