@@ -1,6 +1,6 @@
 """Which effect a call is: by the best that its host tells us.
 
-    a key           in `_meta`: whoever sends it says what is the same
+    a key           in `_meta`: the client that sends it says what is the same
     a step          in `_meta`, of a conversation: the same call in the same step is the same effect
     a conversation  named by the host; the place is the ordinal: how many results of this very call the model was shown
     nothing         the same, for all who use this server; and for a while after a result the same call is taken for a retry
@@ -42,7 +42,7 @@ CONVERSATIONS = (  # as hosts name those that they keep
 CALLS = ("claudecode/toolUseId",)
 ENVIRONMENT = ("EFFECTONCE_CONVERSATION", "CLAUDE_CODE_SESSION_ID")
 TEXT_MAX = 512
-LATE_S = 30.0  # clients wait for at least a minute, if nobody told them otherwise
+LATE_S = 30.0  # clients wait for at least a minute, unless they are configured otherwise
 
 
 class ToolRequest(Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class ToolRequest(Struct, frozen=True, kw_only=True):
     server: str
     intent: bytes
     matched: bytes
-    scope: str = ""  # the conversation; "": nobody said which
+    scope: str = ""  # the conversation; "": it is not given
     key: str = ""
     step: str = ""
     call: str = ""  # the host's own id of this call
@@ -73,14 +73,14 @@ def asked(
         server=server,
         intent=canonical([server, identity]),
         matched=canonical([server, matched]),
-        scope=_said(meta, CONVERSATION) or _first(meta, CONVERSATIONS) or conversation,
+        scope=_named_in(meta, CONVERSATION) or _first(meta, CONVERSATIONS) or conversation,
         key=_first(meta, KEYS),
-        step=_said(meta, STEP),
+        step=_named_in(meta, STEP),
         call=_first(meta, CALLS),
     )
 
 
-def _said(meta: Mapping[str, Any], name: str) -> str:
+def _named_in(meta: Mapping[str, Any], name: str) -> str:
     """What a client says to us alone is looked at, as in `guard.step`: it may have put the id of its call there."""
     value = _first(meta, (name,))
     return named(value, f"_meta {name!r}") if value else ""

@@ -81,13 +81,13 @@ class McpCall(Struct, kw_only=True, eq=False):
     def beside(self, request_id: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Another request to the server of this call, in the version of the protocol in which the call is written."""
         meta = self.meta if isinstance(self.meta, dict) else {}
-        said = {name: value for name, value in meta.items() if name.startswith("io.modelcontextprotocol/")}
-        params = params | ({"_meta": said} if said else {})
+        passed_on = {name: value for name, value in meta.items() if name.startswith("io.modelcontextprotocol/")}
+        params = params | ({"_meta": passed_on} if passed_on else {})
         return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
 
 
 class ToolError(Exception):
-    """The server answered, and it is no result. *line* is what it said."""
+    """The server answered, and it is no result. *line* is its message."""
 
     def __init__(self, why: str, line: bytes, certainty: Certainty, result: dict[str, Any] | None = None) -> None:
         super().__init__(why)
@@ -134,7 +134,7 @@ class ServerCall:
             self.call = await self._more(line)
 
     async def _more(self, line: bytes) -> McpCall:
-        """The server needs input: the client is told, and whoever makes the same call again goes on with this one."""
+        """The server needs input: the client learns it, and the same call, made again, goes on with this one."""
         self._input, self._open[self._key] = asyncio.get_running_loop().create_future(), self
         try:
             await self._answer(self.call, line)
@@ -146,18 +146,18 @@ class ServerCall:
             del self._open[self._key]
         if following is None:
             # A server that asks does nothing before it knows: it is called anew with what it asked for.
-            raise ToolError("the server asked for input, and nobody brought it", line, Certainty.NOT_SENT)
+            raise ToolError("the server asked for input, and no client brought it", line, Certainty.NOT_SENT)
         return following
 
     def bring(self, call: McpCall) -> bool:
-        """The next round. False: somebody was faster."""
+        """The next round. False: another call was faster."""
         if self._input is None or self._input.done():
             return False
         self._input.set_result(call)
         return True
 
     def abandon(self) -> None:
-        """Nobody will bring anything any more."""
+        """The input will not come any more."""
         if self._input is not None and not self._input.done():
             self._input.set_result(None)
 
@@ -183,7 +183,7 @@ def result_of(line: bytes) -> dict[str, Any]:
 
 
 def _message(line: bytes) -> dict[str, Any]:
-    """Without losing a digit, or as well as it can be read: what was done was done, however it is told."""
+    """Without losing a digit, or as well as it can be read: what was done was done, however it is reported."""
     try:
         return read(line)
     except UnreadableMessage:

@@ -1,6 +1,6 @@
 """Where the hosts of agents keep their MCP servers, and how an entry for the proxy is written there.
 
-Each file is somebody else's: what is in it stays, an entry of the same name is replaced only if that is wished, and a file that cannot be
+Each file belongs to another program: what is in it stays, an entry of the same name is replaced only if that is wished, and a file that cannot be
 read as it should be is left alone.
 """
 
@@ -154,7 +154,7 @@ def starting(name: str, tools: Sequence[Mapping[str, Any]]) -> str:
     """A contract file for these tools: the safe choice for each, and what the server says beside it."""
     lines = [
         "# What is known about the tools of this server. Correct it: only you know what running twice would do.",
-        "# kind: read, idempotent_write, write or irreversible. All that can be said is in docs/reference/mcp.md.",
+        "# kind: read, idempotent_write, write or irreversible. All settings are in docs/reference/mcp.md.",
         f"name = {_quoted(name)}",
     ]
     for tool in tools:
@@ -165,12 +165,12 @@ def starting(name: str, tools: Sequence[Mapping[str, Any]]) -> str:
 def _about(tool: Mapping[str, Any]) -> list[str]:
     hints = tool.get("annotations") or {}
     if hints.get("readOnlyHint") is True:
-        said = 'kind = "write"  # the server says that it only reads: if you believe it, "read"'
+        kind = 'kind = "write"  # the server says that it only reads: if you believe it, "read"'
     elif hints.get("idempotentHint") is True:
-        said = 'kind = "write"  # the server says that repeats do no harm: if you believe it, "idempotent_write"'
+        kind = 'kind = "write"  # the server says that repeats do no harm: if you believe it, "idempotent_write"'
     else:
-        said = 'kind = "write"'
+        kind = 'kind = "write"'
     properties = (tool.get("inputSchema") or {}).get("properties") or {}
     key = next((field for field in properties if field.lower().replace("_", "") == "idempotencykey"), None)
     keyed = [] if key is None else [f"key_argument = {_quoted(key)}  # filled by the proxy; the model does not see it"]
-    return [said, *keyed]
+    return [kind, *keyed]

@@ -1,6 +1,6 @@
 """What is known about the tools of a server: a contract file, then what a trusted server says, then the safe choice.
 
-The safe choice is a write of which nobody knows whether it happened, unless the server answers: sent once, never blindly again.
+The safe choice is a write whose outcome is unknown unless the server answers: sent once, never blindly again.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from effectonce.policy import Contract, Downstream, Retry, kind_of, misspelt, wi
 CONTRACT = "dev.effectonce/contract"  # in the `_meta` of a tool: what its server says about it, in the words of a contract file
 LISTED_MAX = 10_000  # tools of a server that are remembered
 CALLS_S = 3600.0  # one call may take this long, its record included
-_FOR_EVER_S = 3650 * DAY_S
+_UNLIMITED_S = 3650 * DAY_S
 
 
 class ToolContract(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One tool. *errors* says what it means that the tool reports an error: nobody knows what was done, or nothing was."""
+    """One tool. *errors* says what it means that the tool reports an error: it is unknown what was done, or nothing was."""
 
     kind: str = "write"
     downstream: Literal["key", "none"] = "none"
@@ -34,12 +34,12 @@ class ToolContract(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     volatile: tuple[str, ...] = ()
     key_argument: str = ""  # an argument that takes a key: filled by us, and not shown to the model
     errors: Literal["unknown", "nothing_done"] = "unknown"
-    verify: str = ""  # the tool to look with, when nobody knows
+    verify: str = ""  # the tool to look with, when the outcome is unknown
     again_s: float = 120.0
     window_s: float | None = None
     lease_s: float = 30.0
     wait_s: float = 30.0
-    input_s: float = 600.0  # how long a call that asked for input is kept for whoever brings it
+    input_s: float = 600.0  # how long a call that asked for input is kept for the client that brings it
 
     def __post_init__(self) -> None:
         kind_of(self.kind)
@@ -77,7 +77,7 @@ class ToolContract(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def counted_s(self) -> float:
         """How long it is remembered which of the same calls was the last: longer than its record."""
         window_s = window_of(kind_of(self.kind), self.window_s)
-        return _FOR_EVER_S if window_s == inf else min(2 * window_s + DAY_S, _FOR_EVER_S)
+        return _UNLIMITED_S if window_s == inf else min(2 * window_s + DAY_S, _UNLIMITED_S)
 
 
 class Contracts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -90,13 +90,13 @@ class Contracts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
 
     def __post_init__(self) -> None:
         for name in ("", *self.tools):
-            self.of(name, {}).contract(name or "all tools", hosted=False)  # a mistake in it is told now
+            self.of(name, {}).contract(name or "all tools", hosted=False)  # a mistake in it is raised now
 
     def of(self, tool: str, listed: Mapping[str, Any]) -> ToolContract:
-        """The contract of *tool*, of which the server said *listed*."""
-        said = _said(listed) if self.trust_annotations else {}
+        """The contract of *tool*, which the server lists as *listed*."""
+        stated = _stated(listed) if self.trust_annotations else {}
         try:
-            contract = msgspec.convert({**self.defaults, **said, **self.tools.get(tool, {})}, ToolContract)
+            contract = msgspec.convert({**self.defaults, **stated, **self.tools.get(tool, {})}, ToolContract)
         except msgspec.ValidationError as error:
             raise ContractViolation(f"the contract of {tool or 'all tools'} cannot be used: {error}") from None
         schema = listed.get("inputSchema")
@@ -114,7 +114,7 @@ class Contracts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
             return self.of(tool, {}).key_argument
 
 
-def _said(listed: Mapping[str, Any]) -> dict[str, Any]:
+def _stated(listed: Mapping[str, Any]) -> dict[str, Any]:
     """What a server says about its tool, as a contract. What it says in so many words counts more than a hint."""
     made: dict[str, Any] = {}
     hints, meta = listed.get("annotations"), listed.get("_meta")

@@ -6,7 +6,7 @@ say nothing about its sender. Two callers that differ in any of these share no r
  1. In the store a caller is a keyed digest. The key is the guard's secret. A guard without one uses a random key that is made once and
     kept in the store: callers are the same after a restart, and who can read the store can test a guess of a credential there.
  2. A request without credentials belongs to its session. One without a session has no caller, and its call is refused, unless the operator
-    said that all who send no credentials are one caller.
+    declared that all who send no credentials are one caller.
  3. A header whose name does not say that it is a credential may be the same in all requests, because a proxy in front writes it. Where there
     is nothing else, the session counts as well.
 """
@@ -25,7 +25,7 @@ from effectonce.errors import ContractViolation
 from effectonce.guard import Guard
 
 SESSION = b"mcp-session-id"
-# Said to the next hop only, or written anew for the server: these are not passed on.
+# Meant for the next hop only, or written anew for the server: these are not passed on.
 NOT_PASSED = frozenset(
     {
         b"accept-encoding",

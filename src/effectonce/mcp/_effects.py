@@ -21,7 +21,7 @@ from effectonce.mcp._call_identity import CallPlaces, Placed, ToolRequest, asked
 from effectonce.mcp._contracts import Contracts, ToolContract
 from effectonce.outcome import Outcome
 
-STAYS = "its client asks for it, and nobody else can. Let the client make the same call again: it has the same key, and is done once"
+STAYS = "only its client can ask for it. Let the client make the same call again: it has the same key, and is done once"
 
 TOOLS_MAX = 256
 

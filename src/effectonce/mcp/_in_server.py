@@ -89,7 +89,7 @@ class Hosted:
         return "" if request is None else await self._callers.tenant(self._callers.credentials(request.scope))
 
     async def _to_its_end(self, entry: HeldCall, leg: ServerRun) -> Any:
-        """Whoever gives up waiting does not end it: its outcome is recorded, for the next one that asks."""
+        """A caller that gives up waiting does not end it: its outcome is recorded, for the next one that asks."""
         task = asyncio.ensure_future(entry.run(leg))
         self._going.add(task)
         task.add_done_callback(self._done)
@@ -98,4 +98,4 @@ class Hosted:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._going.discard(task)
         if not task.cancelled():
-            task.exception()  # looked at: whoever waited was told, and nobody else needs to be
+            task.exception()  # looked at: the caller that waited got it, and no other needs it

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from effectonce._core.strict_json import read_exactly
 
-UNREADABLE = "This call cannot be protected: not everybody reads it alike. Nothing was sent."
+UNREADABLE = "This call cannot be protected: not every parser reads it alike. Nothing was sent."
 BAD_ID = "The id of a request is a text or a whole number of 64 bits. Nothing was sent."
 CALL_MAX = 4 << 20  # bytes of a call: to recognise a larger one would hold others up
 ANSWER_MAX = 16 << 20  # bytes of an answer that is recorded
@@ -21,7 +21,7 @@ _write = msgspec.json.Encoder(decimal_format="number").encode
 
 
 class UnreadableMessage(ValueError):
-    """Not JSON that everybody reads alike."""
+    """Not JSON that every parser reads alike."""
 
 
 class Envelope(Struct, frozen=True):
@@ -41,7 +41,7 @@ class Envelope(Struct, frozen=True):
 
     @property
     def has_bad_id(self) -> bool:
-        """A request whose answer could not be told from others."""
+        """A request whose answer could not be distinguished from others."""
         return self.is_request and not is_id(self.id)
 
     @property
@@ -89,7 +89,7 @@ def id_at_ends(line: bytes) -> Any:
 
 
 def outside(line: bytes) -> Envelope | None:
-    """None: it is no message, or not one that everybody reads alike."""
+    """None: it is no message, or not one that every parser reads alike."""
     try:
         return _envelope(line)
     except (msgspec.DecodeError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What the client is told by us: a replay says that it is one, an error says what to do. Nothing in it is a key."""
+"""What the client gets from us: a replay says that it is one, an error says what to do. Nothing in it is a key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOT_CALLED = frozenset({-32700, -32600, -32601, -32602, -32020, -32021, -32022, 
 def replayed(result: Any, effect: EffectRef, again: str) -> dict[str, Any]:
     """A recorded result, and the words that it is one: in the content, because not every host shows `_meta` to the model.
 
-    *again* says how another effect is asked for. What a person settled need not be the result of a tool: it is told as text, and as data.
+    *again* says how another effect is asked for. What a person settled need not be the result of a tool: it is returned as text, and as data.
     """
     if not isinstance(result, dict) or not (isinstance(result.get("content"), list) or _OTHER_RESULTS & result.keys()):
         text = result if isinstance(result, str) else msgspec.json.encode(result, enc_hook=str).decode()
@@ -36,16 +36,16 @@ def replayed(result: Any, effect: EffectRef, again: str) -> dict[str, Any]:
 
 
 def doubtful(result: Mapping[str, Any], error: EffectOnceError, contract: ToolContract) -> dict[str, Any]:
-    """What the tool said itself, and that nobody knows whether it did it."""
-    told = _told(error, contract)
-    return _noted(result, msgspec.json.encode(told).decode()) | {"isError": True, "_meta": _meta(result) | {ERROR: told}}
+    """The tool's own answer, and that its outcome is unknown."""
+    shown = _as_error(error, contract)
+    return _noted(result, msgspec.json.encode(shown).decode()) | {"isError": True, "_meta": _meta(result) | {ERROR: shown}}
 
 
 def refused(error: EffectOnceError, contract: ToolContract, *, modern: bool) -> dict[str, Any]:
     """An error as the result of a tool, so that the model sees it."""
-    told = _told(error, contract)
-    text = {"type": "text", "text": msgspec.json.encode(told).decode()}
-    made: dict[str, Any] = {"content": [text], "isError": True, "_meta": {ERROR: told}}
+    shown = _as_error(error, contract)
+    text = {"type": "text", "text": msgspec.json.encode(shown).decode()}
+    made: dict[str, Any] = {"content": [text], "isError": True, "_meta": {ERROR: shown}}
     return made | {"resultType": "complete"} if modern else made
 
 
@@ -59,13 +59,13 @@ def failure(request_id: Any, message: str) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": request_id, "error": {"code": INTERNAL_ERROR, "message": message}}
 
 
-def _told(error: EffectOnceError, contract: ToolContract) -> dict[str, Any]:
-    told = error.as_model_error()
+def _as_error(error: EffectOnceError, contract: ToolContract) -> dict[str, Any]:
+    shown = error.as_model_error()
     if contract.verify and isinstance(error, InDoubt):
-        told["corrective_action"] = (
+        shown["corrective_action"] = (
             f"Call {contract.verify} to see whether it happened, before anything else. Do not call it again."
         )
-    return told
+    return shown
 
 
 def _noted(result: Mapping[str, Any], note: str) -> dict[str, Any]:

@@ -28,15 +28,15 @@ def _misfits(value: Any, schema: Any, root: Any, depth: int) -> bool:
 
     if "$ref" in schema and within(value, _referred(root, schema["$ref"])):
         return True
-    return any(_TESTS[word](value, said, schema, within) for word, said in schema.items() if word in _TESTS)
+    return any(_TESTS[word](value, constraint, schema, within) for word, constraint in schema.items() if word in _TESTS)
 
 
 Within = Callable[[Any, Any], bool]
 Test = Callable[[Any, Any, Mapping[str, Any], Within], bool]
 
 
-def _type(value: Any, said: Any, _schema: Any, _within: Within) -> bool:
-    names = said if isinstance(said, list) else [said]
+def _type(value: Any, constraint: Any, _schema: Any, _within: Within) -> bool:
+    names = constraint if isinstance(constraint, list) else [constraint]
     return all(name in _TYPES and not _TYPES[name](value) for name in names)
 
 
@@ -61,56 +61,56 @@ _TYPES: dict[Any, Callable[[Any], bool]] = {
 }
 
 
-def _required(value: Any, said: Any, _schema: Any, _within: Within) -> bool:
-    return isinstance(value, dict) and isinstance(said, list) and any(name not in value for name in said)
+def _required(value: Any, constraint: Any, _schema: Any, _within: Within) -> bool:
+    return isinstance(value, dict) and isinstance(constraint, list) and any(name not in value for name in constraint)
 
 
-def _properties(value: Any, said: Any, _schema: Any, within: Within) -> bool:
-    if not isinstance(value, dict) or not isinstance(said, Mapping):
+def _properties(value: Any, constraint: Any, _schema: Any, within: Within) -> bool:
+    if not isinstance(value, dict) or not isinstance(constraint, Mapping):
         return False
-    return any(within(part, said[name]) for name, part in value.items() if name in said)
+    return any(within(part, constraint[name]) for name, part in value.items() if name in constraint)
 
 
-def _additional(value: Any, said: Any, schema: Mapping[str, Any], within: Within) -> bool:
+def _additional(value: Any, constraint: Any, schema: Mapping[str, Any], within: Within) -> bool:
     if not isinstance(value, dict) or "patternProperties" in schema:
         return False
     named = schema.get("properties") or {}
-    return any(within(part, said) for name, part in value.items() if name not in named)
+    return any(within(part, constraint) for name, part in value.items() if name not in named)
 
 
-def _items(value: Any, said: Any, schema: Mapping[str, Any], within: Within) -> bool:
-    return isinstance(value, list) and "prefixItems" not in schema and any(within(part, said) for part in value)
+def _items(value: Any, constraint: Any, schema: Mapping[str, Any], within: Within) -> bool:
+    return isinstance(value, list) and "prefixItems" not in schema and any(within(part, constraint) for part in value)
 
 
-def _enum(value: Any, said: Any, _schema: Any, _within: Within) -> bool:
-    return isinstance(said, list) and value not in said
+def _enum(value: Any, constraint: Any, _schema: Any, _within: Within) -> bool:
+    return isinstance(constraint, list) and value not in constraint
 
 
-def _const(value: Any, said: Any, _schema: Any, _within: Within) -> bool:
-    return bool(value != said)
+def _const(value: Any, constraint: Any, _schema: Any, _within: Within) -> bool:
+    return bool(value != constraint)
 
 
-def _any_of(value: Any, said: Any, _schema: Any, within: Within) -> bool:
-    return isinstance(said, list) and bool(said) and all(within(value, each) for each in said)
+def _any_of(value: Any, constraint: Any, _schema: Any, within: Within) -> bool:
+    return isinstance(constraint, list) and bool(constraint) and all(within(value, each) for each in constraint)
 
 
-def _all_of(value: Any, said: Any, _schema: Any, within: Within) -> bool:
-    return isinstance(said, list) and any(within(value, each) for each in said)
+def _all_of(value: Any, constraint: Any, _schema: Any, within: Within) -> bool:
+    return isinstance(constraint, list) and any(within(value, each) for each in constraint)
 
 
-def _pattern(value: Any, said: Any, _schema: Any, _within: Within) -> bool:
+def _pattern(value: Any, constraint: Any, _schema: Any, _within: Within) -> bool:
     try:
-        return isinstance(value, str) and isinstance(said, str) and re.search(said, value) is None
+        return isinstance(value, str) and isinstance(constraint, str) and re.search(constraint, value) is None
     except re.error:
         return False
 
 
 def _number(beyond: Callable[[Any, Any], bool]) -> Test:
-    return lambda value, said, _schema, _within: _is_number(value) and _is_number(said) and beyond(value, said)
+    return lambda value, constraint, _schema, _within: _is_number(value) and _is_number(constraint) and beyond(value, constraint)
 
 
 def _size(of: type[str | list[Any]], beyond: Callable[[int, Any], bool]) -> Test:
-    return lambda value, said, _schema, _within: isinstance(value, of) and _is_number(said) and beyond(len(value), said)
+    return lambda value, constraint, _schema, _within: isinstance(value, of) and _is_number(constraint) and beyond(len(value), constraint)
 
 
 _TESTS: dict[str, Test] = {

@@ -85,7 +85,7 @@ class ClientPipes:
             loop.call_soon_threadsafe(queue.put_nowait, None)
 
         def safely() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants it any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: it is not wanted any more
                 read()
 
         threading.Thread(target=safely, name="effectonce-stdin", daemon=True).start()
@@ -93,7 +93,7 @@ class ClientPipes:
             yield came
 
     async def send(self, line: bytes, leaves: Callable[[float], None] | None = None) -> bool:
-        """False: the client is gone. *leaves* is told when the line does, before anybody can answer it."""
+        """False: the client is gone. *leaves* is called with the time when the line leaves, before it can be answered."""
         return await asyncio.get_running_loop().run_in_executor(self._writer, self._write, line, leaves)
 
     def _write(self, line: bytes, leaves: Callable[[float], None] | None) -> bool:
@@ -108,7 +108,7 @@ class ClientPipes:
         return True
 
 
-class ServerNotStarted(Exception):  # it is told to the person who gave the command
+class ServerNotStarted(Exception):  # it is shown to the person who gave the command
     """The server's command cannot be started."""
 
 
@@ -145,7 +145,7 @@ class ServerProcess:
         self.broken = True
 
     async def send(self, line: bytes) -> bool:
-        """False: nothing of it was read, because nobody is there."""
+        """False: nothing of it was read, because the server is gone."""
         assert self._process.stdin is not None
         if self.broken or self._process.stdin.is_closing():
             return False
@@ -153,7 +153,7 @@ class ServerProcess:
             self._process.stdin.write(line)
             await self._process.stdin.drain()
         except (BrokenPipeError, ConnectionResetError):
-            self.broken = True  # some of it may have been read: whoever waits for an answer is told when the process is gone
+            self.broken = True  # some of it may have been read: a caller that waits for an answer gets an error when the process is gone
         return True
 
     async def stop(self) -> int:

@@ -2,7 +2,7 @@
 
 An answer is one JSON document, or a stream of events of which one is the result. Events before it are handed on as they come; the result is
 held until it is recorded. A server may close a stream before the result (2025-11-25), if its events have ids: the rest is asked for by GET,
-with the last id that came. That repeats nothing: it reads what the one call has said.
+with the last id that came. That repeats nothing: it reads what the one call has sent.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class StreamEvent(Struct, frozen=True):
     @property
     def retry_s(self) -> float | None:
         """How long the server asks its client to wait before it comes back."""
-        said = _field(self.raw, b"retry")
-        return int(said) / 1000 if said.isdigit() else None
+        retry_ms = _field(self.raw, b"retry")
+        return int(retry_ms) / 1000 if retry_ms.isdigit() else None
 
     def answers(self, request: str) -> bool:
         return self.message != b"" and answered(self.message, outside(self.message)) == request
@@ -162,7 +162,7 @@ class McpUpstream:
 
     async def ask(self, method: str, headers: Iterable[tuple[bytes, bytes]], body: bytes | None, query: bytes = b"") -> Reply:
         """Send a request on."""
-        # Space around a value is no part of it. Some servers hand it on all the same, and it may not be sent again.
+        # Space around a value is no part of it. Some servers still hand it on, and it may not be sent again.
         kept = [(name, value.strip(b" \t")) for name, value in headers if name.lower() not in NOT_PASSED]
         url = httpx.URL(self.url, query=query) if query else httpx.URL(self.url)
         request = self._client.build_request(method, url, headers=kept, content=body)

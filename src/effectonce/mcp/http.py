@@ -49,14 +49,14 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Session = tuple[Credentials, bytes]
-NO_ANSWER = frozenset({408, 499})  # somebody between us and the server has waited too long: it may have gone on
+NO_ANSWER = frozenset({408, 499})  # a proxy between us and the server has waited too long: it may have gone on
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
-BODY_PIECE_S, BODY_S = 20.0, 120.0  # for a piece of a body, and for all of it, if nothing else is said
+BODY_PIECE_S, BODY_S = 20.0, 120.0  # for a piece of a body, and for all of it, if nothing else is given
 JSON = [(b"content-type", b"application/json")]
 
 
 class HttpClient:
-    """Whoever asked: what it is sent, and whether it is still there."""
+    """The client that asked: what it is sent, and whether it is still there."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope, self._receive, self._send = scope, receive, send
@@ -116,11 +116,11 @@ class HttpClient:
         return await self.piece(line, more=False)
 
     async def done(self, status: int) -> None:
-        """Nothing more is to be said."""
+        """Nothing more is to be sent."""
         await self.begin(status, [(b"content-length", b"0")])
         await self.piece(b"", more=False)
 
-    def said(self, header: bytes) -> list[bytes]:
+    def header_values(self, header: bytes) -> list[bytes]:
         return [value for name, value in self.scope["headers"] if name == header]
 
     def close(self) -> None:
@@ -260,17 +260,17 @@ class McpHttpProxy:
 
     def _is_for_us(self, client: HttpClient) -> bool:
         """Rule 4. A name of another site that leads to this machine is how its page would reach us without an origin."""
-        named = [_host(f"//{value.decode('latin-1')}") for value in client.said(b"host")]
+        named = [_host(f"//{value.decode('latin-1')}") for value in client.header_values(b"host")]
         return len(named) == 1 and named[0] in self._hosts
 
     def _is_ours(self, client: HttpClient) -> bool:
         """Rule 4. A client that is no browser sends no origin."""
-        named = [value.decode("latin-1") for value in client.said(b"origin")]
+        named = [value.decode("latin-1") for value in client.header_values(b"origin")]
         return all(origin in self._origins or _host(origin) in LOCAL for origin in named)
 
     def _session(self, client: HttpClient) -> Session:
         """Who calls, and the session of the transport, where there is one: what the client gives up is named within it."""
-        return self._callers.credentials(client.scope), b" ".join(client.said(SESSION))
+        return self._callers.credentials(client.scope), b" ".join(client.header_values(SESSION))
 
     async def _serve(self, client: HttpClient, body: bytes | None) -> None:
         session = self._session(client)
@@ -400,7 +400,7 @@ class McpHttpProxy:
 
 
 async def _until(client: HttpClient, pieces: Any) -> Any:
-    """What comes, for as long as somebody is there to get it: a stream may have no end."""
+    """What comes, for as long as the client is there to get it: a stream may have no end."""
     coming = aiter(pieces)
     while not client.gone:
         following = asyncio.ensure_future(anext(coming, None))

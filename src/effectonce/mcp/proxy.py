@@ -1,15 +1,15 @@
-"""A proxy on stdin and stdout: every call of a tool lands once, whoever repeats it.
+"""A proxy on stdin and stdout: every call of a tool lands once, however often it is repeated.
 
 Theory of operation. Everything passes as the bytes that came, in both directions, whatever version of the protocol they are of. Three
 things are looked at: the list of tools (what does the server say about them, and which argument must the model not see?), calls of tools,
 and what the client gives up. A call of a tool that is not a read is an effect, and the server is its tool: claimed, sent, recorded and
 replayed by the same engine and in the same store as any other.
 
- 1. What the client gives up goes on. It gets no answer any more, as the protocol demands, and the server is not told: a result that comes
-    late is recorded, and whoever makes the same call again gets it.
+ 1. What the client gives up goes on. It gets no answer any more, as the protocol demands, and the server does not learn of it: a result that comes
+    late is recorded, and a client that makes the same call again gets it.
  2. A server that dies leaves doubts, not repeats: calls without an answer are in doubt, unless the server honours our key. It is started
     again when it is needed, and greeted as the client greeted it.
- 3. A server that asks for more input has not given a result. The claim is kept until somebody brings it.
+ 3. A server that asks for more input has not given a result. The claim is kept until the client brings it.
  4. A client that is gone changes nothing: what was sent is waited for, and recorded. What has no answer after an hour is in doubt.
 """
 
@@ -97,7 +97,7 @@ class Proxy:
         self._ended = asyncio.get_running_loop().create_future()
         await self._at_server()
         listening = asyncio.create_task(self._listen())
-        for number in (signal.SIGTERM, signal.SIGINT):  # whoever asks us to end: rule 4 is kept, for as long as we are let
+        for number in (signal.SIGTERM, signal.SIGINT):  # a request to end: rule 4 is kept, for as long as we are let
             asyncio.get_running_loop().add_signal_handler(number, listening.cancel)
         either: list[asyncio.Future[Any]] = [listening, self._ended]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -156,7 +156,7 @@ class Proxy:
         return await self._to_server(line, message)
 
     async def _prove(self, given_up: str, arrived: float) -> None:
-        """The client lives: what it was answered before it said this, it has; unless it says that it gave up waiting."""
+        """The client lives: what it was answered before it sent this, it has; unless it says that it gave up waiting."""
         self._unproven.pop(given_up, None)
         for name in [name for name, call in self._unproven.items() if call.answered_at < arrived]:
             call = self._unproven.pop(name)
@@ -174,7 +174,7 @@ class Proxy:
         try:
             whole, name = tool_called(line)
             contract = self._contracts.of(name, self._listed.get(name, {}))
-        except (UnreadableMessage, ContractViolation) as error:  # what cannot be read alike by everybody cannot be recognised
+        except (UnreadableMessage, ContractViolation) as error:  # what not every parser reads alike cannot be recognised
             return await self._tell(failure(message.id, f"This call cannot be protected: {error}. Nothing was sent."))
         if contract.passes:
             return await self._to_server(line, message)
@@ -193,8 +193,8 @@ class Proxy:
         except EffectOnceError as error:
             turn = call.turn
             line = written(answer(turn.id, refused(error, turn.contract, modern=turn.modern)))
-        except ToolError as said:  # nothing was done: what the server said is the answer
-            line = said.line
+        except ToolError as refused_by:  # nothing was done: the server's own message is the answer
+            line = refused_by.line
         except Unanswered as error:
             line = written(failure(call.turn.id, f"{error}. Nothing was done."))
         if line is not None:
@@ -295,7 +295,7 @@ class Proxy:
     async def _cut_off(self, server: ServerProcess, line: Cut) -> None:
         """A line that was too long. If it does not show which request it answers, it may be any."""
         if line.lstrip()[1:].lstrip().startswith((b'"jsonrpc":"2.0","method"', b'"method"')):
-            LOG.warning("the server said more than %d bytes in one message, which was dropped", LINE_MAX)
+            LOG.warning("the server sent more than %d bytes in one message, which was dropped", LINE_MAX)
             return
         name = name_of(id_at_ends(line))
         for each_name, (asked, waiting) in list(self._sent.items()):

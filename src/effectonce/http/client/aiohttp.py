@@ -57,9 +57,9 @@ def _asked(request: Any) -> OutgoingRequest:
 
 
 async def _read(response: Any) -> bytes:
-    """The body, which is then put back for whoever reads it as a stream."""
+    """The body, which is then put back for a reader that reads it as a stream."""
     stream = response.content
-    with broken(response.close):  # or it would keep its connection for as long as somebody remembers the error
+    with broken(response.close):  # or it would keep its connection for as long as the error is referenced
         body: bytes = await stream.read()
     if body:
         again = type(stream)(stream._protocol, HELD_MAX + len(body), loop=asyncio.get_running_loop())
@@ -77,7 +77,7 @@ def _watch(response: Any) -> Callable[[Callable[[], object], Callable[[], object
 
 
 class WatchedResponse:
-    """The body of a response that nobody has read yet: says so when it breaks off while it is read, and when all of it was."""
+    """The body of a response that is not read yet: says so when it breaks off while it is read, and when all of it was."""
 
     def __init__(self, stream: Any, off: Callable[[], object], ended: Callable[[], object]) -> None:
         self._stream, self._off, self._ended = stream, off, ended

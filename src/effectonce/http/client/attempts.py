@@ -7,7 +7,7 @@ that broke off was none.
 
 Rule 1: A request that may have landed leaves again only if its method is idempotent, or the tool is, or a key that is honoured goes with it.
 Rule 2: What leaves again is the same: the same key, the same bytes. A body that can be read once is sent once.
-Rule 3: Whoever looks at the end can tell what all attempts together say: `error.effectonce_tried`, or a header of the last response.
+Rule 3: At the end it can be read what all attempts together say: `error.effectonce_tried`, or a header of the last response.
 Rule 4: No attempt waits longer than the effect has time left.
 """
 
@@ -67,12 +67,12 @@ class Answered(Struct, frozen=True):
 
     status: int
     headers: Mapping[str, str]
-    body: bytes  # as far as it was read: what went wrong is often said there
+    body: bytes  # as far as it was read: what went wrong often stands there
     response: Any
     mark: Callable[[str, str], object]  # adds a header to the response
-    drop: Callable[[], object]  # nobody will look at it any more
-    watch: Callable[[Callable[[], object], Callable[[], object]], object] | None = None  # its body was not read: says so to
-    # somebody if it breaks off, and, where the client can tell, to somebody else when it was read to its end
+    drop: Callable[[], object]  # it will not be read any more
+    watch: Callable[[Callable[[], object], Callable[[], object]], object] | None = None  # its body was not read: calls the
+    # first if it breaks off, and, where the client can tell, the second when it was read to its end
 
 
 class RefusedStatus(Exception):
@@ -187,7 +187,7 @@ class ClientAttempts:
             return True
         terms = None if self._effect is None else self._effect.terms
         if terms is None:
-            return keyed  # the caller's own key, to a host that is said to expect one
+            return keyed  # the caller's own key, to a host that is declared to expect one
         return terms.kind in REPEATABLE or (keyed and terms.downstream is Capability.KEY)
 
     # ------------------------------------------------------------ attempts
@@ -260,7 +260,7 @@ class ClientAttempts:
             return False
         try:
             target = urlsplit(urljoin(self._asked.url, answered.headers.get("location", "")))
-        except ValueError:  # nobody can follow it
+        except ValueError:  # it cannot be followed
             return False
         if unquote(target.path) != unquote(self._asked.path):
             return False
@@ -287,7 +287,7 @@ def exchange(wire: ClientPolicy, asked: OutgoingRequest, send: Callable[[float],
 
 
 async def aexchange(wire: ClientPolicy, asked: OutgoingRequest, send: Callable[[float], Awaitable[Answered]]) -> Any:
-    """The same in the other colour."""
+    """The same for async clients."""
     with past_us(), ClientAttempts(wire, asked) as one:
         await one.aleaves()
 
@@ -322,7 +322,7 @@ def _only_once(act: Callable[[], object]) -> Callable[[], object]:
 
 @contextmanager
 def broken(off: Callable[[], object]) -> Iterator[None]:
-    """Around the reading of a body: says so when it breaks *off*, not when somebody has read enough."""
+    """Around the reading of a body: calls *off* when it breaks off, not when the reader has read enough."""
     try:
         yield
     except GeneratorExit:

@@ -58,10 +58,10 @@ def _answered(request: Any, answer: Any) -> Answered:
     unread = request.stream_output and http.status_code < 300
     if not unread:
         _refuse_part(request, http)
-    said = parsed["ResponseMetadata"]  # S3 may say 200 and mean 500; here it says what it means
-    headers, body = said["HTTPHeaders"], orjson.dumps({"Error": parsed.get("Error")}, default=str)
+    metadata = parsed["ResponseMetadata"]  # S3 may say 200 and mean 500; here it says what it means
+    headers, body = metadata["HTTPHeaders"], orjson.dumps({"Error": parsed.get("Error")}, default=str)
     watched = watch(http.raw) if unread else None
-    return Answered(said["HTTPStatusCode"], headers, body, answer, headers.__setitem__, _nothing, watched)
+    return Answered(metadata["HTTPStatusCode"], headers, body, answer, headers.__setitem__, _nothing, watched)
 
 
 def _refuse_part(request: Any, http: Any) -> None:

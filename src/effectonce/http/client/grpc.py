@@ -99,7 +99,7 @@ def _now(asked: Coroutine[Any, Any, Any]) -> Any:
     """What a call that has ended says, without waiting. None: it would have to."""
     try:
         asked.send(None)
-    except StopIteration as said:
-        return said.value
+    except StopIteration as stopped:
+        return stopped.value
     asked.close()
     return None

@@ -1,4 +1,4 @@
-"""httpx and httpx2: a transport around a transport, in both colours."""
+"""httpx and httpx2: a transport around a transport, sync and async."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _answered(response: Any, body: bytes | None = None) -> Answered:
 
 @lru_cache
 def _watched(package: str) -> Any:
-    """The kind of body that says so when it breaks off, or was read to its end. Whoever stops reading by himself breaks nothing off."""
+    """The kind of body that says so when it breaks off, or was read to its end. A reader that stops early breaks nothing off."""
     theirs = sys.modules[package]
 
     class WatchedStream(theirs.SyncByteStream, theirs.AsyncByteStream):  # type: ignore[name-defined, misc]

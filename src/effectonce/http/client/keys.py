@@ -5,7 +5,7 @@ the tool runs again, another than that of its neighbours. So it is derived from 
 many other requests went to that place before it in this run of the tool.
 
 Rule 1: A number belongs to a request. If it was not answered well, the same request again has its number, inside the tool or below it;
-another request has another one. What is the same is said in `_same.py`.
+another request has another one. What is the same is defined in `_same.py`.
 Rule 2: The body is not in the key, only in the memory of this call: when the tool runs again in the same order, the keys are the same
 whatever became of the bodies.
 Rule 3: What an earlier attempt of this call sent keeps its number, whatever the tool skips because it finds it done. What no attempt has
@@ -72,7 +72,7 @@ def by_host(keys: Keys) -> dict[str, KeyHeader | None]:
     """What each host expects; `"*"` is every other."""
     given = keys if isinstance(keys, Mapping) else {EVERYWHERE: keys}
     for host, header in given.items():
-        if set(host) & set("/@[] ") or host.count(":") == 1:  # it would fit no request, and nobody would be sent a key
+        if set(host) & set("/@[] ") or host.count(":") == 1:  # it would fit no request, and no key would be sent
             raise ContractViolation(
                 f"keys has {host!r}: write the host alone, such as 'api.example.com', on whichever port it is"
             )

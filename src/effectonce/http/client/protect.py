@@ -40,7 +40,7 @@ class ClientSupport(Struct, frozen=True):
     classes: tuple[str, ...]  # "package:Name"
     install: Callable[[Any, ClientPolicy], Any]
     protected: Callable[[Any], bool]
-    keys: Keys = "Idempotency-Key"  # if nothing else is said
+    keys: Keys = "Idempotency-Key"  # if nothing else is given
     where: str = ""  # for the page
 
 
@@ -214,7 +214,7 @@ ROWS: tuple[ClientSupport, ...] = (
         ("openai:SyncAPIClient", "openai:AsyncAPIClient", "anthropic:SyncAPIClient", "anthropic:AsyncAPIClient"),
         _install_in_sdk,
         _sdk_protected,
-        keys=None,  # they honour none: a key would promise what nobody keeps
+        keys=None,  # they honour none: a key would promise what no server keeps
         where="the httpx client that they are built on",
     ),
     ClientSupport(

@@ -65,12 +65,12 @@ def _watched(theirs: Any) -> Any:
         def data(self, msg: Any) -> Any:
             with _mail(self) as mail:
                 try:
-                    code, said = super().data(msg)
+                    code, reply = super().data(msg)
                 except smtplib.SMTPDataError as error:
                     mail.verdict = _refused([error.smtp_code])
                     raise
                 mail.answered, mail.verdict = code == 250, _refused([code])
-                return code, said
+                return code, reply
 
         def send(self, s: Any) -> Any:
             mail = self.effectonce_mail
@@ -116,9 +116,9 @@ def _announced(client: Any) -> Sighting:
 
 def _refused(codes: list[int]) -> Verdict | None:
     """What these replies say. None: they are no refusals."""
-    said = f"the server answered {', '.join(map(str, sorted(set(codes))))}"
+    why = f"the server answered {', '.join(map(str, sorted(set(codes))))}"
     if not all(400 <= code < 600 for code in codes):
         return None
     if any(code < 500 for code in codes):
-        return Verdict(Bucket.OVERLOADED, Certainty.REJECTED, said)
-    return Verdict(Bucket.AUTH if LOG_IN_FIRST.intersection(codes) else Bucket.DECLINED, Certainty.REJECTED, said)
+        return Verdict(Bucket.OVERLOADED, Certainty.REJECTED, why)
+    return Verdict(Bucket.AUTH if LOG_IN_FIRST.intersection(codes) else Bucket.DECLINED, Certainty.REJECTED, why)

@@ -46,14 +46,14 @@ def _urlopen(
         return Answered(response.status, response.headers, read, response, mark, response.drain_conn, unread)
 
     target = urlsplit(url)
-    # A proxy of plain HTTP is told the whole URL, and then the pool is that of the proxy.
+    # A proxy of plain HTTP gets the whole URL, and then the pool is that of the proxy.
     full = url if target.hostname else f"{pool.scheme}://{pool.host}{url}"
     asked = OutgoingRequest(method.upper(), full, (target.hostname or pool.host).lower(), target.path, mine, whole(body))
     return exchange(wire, asked, send)
 
 
 def watch(response: Any) -> Callable[[Callable[[], object], Callable[[], object]], object] | None:
-    """How to be told that a body which is read later broke off. None: this release reads it in another way."""
+    """How to learn that a body which is read later broke off. None: this release reads it in another way."""
     catching = getattr(response, "_error_catcher", None)
     if catching is None:
         return None

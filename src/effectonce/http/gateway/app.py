@@ -111,14 +111,14 @@ class Gateway:
             await problem("UPSTREAM_UNREACHED", retry_after_s=after_s).deliver(send)
         except BrokenOff:
             if started:
-                raise  # the server breaks off as well: nobody takes it for the whole answer
+                raise  # the server breaks off as well: no client takes it for the whole answer
             await problem("UPSTREAM_BROKE_OFF").deliver(send)
         except BodyTooLarge:
             await self._say(Trouble.BODY_TOO_LARGE, send)
         except TooSlow:
             await last(refusal(self._profile, Trouble.BODY_TOO_SLOW, docs=self.settings.docs), scope).deliver(send)
         except Gone:
-            pass  # nobody is there to be answered
+            pass  # the client that would be answered is gone
 
     async def _say(self, trouble: Trouble, send: Send) -> None:
         detail = f"At most {self.settings.body_max} bytes are allowed." if trouble is Trouble.BODY_TOO_LARGE else ""
@@ -148,5 +148,5 @@ def _without_port(host: str) -> str:
 
 
 def _announced(scope: Scope) -> int:
-    said = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-    return int(said[:20])
+    announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    return int(announced[:20])

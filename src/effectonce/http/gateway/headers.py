@@ -13,7 +13,7 @@ from effectonce._credentials import SAYS_WHO
 from effectonce.http.gateway.settings import Settings, UpstreamSettings
 from effectonce.http.server.responses import Headers, Scope
 
-# What is said to the next hop only. What else `Connection` names goes as well.
+# What is meant for the next hop only. What else `Connection` names goes as well.
 HOP_BY_HOP = frozenset(
     {
         b"connection",
@@ -69,7 +69,7 @@ def end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:
 
 
 def onward(scope: Scope, settings: UpstreamSettings, netloc: bytes, key: str | None) -> list[tuple[bytes, bytes]]:
-    """What the upstream gets: as the client said it, for its own host, under our key, and who the client was."""
+    """What the upstream gets: as the client sent it, for its own host, under our key, and who the client was."""
     chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
     dropped = {b"host", settings.key_header.lower().encode()}
     if key is not None:
@@ -90,12 +90,12 @@ def _about_the_client(name: bytes) -> bool:
 
 
 def _forwarded(headers: list[tuple[bytes, bytes]], scope: Scope) -> list[tuple[bytes, bytes]]:
-    """Who asked, of which host and how: in addition to what a proxy before us said, if that is trusted."""
+    """Who asked, of which host and how: in addition to what a proxy before us wrote, if that is trusted."""
     host = next(value for name, value in scope["headers"] if name == b"host")
     client = scope["client"][0] if scope.get("client") else "unknown"
     before = [value for name, value in headers if name == b"x-forwarded-for"]
-    told = {name for name, _ in headers}
+    present = {name for name, _ in headers}
     made = [(name, value) for name, value in headers if name != b"x-forwarded-for"]
     made.append((b"x-forwarded-for", b", ".join((*before, client.encode()))))
-    said = ((b"x-forwarded-host", host), (b"x-forwarded-proto", scope["scheme"].encode()))
-    return made + [(name, value) for name, value in said if name not in told]
+    forwarded = ((b"x-forwarded-host", host), (b"x-forwarded-proto", scope["scheme"].encode()))
+    return made + [(name, value) for name, value in forwarded if name not in present]

@@ -63,7 +63,7 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whose request is it? A header that somebody in front sets, or a bearer token. A token may be given as `sha256:<hex>`."""
+    """Whose request is it? A header that a proxy in front sets, or a bearer token. A token may be given as `sha256:<hex>`."""
 
     header: str = ""
     tokens: dict[str, str] = {}
@@ -78,7 +78,7 @@ class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ContractViolation(
                 f"tenants: {self.header} holds a secret, and the name of a tenant is stored and shown. Give tokens, or a header with a name."
             )
-        if any(_lets_everybody_in(token) or not _DIGEST.fullmatch(_digest(token)) for token in self.tokens):
+        if any(_lets_every_client_in(token) or not _DIGEST.fullmatch(_digest(token)) for token in self.tokens):
             raise ContractViolation(
                 "tenants: one of the tokens is no token. It is a text that says something, or sha256: and 64 hexadecimal digits, not those "
                 "of the empty text: a client that sends no token would be let in."
@@ -89,7 +89,7 @@ class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that a gateway is told. *retry*, *breaker*, *budget*, *quota*, *key* and *routes* hold parameters of the policies of that name."""
+    """All settings of a gateway. *retry*, *breaker*, *budget*, *quota*, *key* and *routes* hold parameters of the policies of that name."""
 
     upstream: UpstreamSettings
     hosts: list[str]
@@ -98,7 +98,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     secret_file: str = ""
     keys_env: str = ""  # the variable of the environment that holds the keyring; none: what is stored is not sealed
     plaintext_until: str = ""  # the day until which records from before encryption are read; none: they are not
-    spool: str = ""  # the folder for outcomes that the store could not be told; none: among the user's state
+    spool: str = ""  # the folder for outcomes that could not be written to the store; none: among the user's state
     profile: str = "ietf"
     key: dict[str, Any] = {}
     methods: list[str] = msgspec.field(default_factory=lambda: list(METHODS))
@@ -192,7 +192,7 @@ def read_settings(path: str | None, given: Mapping[str, Any], default: Mapping[s
     try:
         return msgspec.convert(_over(read, given), Settings)
     except msgspec.ValidationError as error:
-        # What a setting is refused for is said by us; msgspec says where, and what is missing.
+        # We say why a setting is refused; msgspec says where, and what is missing.
         raise ContractViolation(f"the settings{f' in {path}' if path else ''} cannot be used: {error}") from None
 
 
@@ -205,7 +205,7 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Tenants:
-    """Says whose request it is; None: nobody knows."""
+    """Says whose request it is; None: that is not known."""
 
     def __init__(self, settings: TenantSettings) -> None:
         self._header = (settings.header or "authorization").lower().encode()
@@ -229,7 +229,7 @@ def _usable(tenant: str) -> bool:
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-def _lets_everybody_in(token: str) -> bool:
+def _lets_every_client_in(token: str) -> bool:
     return token.strip() == "" or _digest(token) == hashlib.sha256(b"").hexdigest()
 
 

@@ -1,7 +1,7 @@
 """What keeps the trouble of one tenant away from the others: breakers, retries and connections of its own.
 
 An error may be the tenant's doing: a request that the API cannot stand, a body that never ends. So failures count for the tenant that had
-them, reads and writes apart, and nobody else finds a closed circuit open. What is known about the tenant that was seen longest ago is
+them, reads and writes apart, and no other tenant finds a closed circuit open. What is known about the tenant that was seen longest ago is
 forgotten where there are too many: its breaker then counts from zero.
 """
 
@@ -36,7 +36,7 @@ class Bulkheads:
     def __init__(self, policy: Retry, breaker: Breaker, budget: Callable[[str], RetryBudget], store: Store) -> None:
         self._policy, self._breaker, self._budget, self._store = policy, breaker, budget, store
         self._made: OrderedDict[str, Bulkhead] = OrderedDict()
-        self._make("nobody")  # what cannot be made is reported before anything listens
+        self._make("no tenant")  # what cannot be made is reported before anything listens
 
     def __len__(self) -> int:
         return len(self._made)

@@ -4,12 +4,12 @@ A request is sent on under the policy of its upstream: attempts, deadline, break
 was sent, or if sending the same request again does no harm: a safe method, or a key that the upstream honours. So there are three ends:
 
  1. The upstream answered. Its answer goes back as it is, whatever its status.
- 2. Nothing was sent. `Unreached` says so to the middleware, and the key stays as good as new.
- 3. It was sent, and there is no answer. That is a 502 or a 504 of ours, or an answer that breaks off; the middleware is told what it is:
-    nobody knows.
+ 2. Nothing was sent. `Unreached` says so to the middleware, and the key can be used as if for the first time.
+ 3. It was sent, and there is no answer. That is a 502 or a 504 of ours, or an answer that breaks off; the middleware learns that
+    the outcome is unknown.
 
 An answer that refuses is no outcome if it only asks to come again, or if an attempt before it may have landed. The client gets it as it is,
-and the middleware is told beside it what is known.
+and the middleware gets what is known beside it.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class _Pool:
 
 
 async def _hand_back(response: httpx.Response, receive: Receive, send: Send, certainty: Certainty | None) -> None:
-    """The answer as it comes, for as long as somebody listens."""
+    """The answer as it comes, for as long as the client listens."""
     left = asyncio.create_task(_left(receive))
     try:
         # The server puts its own date on each response.

@@ -5,7 +5,7 @@
     anything else   the bytes; so is JSON that does not fit into memory, unless members of it were chosen
 
 What looks like JSON and is none, or has a member twice, or numbers that no canonical form has, is compared byte for byte: a difference that
-does not matter is then a conflict, which is told; two requests are never taken for one.
+does not matter is then a conflict, which is reported; two requests are never taken for one.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _without_utf8(media: str, parameters: str) -> str:
 
 
 def _canonical_json(body: bytes, fields: Fields) -> bytes | None:
-    """None: this is not JSON that everybody reads alike."""
+    """None: this is not JSON that every parser reads alike."""
     if not fields.chosen and (written := _quickly(body)) is not None:
         return written
     try:

@@ -7,7 +7,7 @@ any other. What is asked, in this order, and what the answer may already cost:
     whose is it?            the tenant resolver, on every request: a replay is authorised like a first request
     under which key?        400 if it is missing or malformed; nothing was read
     is it too much?         429 if the key is new and the tenant is over its quota; without a quota nothing is asked
-    what does it ask for?   the body is read to its end, within its limit; nothing is claimed, so a slow upload holds up nobody
+    what does it ask for?   the body is read to its end, within its limit; nothing is claimed, so a slow upload holds up no other request
     run it, once            see `_exchange.py` for what leaves when
 """
 
@@ -61,7 +61,7 @@ from effectonce.policy import Contract, Downstream, Retry, kind_of
 __all__ = ["IdempotencyMiddleware", "Quota", "Route"]
 
 HEADER = b"idempotency-key"
-TOLD = frozenset({HEADER, b"content-length", b"content-type", b"content-encoding"})
+HEADERS_READ = frozenset({HEADER, b"content-length", b"content-type", b"content-encoding"})
 TENANTS_MAX = 1024  # whose names have been looked at, and are remembered
 PATHS_MAX = 64  # that were asked for, and are remembered: most effects are asked for under few
 MEBIBYTE = 1 << 20
@@ -90,7 +90,7 @@ class _Served(Struct, frozen=True):
     in_transaction: bool
 
 
-class _Told(Struct):
+class _RequestHeaders(Struct):
     """What the headers say that we have to know."""
 
     lines: list[bytes]  # of the key
@@ -99,20 +99,20 @@ class _Told(Struct):
     content_encoding: bytes = b""
 
 
-def _told(headers: Iterable[tuple[bytes, bytes]]) -> _Told:
-    told = _Told([])
+def _read_headers(headers: Iterable[tuple[bytes, bytes]]) -> _RequestHeaders:
+    read = _RequestHeaders([])
     for name, value in headers:
-        if name not in TOLD:
+        if name not in HEADERS_READ:
             continue
         if name == HEADER:
-            told.lines.append(value)
+            read.lines.append(value)
         elif name == b"content-length":
-            told.length = value
+            read.length = value
         elif name == b"content-type":
-            told.content_type = _added(told.content_type, value) if told.content_type else value
+            read.content_type = _added(read.content_type, value) if read.content_type else value
         else:
-            told.content_encoding = _added(told.content_encoding, value) if told.content_encoding else value
-    return told
+            read.content_encoding = _added(read.content_encoding, value) if read.content_encoding else value
+    return read
 
 
 def _added(lines: bytes, value: bytes) -> bytes:
@@ -211,20 +211,20 @@ class IdempotencyMiddleware:
         served = self._match(scope) if scope["type"] == "http" and SEEN not in scope else None
         if served is None:
             return await self.app(scope, receive, send)
-        told = _told(scope["headers"])
-        if not told.lines and not served.required:
+        headers = _read_headers(scope["headers"])
+        if not headers.lines and not served.required:
             return await self.app(scope, receive, send)
         body = Spooled(self._keeping.memory_max)
         spending: Spending | None = None  # None: nothing is counted
         try:
             tenant = await self._tenant(scope)
-            identity = _identity(served, scope, tenant, self._key(told.lines))
+            identity = _identity(served, scope, tenant, self._key(headers.lines))
             if self._meter is not None:
-                spending = await self._spend(self._meter, tenant, identity, told.length)
-            await self._read(told.length, receive, body)
+                spending = await self._spend(self._meter, tenant, identity, headers.length)
+            await self._read(headers.length, receive, body)
             if spending is not None:
                 _within_quota(spending.count_body(body.size))
-            fingerprint = await self._fingerprint(served, scope, told, body)
+            fingerprint = await self._fingerprint(served, scope, headers, body)
             exchange = ResponseRecorder(
                 self.app, scope, body, send, self.profile, self._keeping, in_transaction=served.in_transaction
             )
@@ -326,9 +326,9 @@ class IdempotencyMiddleware:
             if exchange.began:
                 await exchange.close()
 
-    async def _fingerprint(self, served: _Served, scope: Scope, told: _Told, body: Spooled) -> str:
+    async def _fingerprint(self, served: _Served, scope: Scope, headers: _RequestHeaders, body: Spooled) -> str:
         path, query = _asked_path(scope), scope["query_string"].decode("latin-1")
-        asked = ParsedRequest(path, query, told.content_type.decode("latin-1"), told.content_encoding.decode("latin-1"))
+        asked = ParsedRequest(path, query, headers.content_type.decode("latin-1"), headers.content_encoding.decode("latin-1"))
         secret = served.tool.house.secret
         if body.in_memory and body.size <= AT_ONCE_MAX:
             return fingerprint_of(asked, body.view(), served.fields, secret)
@@ -376,7 +376,7 @@ class IdempotencyMiddleware:
                 trouble = Trouble.STORE_UNAVAILABLE
             case _:
                 assert_never(ending)
-        perhaps_done = isinstance(ending, Exhausted | Lost)  # the answer to a COMMIT was lost, and nobody could be asked
+        perhaps_done = isinstance(ending, Exhausted | Lost)  # the answer to a COMMIT was lost, and the store could not be asked
         return refusal(self.profile, trouble, docs=self._docs, effect=effect, perhaps_done=perhaps_done)
 
 

@@ -62,7 +62,7 @@ STATUS: Mapping[Trouble, int] = MappingProxyType(
     }
 )
 _STATUSES = frozenset(HTTPStatus)
-# Whoever answers with one of these has done nothing: the same request under the same key runs again.
+# An app that answers with one of these has done nothing: the same request under the same key runs again.
 NOT_STORED = frozenset({401, 403, 404, 405, 413, 415, 422, 429})
 
 
@@ -70,7 +70,7 @@ NOT_STORED = frozenset({401, 403, 404, 405, 413, 415, 422, 429})
 class Profile:
     """The rules of an API: who must send a key and how it looks, how long it is honoured, and what becomes of errors.
 
-    A status of *not_stored* says that nothing was done. A 5xx, and an app that raises, say that nobody knows: with *stores_5xx* that is
+    A status of *not_stored* says that nothing was done. After a 5xx, or an app that raises, the outcome is unknown: with *stores_5xx* that is
     the outcome, and it is replayed; otherwise the *downstream* decides, `none` puts it in doubt and `key` lets the next request run it again.
     """
 

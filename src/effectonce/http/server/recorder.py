@@ -3,11 +3,11 @@
 Theory of operation. The app runs in a task of its own; what it sends is taped. With the last message of the response the outcome is known,
 and the engine writes it down; only then does the end of the response leave, and only then does the app go on, to its background tasks.
 
- 1. No client ever holds a complete response that is not in the record (or in the spool, if the store could not be told in time). What is
-    streamed may begin to leave before that, and never ends: a broken stream is repeated, and the repeat is told the truth. A client of
+ 1. No client ever holds a complete response that is not in the record (or in the spool, if it could not be stored in time). What is
+    streamed may begin to leave before that, and never ends: a broken stream is repeated, and the repeat gets the truth. A client of
     HTTP/1.0 cannot tell a broken stream from one that ended, so to such a client nothing leaves early that is kept.
  2. In a transaction nothing leaves before COMMIT: the response may be about something that is rolled back.
- 3. A client that is gone changes nothing. The app is not told, the response is taped to its end, and whoever repeats the request gets it.
+ 3. A client that is gone changes nothing. The app does not learn of it, the response is taped to its end, and a client that repeats the request gets it.
  4. Whatever becomes of the record, the first client gets the app's own response, except where it would not be true: rolled back, or
     overtaken by another owner. If the record is left open, because something may have been done, a header of the response says so.
 """
@@ -34,7 +34,7 @@ INTERNAL = Response(500, ((b"content-type", b"text/plain; charset=utf-8"),), b"I
 
 
 class Unstored(Exception):  # it never leaves this package: the response itself is what the client gets
-    """The app answered with a status that is no outcome: nothing was done, or nobody knows."""
+    """The app answered with a status that is no outcome: nothing was done, or it is unknown whether anything was."""
 
     def __init__(self, status: int, certainty: Certainty) -> None:
         super().__init__(f"the app answered {status}")
@@ -170,7 +170,7 @@ class ResponseRecorder:
             if not self._complete:
                 await self._take(message.get("body", b""), more=message.get("more_body", False))
         elif message["type"] == "http.response.start":
-            # A copy of its own: a middleware outside may write into the list that it gets, and that is not what the app said.
+            # A copy of its own: a middleware outside may write into the list that it gets, and that is not what the app sent.
             headers, length = [], None
             for name, value in message.get("headers", ()):
                 headers.append((name, value))
@@ -239,7 +239,7 @@ class ResponseRecorder:
             self._start["headers"].append(UNSURE_HERE)
 
     def withhold(self) -> None:
-        """The response is not true any more: the app is told so where it awaits its end."""
+        """The response is not true any more: the app gets an error where it awaits its end."""
         if self._complete and not self._delivered.done():
             self._delivered.set_exception(Undone("its response was not delivered: what it says did not become the outcome"))
 
@@ -300,7 +300,7 @@ def _hide(scope: Scope) -> dict[str, Any]:
 
 
 def _leave_transaction() -> None:
-    """Here, where the app goes on: its transaction is over, and the connection may be somebody else's by now."""
+    """Here, where the app goes on: its transaction is over, and the connection may be in use for another call by now."""
     effect = running.get()
     if effect is not None and effect.lent is not None:
         running.set(structs.replace(effect, lent=None))

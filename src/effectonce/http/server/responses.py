@@ -81,7 +81,7 @@ def kept_headers(extra: Iterable[str]) -> frozenset[bytes]:
     kept = KEPT | {name.lower() for name in extra}
     refused = sorted(kept & NEVER_KEPT)
     if refused:
-        raise ContractViolation(f"{', '.join(refused)} cannot be stored: it would be given to whoever repeats the request")
+        raise ContractViolation(f"{', '.join(refused)} cannot be stored: it would be given to every client that repeats the request")
     return frozenset(name.encode() for name in kept)
 
 
@@ -128,7 +128,7 @@ def _read(outcome: bytes) -> StoredResponse | None:
 
 # ---------------------------------------------------------------- what we say ourselves
 
-SAID: dict[Trouble, tuple[str, str]] = {
+TEXTS: dict[Trouble, tuple[str, str]] = {
     Trouble.KEY_MISSING: (
         "Idempotency-Key is missing",
         "This operation needs an Idempotency-Key, so that it can be repeated safely. Draw a new one, such as a UUID, for each operation.",
@@ -194,7 +194,7 @@ def refusal(
 
     A 503 that says when to come back is taken for a promise that nothing was done. What is *perhaps_done* does not say it.
     """
-    detail = f"{detail} {SAID[trouble][1]}".strip()
+    detail = f"{detail} {TEXTS[trouble][1]}".strip()
     status = profile.status[trouble]
     operation = None if effect is None else effect.reference
     headers = [(b"content-type", profile.style.value.encode()), (b"cache-control", b"no-store")]
@@ -202,10 +202,10 @@ def refusal(
         headers.append((b"retry-after", b"%d" % max(profile.retry_after_s, ceil(retry_after_s))))
     if docs:
         headers.append((b"link", f'<{docs}>; rel="describedby"'.encode("ascii", "replace")))
-    said = _problem(trouble, status, detail, docs) if profile.style is Style.PROBLEM else _stripe(trouble, status, detail)
+    content = _problem(trouble, status, detail, docs) if profile.style is Style.PROBLEM else _stripe(trouble, status, detail)
     if operation is not None:
-        said["operation"] = operation
-    return Response(status, tuple(headers), orjson.dumps(said))
+        content["operation"] = operation
+    return Response(status, tuple(headers), orjson.dumps(content))
 
 
 def last(answer: Response, scope: Scope) -> Response:
@@ -218,7 +218,7 @@ def last(answer: Response, scope: Scope) -> Response:
 def _problem(trouble: Trouble, status: int, detail: str, docs: str) -> dict[str, Any]:
     """RFC 9457: without a page that explains the type, it has none, and its title is that of the status."""
     if docs:
-        about, title = f"{docs}#{trouble.lower().replace('_', '-')}", SAID[trouble][0]
+        about, title = f"{docs}#{trouble.lower().replace('_', '-')}", TEXTS[trouble][0]
     else:
         about, title = "about:blank", _TITLES.get(status) or http.HTTPStatus(status).phrase
     return {"type": about, "title": title, "status": status, "detail": detail, "code": str(trouble)}

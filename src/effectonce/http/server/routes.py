@@ -60,7 +60,7 @@ class Route:
             raise ContractViolation(f"Route({self.path!r}, kind='read'): a read has no effect, and needs no key")
 
     def _refuse_misspelt(self) -> None:
-        """A method that nobody sends would leave its requests without protection. Others than the usual ones are fine."""
+        """A method that no client sends would leave its requests without protection. Others than the usual ones are fine."""
         for method in self.methods:
             near = difflib.get_close_matches(str(method).upper(), CHANGING, 1, 0.75)
             if near and near[0] != str(method).upper():

@@ -14,7 +14,7 @@ from effectonce.http.server.problems import BodyTooLarge, Gone, TooSlow
 from effectonce.http.server.responses import Message, Receive
 
 PIECE = 65_536
-BODY_PIECE_S, BODY_S = 20.0, 120.0  # for a piece of a body, and for all of it, if nothing else is said
+BODY_PIECE_S, BODY_S = 20.0, 120.0  # for a piece of a body, and for all of it, if nothing else is given
 
 
 class BodyLimits(Struct, frozen=True):
