@@ -25,8 +25,8 @@ def _indented(trace: str) -> str:
 
 
 def _cleaned(value: Any) -> Any:
-    said = str(value)
-    return value if said.isprintable() else on_one_line(said)
+    text = str(value)
+    return value if text.isprintable() else on_one_line(text)
 
 
 LOG.addFilter(_clean)

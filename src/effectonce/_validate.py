@@ -1,6 +1,6 @@
-"""What people write wrong when they declare something: said at once, and by name.
+"""What people write wrong when they declare something: reported at once, and by name.
 
-A type checker would say it too, but not everybody has one, and a wrong type that nobody notices is found out when an effect is under way:
+A type checker would report it too, but not every project uses one. A wrong type that passes unnoticed is found when an effect is under way:
 the text "no" is true, the letters of "refund" are six names, and `timedelta(days=1).seconds` is 0.
 """
 

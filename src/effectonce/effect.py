@@ -188,6 +188,6 @@ def current_effect() -> Effect:
 
 
 def is_running(key: str) -> bool:
-    """Is it inside the effect with this key that somebody asks? Who protects a tool twice would wait for itself."""
+    """Is the caller inside the effect with this key? A tool that is protected twice would wait for itself."""
     effect = running.get()
     return effect is not None and effect.ref.key == key

@@ -7,8 +7,8 @@ EffectOnceError
 ├── OutOfOrder             the predecessor in the sequence has no outcome; nothing was sent
 ├── StoreUnavailable       the store did not answer; nothing was sent
 ├── CircuitOpen            a breaker keeps the dependency from being asked; nothing was sent
-├── InFlight               somebody else is doing it right now
-├── InDoubt                it may have happened and nobody can tell
+├── InFlight               another caller is doing it right now
+├── InDoubt                it may have happened and nobody can know
 ├── GaveUp                 no attempts or time left
 ├── LeaseLost              it ran, but another caller owns the record by now
 ├── PartialSuccess         some of it happened (raised by tools)
@@ -60,7 +60,7 @@ class EffectOnceError(Exception):
         self.add_note(self._advice())
 
     def _advice(self) -> str:
-        """For whoever reads a traceback: the message goes to models as well, and they get the corrective action beside it."""
+        """For the reader of a traceback: the message goes to models as well, and they get the corrective action beside it."""
         return self.corrective_action
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -97,7 +97,7 @@ class Conflict(EffectOnceError):
 
 
 class Expired(EffectOnceError):
-    """The key's window is over, so nobody can tell a late retry from a new request; nothing was sent."""
+    """The key's window is over, so a late retry cannot be distinguished from a new request; nothing was sent."""
 
     code = "KEY_EXPIRED"
     corrective_action = "Check whether the effect happened; if a new one is meant, use a new step."
@@ -138,7 +138,7 @@ class CircuitOpen(EffectOnceError):
 
 
 class InFlight(EffectOnceError):
-    """Somebody else is doing it right now."""
+    """Another caller is doing it right now."""
 
     code = "RETRY_IN_FLIGHT"
     retriable = True
@@ -146,7 +146,7 @@ class InFlight(EffectOnceError):
 
 
 class InDoubt(EffectOnceError):
-    """It may have happened and nobody can tell; it was not retried."""
+    """It may have happened and nobody can know; it was not retried."""
 
     code = "OUTCOME_UNKNOWN"
     corrective_action = "Do not call again or try another way. Look the effect up downstream, or ask a person to settle it."
@@ -162,7 +162,7 @@ class InDoubt(EffectOnceError):
         return f"{self.corrective_action}\nIts story, and how to settle it: {look}"
 
     def look_up(self, where: str) -> None:
-        """Say where it can be looked up, unless that is said already: so that the command runs as it is printed."""
+        """Say where it can be looked up, unless that is given already: so that the command runs as it is printed."""
         if not self.where:
             before, self.where = self._advice(), where
             self.__notes__ = [self._advice() if note == before else note for note in self.__notes__]
@@ -178,7 +178,7 @@ class GaveUp(EffectOnceError):
 
     def __init__(self, message: str, *, verdict: Verdict | None = None, **data: Any) -> None:
         super().__init__(f"{message.rstrip()} {self.marker}", **data)
-        # Whoever gave up has retried enough: no layer around it does it again.
+        # The caller that gave up has retried enough: no layer around it does it again.
         given = Verdict(Bucket.UNKNOWN, Certainty.AMBIGUOUS) if verdict is None else verdict
         self.effectonce_verdict = given.exhausted(unsure=False).but(
             why="a layer inside has given up", retry_after_s=self.retry_after_s, matched=OURS
@@ -255,7 +255,7 @@ class ResultUnavailable(EffectOnceError):
 
 
 class NotSent(Exception):  # it is a statement of the tool's, not a kind of failure
-    """Raise this in a tool when nothing has left: the key stays as good as new."""
+    """Raise this in a tool when nothing has left: the key can be used as if for the first time."""
 
     def __init__(self, message: str = "", *, retryable: bool = True, retry_after_s: float | None = None) -> None:
         super().__init__(message)

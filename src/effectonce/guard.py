@@ -61,12 +61,13 @@ R = TypeVar("R")
 
 
 class Guard:
-    """Protects tools: whatever retries, the effect lands once, or you are told that nobody can know.
+    """Protects tools: whatever retries, the effect lands once, or you learn that nobody can know.
 
     *store* is a URL (`sqlite:///effects.db`, `postgresql://…`, `redis://…`, `memory://`) or a store of your own. *tenant* is whose effects
     these are, unless a step says otherwise. *secret* makes keys and fingerprints unguessable. *keyring* seals arguments and results in the
-    store. *cache* is how many known outcomes this process remembers. *spool* is a folder for outcomes that the store could not be told in
-    time; a store given by its URL has one among the user's state. *observers* are told of everything that happens, see `effectonce.observe`.
+    store. *cache* is how many known outcomes this process remembers. *spool* is a folder for outcomes that could not be stored in
+    time; a store given by its URL has one among the user's state. *observers* are called with everything that happens, see
+    `effectonce.observe`.
     """
 
     def __init__(
@@ -213,7 +214,8 @@ class Guard:
     ) -> GuardedTool:
         """The door for rooms above that make requests of their own, such as HTTP: what *function* does is an effect like any other.
 
-        *other* is the same in the other colour: the guard knows both by one name, which is that of the first.
+        *other* is the same function, async if the first is sync, or the reverse: the guard knows both by one name, which is that of the
+        first.
         """
         self._check_store(contract)
         tool = GuardedTool(self._house, contract, function, identity, breaker, budget)
@@ -317,7 +319,7 @@ class Guard:
     ) -> TurnBudget:
         """One turn of an agent, from the user's words to the answer: all calls inside spend from one *budget*.
 
-        It is kept in the store, so whoever resumes the turn goes on with what is left. An attempt costs one or two more round trips;
+        It is kept in the store, so a process that resumes the turn goes on with what is left. An attempt costs one or two more round trips;
         known outcomes cost nothing. What is used up ends calls with `GaveUp`.
         """
         tenant = self._house.tenant if tenant is None else named(tenant, "tenant")
@@ -366,7 +368,7 @@ class Guard:
     def in_doubt(
         self, *, limit: int = 100, tenant: str | None = None, tool: str | None = None, older_than_s: float = 0.0
     ) -> tuple[Record, ...]:
-        """Effects whose outcome nobody knows, oldest first."""
+        """Effects whose outcome is unknown, oldest first."""
         return self._desk.in_doubt(InDoubtFilter(tenant=tenant, tool=tool, older_than_s=older_than_s), limit)
 
     def counts(self) -> dict[State, int]:
@@ -402,7 +404,7 @@ class Guard:
     ) -> Reconciler:
         """The same in the background: `with guard.reconciler():`, or `.start()` and `.stop()`; `await .run()` for async tools.
 
-        It asks at most *per_s* probes a second. An effect that cannot be told is asked again after *every_s*, then after twice as long
+        It asks at most *per_s* probes a second. An effect whose probe does not know is asked again after *every_s*, then after twice as long
         each time, and never less often than *at_least_every_s*.
         """
         from effectonce.recovery.reconciler import Reconciler
@@ -425,11 +427,11 @@ class Guard:
     def sweeper(self, *, every_s: float = 60.0, batch: int = 10, pause_s: float = 0.05) -> Sweeper:
         """The same in the background: `with guard.sweeper():`, or `.start()` and `.stop()`.
 
-        It pauses after every batch: 200 records a second, 17 million a day. A larger batch, or a shorter pause, sweeps more, and whoever
-        calls meanwhile waits for it.
+        It pauses after every batch: 200 records a second, 17 million a day. A larger batch, or a shorter pause, sweeps more, and calls
+        that are made meanwhile wait for it.
         """
-        told = partial(tidied, self._house.watch)
-        return Sweeper(self.store, every_s=every_s, batch=batch, pause_s=pause_s, told=told)
+        on_swept = partial(tidied, self._house.watch)
+        return Sweeper(self.store, every_s=every_s, batch=batch, pause_s=pause_s, on_swept=on_swept)
 
     def observe(self, observer: Observer) -> None:
         """Call *observer* with every `effectonce.observe.Event` from now on; reads tell if they are declared afterwards.

@@ -38,7 +38,7 @@ class Health(Struct, frozen=True, kw_only=True):
 
 
 def examine(store: Store, contracts: Sequence[Contract] = ()) -> Health:
-    """Look at a store. Whatever is wrong with it is told, not raised."""
+    """Look at a store. Whatever is wrong with it is reported, not raised."""
     notes = tuple(Finding("contract", note) for contract in contracts for note in contract.notes)
     try:
         findings = store.examine() if isinstance(store, ExaminableStore) else ()
@@ -60,5 +60,5 @@ def examine(store: Store, contracts: Sequence[Contract] = ()) -> Health:
 
 def _read_s(store: Store) -> float:
     start = time.perf_counter()
-    store.apply(Find("a key that nobody has"))
+    store.apply(Find("a key that no effect has"))
     return time.perf_counter() - start

@@ -60,19 +60,19 @@ from effectonce.errors import (
 
 T = TypeVar("T")
 LOOK_AGAIN_S = 1.0  # an owner that lives is done at any moment: the end of its lease says nothing about that
-_NOBODY = ("", "probe", "late evidence")  # who settles without a person
+_WITHOUT_A_PERSON = ("", "probe", "late evidence")  # who settles without a person
 
 
 class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
-    """What is known about an effect after a call: it succeeded, it failed, or nobody knows."""
+    """What is known about an effect after a call: it succeeded, it failed, or its outcome is unknown."""
 
     status: Literal["succeeded", "failed", "in_doubt"]
     effect: EffectRef
     value: T | None = None
     error: BaseException | None = None
-    replayed: bool = False  # this call ran nothing: the outcome was known, or somebody else was finding out
+    replayed: bool = False  # this call ran nothing: the outcome was known, or another call was finding out
     coalesced: bool = False  # it was in flight when this call came, and this call waited for it
-    recorded: bool = True  # False: it happened, and the store could not be told in time
+    recorded: bool = True  # False: it happened, and could not be written to the store in time
     settled_by: str = ""  # who ended a doubt: "probe", "late evidence", or a person
     age_s: float = 0.0  # how long ago it was recorded; 0 if this call found it out
 
@@ -131,16 +131,16 @@ def conclude(ending: Ending, effect: EffectRef, returns: Any) -> Outcome[Any]:
 
 
 def encoder(tool: str, returns: Any) -> Callable[[Any], bytes]:
-    """How results of *tool* are stored. Of the first that cannot be, a warning tells: whoever repeats the call will not get it."""
-    told_of: list[str] = []
+    """How results of *tool* are stored. Of the first that cannot be, a warning is logged: a repeated call will not get it."""
+    reported: list[str] = []
 
     def encoded(value: Any) -> bytes:
         try:
             return encode(value, returns)
         except NotStorable as error:
             why = printable(error)
-        if not told_of:
-            told_of.append(why)
+        if not reported:
+            reported.append(why)
             LOG.warning(
                 "a result of %s cannot be stored (%s): it is recorded as done, and a repeat gets ResultUnavailable. "
                 "Return plain data, or declare the model that it returns.",
@@ -154,10 +154,10 @@ def encoder(tool: str, returns: Any) -> Callable[[Any], bytes]:
 
 def last_of(attempts: int, error: BaseException) -> str:
     """How the last attempt ended."""
-    said = printable(error).rstrip(".")
+    text = printable(error).rstrip(".")
     if attempts == 0:
-        return f"an earlier send has no answer, and nothing is sent now: {said}"
-    return f"attempt {attempts} ended with {type(error).__name__}" + (f": {said}" if said else "")
+        return f"an earlier send has no answer, and nothing is sent now: {text}"
+    return f"attempt {attempts} ended with {type(error).__name__}" + (f": {text}" if text else "")
 
 
 def sentence(why: str) -> str:
@@ -171,7 +171,7 @@ def value_of(ending: Ending, effect: EffectRef, returns: Any) -> Any:
         return ending.value
     if type(ending) is Replay:
         recorded = ending.recorded
-        if recorded.settled_by in _NOBODY and (value := decode_plain(recorded.outcome)) is not NOT_PLAIN:
+        if recorded.settled_by in _WITHOUT_A_PERSON and (value := decode_plain(recorded.outcome)) is not NOT_PLAIN:
             return value
         stored = _stored(ending, returns)
         return stored.content if stored.status == "ok" else _replayed(ending, effect, stored).unwrap()
@@ -215,8 +215,10 @@ def _refuse(ending: Fenced | Busy | Latched | Mismatch | ExpiredReply | Early | 
         case Unavailable(error):
             message = f"{effect} was not run by this call: {error}"
             if isinstance(error, StoreUnavailable):  # of its own class: some say what to do instead of asking again
-                said = type(error)(message, effect=effect, corrective_action=error.corrective_action, retriable=error.retriable)
-                raise said from error.__cause__
+                restated = type(error)(
+                    message, effect=effect, corrective_action=error.corrective_action, retriable=error.retriable
+                )
+                raise restated from error.__cause__
             raise StoreUnavailable(message, effect=effect) from error
         case _:
             assert_never(ending)
@@ -250,7 +252,7 @@ def _ago(age_s: float) -> str:
 def _stamped(error: BaseException, effect: EffectRef) -> BaseException:
     """Say whose error this is, and since when: if it ends an outer tool as well, it tells nothing about the outer effect."""
     if effect.key:
-        with contextlib.suppress(Exception):  # somebody else's class: it may have slots, or a mind of its own
+        with contextlib.suppress(Exception):  # a class of other code: it may have slots, or a mind of its own
             error.effectonce_of, error.effectonce_at = effect.key, (time.monotonic(), THIS_CLOCK)  # type: ignore[attr-defined]
     return error
 
@@ -261,7 +263,7 @@ def _stored(replay: Replay, returns: Any) -> Stored:
         stored = decode(recorded.outcome, returns)
     except NotReadable as error:
         return Stored("unavailable", {"why": str(error)})
-    if stored.status == "ok" and recorded.settled_by not in _NOBODY:
+    if stored.status == "ok" and recorded.settled_by not in _WITHOUT_A_PERSON:
         return Stored("ok", as_declared(stored.content, returns))
     return stored
 
@@ -280,7 +282,7 @@ def _replayed(replay: Replay, effect: EffectRef, stored: Stored) -> Outcome[Any]
         case "ok":
             return known(status="succeeded", value=content)
         case "error":
-            unseen = content.get("basis") == Basis.ERROR and recorded.settled_by in _NOBODY
+            unseen = content.get("basis") == Basis.ERROR and recorded.settled_by in _WITHOUT_A_PERSON
             failure = ReplayedFailure(
                 f"{effect} failed for good {_ago(recorded.age_s)} with {told(content['type'], content['message'])}. "
                 f"It was not tried again.{ONLY_THE_ERROR if unseen else ''}",

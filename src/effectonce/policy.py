@@ -19,7 +19,7 @@ from effectonce._validate import flags, numbers, of_type, seconds, texts, whole
 from effectonce.errors import ContractViolation
 
 ATTEMPTS, THROTTLED_ATTEMPTS = 5, 10
-CONSECUTIVE = 5  # so many failures in a row open a breaker that was not told when to open
+CONSECUTIVE = 5  # so many failures in a row open a breaker that was not configured with when to open
 
 
 def span(value_s: float) -> str:
@@ -40,7 +40,7 @@ def _require(condition: bool, message: str) -> None:  # noqa: FBT001  # it reads
 class Retry(Struct, frozen=True, kw_only=True):
     """How often and how patiently to try, under one wall-clock deadline.
 
-    A call may fail *attempts* times, five if nothing is said. To be put off by a rate limit or an overload is not to fail, if it certainly
+    A call may fail *attempts* times, five by default. To be put off by a rate limit or an overload is not to fail, if it certainly
     did nothing: with such attempts there may be *throttled_attempts* in all, which are ten. If only *attempts* is given, it is both.
 
     Delays are drawn below a ceiling that grows by *multiplier* from *base_s*, or from *throttled_base_s* after a rate limit or overload, up
@@ -139,9 +139,9 @@ class Breaker(Struct, frozen=True, kw_only=True):
     successes: int = 1
     counts_as_failure: frozenset[Bucket] = UNHEALTHY
     counts_as_success: frozenset[Bucket] = frozenset()
-    shadow: bool = False  # refuse nobody, and tell what would have happened
+    shadow: bool = False  # refuse no call, and report what would have happened
     refresh_s: float = 5.0  # how often processes that share it exchange what they found
-    quorum: float = 0.5  # more than this share of them, and at least two, open everybody's
+    quorum: float = 0.5  # more than this share of them, and at least two, open the circuit of all
 
     def __post_init__(self) -> None:
         if all(given is None for given in (self.consecutive, self.failures, self.rate, self.slow_rate)):
@@ -220,7 +220,7 @@ def _check_open_time(policy: Breaker) -> None:
     _require(1 <= policy.growth <= 10, f"growth={policy.growth}: the open time stays (1) or grows up to tenfold each time")
     _require(0 <= policy.jitter <= 1, f"jitter={policy.jitter}: a share of the open time, 0 to 1")
     _require(policy.retry_after_max_s >= 0, f"retry_after_max_s={policy.retry_after_max_s}: waiting cannot be negative")
-    _require(policy.probes >= 1, f"probes={policy.probes}: without a probe it would stay open for ever")
+    _require(policy.probes >= 1, f"probes={policy.probes}: without a probe it would never close")
     _require(policy.probe_lease_s > 0, f"probe_lease_s={policy.probe_lease_s}: a probe needs some time")
     _require(policy.successes >= 1, f"successes={policy.successes}: it takes at least one to close")
     _require(policy.refresh_s > 0, f"refresh_s={policy.refresh_s}: an exchange needs some time")
@@ -365,7 +365,7 @@ class Contract(Struct, frozen=True, kw_only=True):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What somebody who declares this should know. Told when the tool is registered, and by `health()`."""
+        """What you should know when you declare this. Logged when the tool is registered, and reported by `health()`."""
         if self.kind is Kind.READ and self.downstream.capability is not Capability.NONE:
             useless = f"{self.name} is a read, which has no record and needs no downstream={str(self.downstream.capability)!r}"
             return (
@@ -375,7 +375,7 @@ class Contract(Struct, frozen=True, kw_only=True):
             return ()
         theirs, ours = span(self.downstream.window_s), span(self.window_s)
         note = (
-            f"{self.name}: the downstream honours a key for {theirs}, we for {ours}. Known outcomes are replayed all the same; "
+            f"{self.name}: the downstream honours a key for {theirs}, we for {ours}. Known outcomes are still replayed; "
             f"a request that is still unanswered after {theirs} goes in doubt instead of being sent again."
         )
         return (note,)

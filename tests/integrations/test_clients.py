@@ -26,7 +26,7 @@ from botocore.config import Config
 from google import genai
 
 from effectonce import Guard, Retry
-from effectonce.retries.clients import CLIENTS, FOR_EVER, amplification, inner_attempts, without_retries
+from effectonce.retries.clients import CLIENTS, UNLIMITED, amplification, inner_attempts, without_retries
 from tests.servers.listener import Listener
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
@@ -246,7 +246,7 @@ def test_a_pool_of_redis_without_retries_of_its_own_is_counted_as_its_connection
 
 def test_the_defaults_of_redis_are_known():
     assert inner_attempts(redis.Redis()) == 11
-    assert inner_attempts(redis.Redis(retry=redis.retry.Retry(redis.backoff.NoBackoff(), -1))) == FOR_EVER
+    assert inner_attempts(redis.Redis(retry=redis.retry.Retry(redis.backoff.NoBackoff(), -1))) == UNLIMITED
 
 
 # ---------------------------------------------------------------- urllib3 and requests
@@ -276,7 +276,7 @@ def test_urllib3_is_not_asked_to_come_back(wire):
         (7, 8),
         (urllib3.Retry(9, connect=2, read=1, status=0, other=0), 3),
         (urllib3.Retry(None, connect=2, read=1, status=0, other=0), 3),
-        (urllib3.Retry(None), FOR_EVER),
+        (urllib3.Retry(None), UNLIMITED),
     ],
 )
 def test_what_urllib3_is_told_is_counted(retries, times):

@@ -135,7 +135,7 @@ class Performer(Struct, eq=False):
             case Keep(write):
                 return self.setup.keep(write)
             case _:
-                raise TypeError(f"nobody performs {op}")
+                raise TypeError(f"no performer for {op}")
 
     def _run(self, op: Invoke | Ask | Transact, lent: Transaction | None = None) -> Answer:
         setup, call = self.setup, self.call
@@ -188,7 +188,7 @@ def _is_failure(answer: Answer) -> bool:
 
 
 def _rolled_back(answer: Answer) -> Answer:
-    """Of a tool that raises nothing stays. One that says that some of it does would have somebody put right what never happened."""
+    """Of a tool that raises nothing stays. One that says that some of it does would have a person put right what never happened."""
     if not (isinstance(answer, Raised) and isinstance(answer.error, PartialSuccess)):
         return answer
     wrong = ContractViolation(
@@ -335,7 +335,7 @@ class AsyncPerformer(Struct, eq=False):
             case Keep(write):
                 return await self._until_done(asyncio.to_thread(self.setup.keep, write))
             case _:
-                raise TypeError(f"nobody performs {op}")
+                raise TypeError(f"no performer for {op}")
 
     async def _undisturbed(self, op: Op[Any]) -> Any:
         """A cancelled write is a write whose acknowledgement was lost: repeat it until it is known, and remember the cancellation."""
@@ -431,7 +431,7 @@ class AsyncPerformer(Struct, eq=False):
 
 
 class AsyncPlain:
-    """The same in the other colour. A cancellation goes through at once: there is nothing to write down."""
+    """The same for async tools. A cancellation goes through at once: there is nothing to write down."""
 
     __slots__ = ("call", "store")
     cancelled: ClassVar[None] = None

@@ -1,12 +1,12 @@
 """Leases live as long as their tools run: one thread for all sync tools of a guard, one timer for all async tools of a loop.
 
-A beat that the store does not answer is repeated sooner; it never stops or cancels the tool. A refused one ends: somebody else owns the
-record, and the tool's own completion will find out. Nobody wakes for a tool that returns before its first beat: what was set for it is left
-to run out, and then set for whoever is running.
+A beat that the store does not answer is repeated sooner; it never stops or cancels the tool. A refused one ends: another process owns the
+record, and the tool's own completion will find out. No thread wakes for a tool that returns before its first beat: what was set for it is
+left to run out, and then set for the tools that are running.
 
 A signal whose handler raises (Ctrl-C, the time limit of a task queue) may strike after every call of a function. A lease that was kept
-alive for nobody would keep everybody else from the effect, so whoever runs a tool takes its beat out of `beats` whatever happens, and
-puts it in after it has made sure of that; both are one call into C.
+alive for no caller would keep all others from the effect. So the code that runs a tool takes its beat out of `beats` whatever happens,
+and puts it in after it has made sure of that; both are one call into C.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Heartbeat:
         anew_in_a_fork(self)
 
     def after_fork(self) -> None:
-        """Nobody is running here, and the thread, if there was one, stayed with our parent."""
+        """No tool is running here, and the thread, if there was one, stayed with our parent."""
         self._pulses: dict[asyncio.AbstractEventLoop, LoopHeartbeat] = {}
         self._lock = threading.RLock()  # taken by itself: a condition would go through Python for it, twice in every call
         self._changed = threading.Condition(self._lock)
@@ -62,7 +62,7 @@ class Heartbeat:
         return HeldLease(op, lease_s, self._clock() + lease_s / BEATS_PER_LEASE)
 
     def wake(self, beat: HeldLease) -> None:
-        """See to it that somebody is up when this beat is due. Raises `RuntimeError` if there is no room for a thread."""
+        """See to it that a thread is awake when this beat is due. Raises `RuntimeError` if there is no room for a thread."""
         with self._lock:
             if beat.due < self._wakes_at:
                 if self._thread is None:

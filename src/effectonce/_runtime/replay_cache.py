@@ -1,7 +1,7 @@
 """A bounded memory of outcomes, so that a repeated replay costs no I/O.
 
 Only terminal records go in, never an absence: a known outcome does not change, and an unknown one must be asked for. An entry ages from what
-the store said when it was read, and it is dropped when its window ends, judged by the monotonic clock.
+the store returned when it was read, and it is dropped when its window ends, judged by the monotonic clock.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ReplayCache:
         return recorded if recorded.state is State.COMPLETED else _aged(recorded, entry[3], now)
 
     def put(self, key: str, fingerprint: str, recorded: Recorded) -> None:
-        """Remember an outcome that the store has just told."""
+        """Remember an outcome that the store has just returned."""
         if self.size == 0 or len(recorded.outcome) > OUTCOME_BYTES_MAX:
             return
         with self._lock:

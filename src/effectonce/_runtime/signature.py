@@ -89,7 +89,7 @@ class ToolSignature:
         self._as_they_are = not (nfc or redact or self._meant)  # each argument counts, and is stored, as it is given
         self._shapes: dict[tuple[Any, ...], dict[str, Any]] = {}  # of calls that fit: what is bound beside their arguments
         self.recall: Callable[[Mapping[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]] | None = None
-        self.stays = ""  # why nobody here can run it with stored arguments
+        self.stays = ""  # why it cannot be run here with stored arguments
 
     def _identity(self, declared: tuple[str | Stable, ...] | None) -> tuple[str, ...]:
         """Check the declared fields, or take all that are not volatile."""
@@ -128,11 +128,11 @@ class ToolSignature:
             raise ContractViolation(f"{self.tool}: added={added!r}: {error}") from None
 
     def counted(self, names: tuple[str, ...], arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of *names* that count: an argument that says what calls meant before it could be said is left out."""
+        """Those of *names* that count: an argument that says what calls meant before it could be given is left out."""
         if not self._meant:
             return {name: arguments[name] for name in names}
-        said = [name for name in names if name not in self._meant or self._canonical(arguments[name]) != self._meant[name]]
-        return {name: arguments[name] for name in said}
+        counts = [name for name in names if name not in self._meant or self._canonical(arguments[name]) != self._meant[name]]
+        return {name: arguments[name] for name in counts}
 
     def canonical(self, names: tuple[str, ...], arguments: Mapping[str, Any]) -> bytes:
         """Those of *names* that count, so that equal calls are equal bytes."""
@@ -292,7 +292,7 @@ def _fits_by_value(value: Any, hint: Any) -> bool:
 
 
 def _checkable(hint: Any) -> Any:
-    """A hint that msgspec cannot check is no check at all, rather than an error in somebody's working code."""
+    """A hint that msgspec cannot check is no check at all, rather than an error in working code."""
     try:
         msgspec.inspect.type_info(hint)
     except (TypeError, NameError):
@@ -301,12 +301,12 @@ def _checkable(hint: Any) -> Any:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Is this an `async def`, also behind a partial or a callable object? Generators are neither colour."""
+    """Is this an `async def`, also behind a partial or a callable object? Generators are neither sync nor async."""
     if isinstance(function, staticmethod):
         function = function.__func__
-    said: bool | None = getattr(function, "__effectonce_async__", None)  # an object of ours that has either colour
-    if said is not None:
-        return said
+    declared: bool | None = getattr(function, "__effectonce_async__", None)  # an object of ours that may be sync or async
+    if declared is not None:
+        return declared
     call = function if inspect.isroutine(function) else getattr(function, "func", None) or type(function).__call__
     if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
         raise TypeError(f"{getattr(function, '__name__', function)!r} is a generator: what is guarded returns one result")

@@ -125,7 +125,7 @@ class ContextScope(Generic[T]):
             )
         else:
             if mixed_up:
-                self.variable.set(None)  # and not to what was before: nobody knows whether that was left meanwhile
+                self.variable.set(None)  # and not to what was before: it is not known whether that was left meanwhile
                 wrong = (
                     f"another {self.what} was entered in this one and not left, so calls may have been made in the place of the other. "
                     f"Yield nothing inside a {self.what}: a generator goes on in the context of who asks it."
@@ -157,7 +157,7 @@ class Step(ContextScope[StepContext]):
 
 
 def at_ordinal(step: Step, tool: str, ordinal: int) -> Step:
-    """The same step, for one call of *tool* whose results somebody else has counted."""
+    """The same step, for one call of *tool* whose results its framework has counted."""
     return Step(msgspec.structs.replace(step.boundary, counted=(tool, ordinal), lasting=False))
 
 

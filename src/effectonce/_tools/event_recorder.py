@@ -1,7 +1,7 @@
-"""What the driver performs, told as events: an op and its reply go in, events come out, for one call at a time.
+"""What the driver performs, reported as events: an op and its reply go in, events come out, for one call at a time.
 
-A watched tool drives the same flow by the same performer; `heard` stands between them, passes everything on, and has no colour. What
-an op means for the effect is told when its reply is there, never before.
+A watched tool drives the same flow by the same performer; `heard` stands between them, passes everything on, and is the same for sync and
+async. What an op means for the effect is reported when its reply is there, never before.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class CallFacts(Struct, frozen=True, kw_only=True):
 
 
 class EventRecorder:
-    """One call, as it is told."""
+    """One call, as it is reported."""
 
     def __init__(
         self,
@@ -91,8 +91,8 @@ class EventRecorder:
         self.verdict: Verdict | None = None  # of the last attempt that failed
         self.error = ""
         self._failing = False  # and nothing was decided about it yet
-        self._token = ""  # that was told to hold the effect
-        self._last: Any = None  # what the store said last about the record
+        self._token = ""  # that was reported to hold the effect
+        self._last: Any = None  # what the store answered last about the record
         self._doubt_age_s = doubt_age_s
         self._started = facts.now()
 
@@ -109,15 +109,15 @@ class EventRecorder:
     def ends(self, ending: Ending | Over) -> None:
         end, reason = ended(ending, self.attempts), suppressed(ending, self.attempts)
         if reason:
-            self._told_verdict("retry_suppressed", attempt=self.attempts, reason=reason)
+            self._emit_verdict("retry_suppressed", attempt=self.attempts, reason=reason)
         if self.ref is not None and given_up(ending, self.attempts):
-            self._told_verdict("dead_letter", attempt=self.attempts, reason=reason or end.outcome)
+            self._emit_verdict("dead_letter", attempt=self.attempts, reason=reason or end.outcome)
         if end.event:
             self.tell(end.event, age_s=end.age_s, error=end.error, outcome=end.detail)
         self._call(end.outcome, end.error, end.age_s)
 
     def cut(self, error: BaseException) -> None:
-        """The call ended by an error that no flow knows: the caller was cancelled, or is told of a mistake."""
+        """The call ended by an error that no flow knows: the caller was cancelled, or made a mistake, which is raised."""
         stopped = isinstance(error, GeneratorExit)  # from outside: why, only the caller knows
         self._call("refused" if isinstance(error, Exception) else "cancelled", "" if stopped else type(error).__name__)
 
@@ -135,7 +135,7 @@ class EventRecorder:
                 self.tell("attempting", attempt=attempt)
             case Sleep(seconds) if self._failing and not isinstance(self._last, _WAITS):
                 self._failing = False
-                self._told_verdict("retry_scheduled", attempt=self.attempts, delay_s=seconds)
+                self._emit_verdict("retry_scheduled", attempt=self.attempts, delay_s=seconds)
 
     def after(self, op: Op[Any], reply: Any, took_s: float) -> None:
         match op:
@@ -168,7 +168,7 @@ class EventRecorder:
                 self.error = type(error).__name__
             case _:
                 self.verdict, self.error = UNKNOWN.but(certainty=Certainty.NOT_SENT), "LeaseLost"
-        self._told_verdict("attempt", attempt=op.attempt, duration_s=took_s)
+        self._emit_verdict("attempt", attempt=op.attempt, duration_s=took_s)
         if in_transaction and isinstance(reply, Ok):
             self.tell("completed", attempt=self.attempts)
 
@@ -180,7 +180,7 @@ class EventRecorder:
         repeatable = self.facts.resend_s > 0 and not reply.unaided
         return of_attempt(self.facts.classify(reply.error), reply.seen, in_transaction=in_transaction, repeatable=repeatable)
 
-    def _told_verdict(self, name: str, **data: Any) -> None:
+    def _emit_verdict(self, name: str, **data: Any) -> None:
         if self.verdict is None:
             self.tell(name, **data)
         else:
@@ -254,11 +254,11 @@ class EventRecorder:
             case Complete(by=by):
                 self.tell("settled", outcome="happened", by=by, age_s=self._doubt_age_s)
             case Fail():
-                self._told_verdict("failed", attempt=self.attempts)
+                self._emit_verdict("failed", attempt=self.attempts)
             case Doubt():
                 self._doubt_age_s = 0.0
                 why = "" if self.verdict is None else self.verdict.why
-                self._told_verdict("in_doubt", attempt=self.attempts, reason=why)
+                self._emit_verdict("in_doubt", attempt=self.attempts, reason=why)
             case Rerun():
                 self.tell("settled", outcome="not_happened", by="probe", age_s=self._doubt_age_s)
             case _:
@@ -288,7 +288,7 @@ def trouble(error: BaseException) -> str:
 
 
 def heard(flow: Flow[T], telling: EventRecorder) -> Flow[T]:
-    """The same flow, with somebody who listens: every op passes on as it is, and so does its reply."""
+    """The same flow, with an observer: every op passes on as it is, and so does its reply."""
     now = telling.facts.now
     try:
         op = next(flow)
@@ -306,11 +306,11 @@ def heard(flow: Flow[T], telling: EventRecorder) -> Flow[T]:
 
 
 def heard_call(flow: Flow[T], telling: EventRecorder) -> Flow[T]:
-    """The same for a whole call: how it begins and how it ends is told as well."""
+    """The same for a whole call: how it begins and how it ends is reported as well."""
     telling.begins()
     try:
         ending = yield from heard(flow, telling)
-    except BaseException as error:  # told, and raised as it is
+    except BaseException as error:  # reported, and raised as it is
         telling.cut(error)
         raise
     telling.ends(ending)  # type: ignore[arg-type]  # a call's flow ends so

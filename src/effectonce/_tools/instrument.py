@@ -1,4 +1,4 @@
-"""A tool whose calls are told: the same methods, with somebody who listens. They replace the others when the first observer comes."""
+"""A tool whose calls are reported: the same methods, with an observer. They replace the others when the first observer comes."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def watched(tool: Any) -> dict[str, Callable[..., Any]]:
             raise
 
     def flow(prepared: Prepared, *calling: Any) -> Flow[Ending]:
-        return told(methods.flow(tool, prepared, *calling), prepared)
+        return observed(methods.flow(tool, prepared, *calling), prepared)
 
-    def told(flow: Flow[Ending], prepared: Prepared) -> Flow[Ending]:
+    def observed(flow: Flow[Ending], prepared: Prepared) -> Flow[Ending]:
         return heard_call(flow, EventRecorder(facts, prepared.ref, prepared, workflow=tool.terms.steps))
 
     def known(prepared: Prepared) -> Recorded | None:
@@ -90,7 +90,7 @@ def watched(tool: Any) -> dict[str, Callable[..., Any]]:
         telling = EventRecorder(facts, prepared.ref, doubt_age_s=max(0.0, facts.clock() - record.decided_at))
         return heard(methods.asking(tool, record, prepared), telling)
 
-    return {"prepare": prepare, "flow": flow, "told": told, "known": known, "asking": asking}
+    return {"prepare": prepare, "flow": flow, "observed": observed, "known": known, "asking": asking}
 
 
 # ---------------------------------------------------------------- reads
@@ -112,7 +112,7 @@ def watched_read(tool: Any, read: Retrier) -> Callable[..., Any]:
 
 
 def watched_aread(tool: Any, read: Retrier) -> Callable[..., Any]:
-    """The same in the other colour."""
+    """The same for async reads."""
     facts, name = facts_of(tool), tool.contract.name
 
     async def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Who wants to know what happens to the effects of a guard. Mostly nobody: then nothing is told, and no call pays for it."""
+"""The observers of what happens to the effects of a guard. Mostly there are none: then nothing is reported, and no call pays for it."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Observers:
         self._by_name: dict[str, tuple[Observer, ...]] = {}
 
     def add(self, observer: Observer) -> None:
-        if isinstance(observer, type):  # it would be made anew for each event, and tell nobody
+        if isinstance(observer, type):  # it would be made anew for each event, and report nothing
             raise ContractViolation(f"{observer!r} is a class: give an object of it, {observer.__name__}(...)")
         if not callable(observer):
-            raise ContractViolation(f"{observer!r} cannot be told of events: give a function of one event")
+            raise ContractViolation(f"{observer!r} cannot be called with events: give a function of one event")
         if is_async(observer):
-            raise ContractViolation(f"{observer!r} is async, and nobody would await it: give a def that hands the work over")
+            raise ContractViolation(f"{observer!r} is async, and would not be awaited: give a def that hands the work over")
         self.observers = (*self.observers, observer)
         self.digests = self.digests or getattr(observer, "digests", False)
         self._by_name = {}
@@ -81,7 +81,7 @@ class Observers:
         return known
 
     def emit(self, event: Event) -> None:
-        """Tell everybody who wants to know. What an observer does wrong is never the call's."""
+        """Call every observer of this event. What an observer does wrong is never the call's."""
         for observer in self.of(event.name):
             self._ask(observer, observer, event)
 
@@ -95,14 +95,14 @@ class Observers:
     def _ask(self, observer: Observer, act: Callable[..., object], *args: object) -> None:
         try:
             act(*args)
-        except Exception as error:  # noqa: BLE001  # the observer's own; what it was told about has happened all the same
+        except Exception as error:  # noqa: BLE001  # the observer's own; what was reported has still happened
             self._failed(observer, error)
 
     def _failed(self, observer: Observer, error: Exception) -> None:
         kind = getattr(observer, "__qualname__", type(observer).__qualname__)
         self.failures[kind] += 1
         if self.failures[kind] == 1:
-            LOG.warning("the observer %s failed, which is said once and counted: %r", kind, error, exc_info=error)
+            LOG.warning("the observer %s failed, which is logged once and counted: %r", kind, error, exc_info=error)
 
 
 def _moved(watch: Observers, dependency: str, _old: Any, new: Any, stats: Any) -> None:
@@ -115,11 +115,11 @@ _RESOLUTIONS = {Confirm: "happened", Refute: "not_happened", Rearm: "retried"}
 def settled(watch: Observers, op: Confirm | Refute | Rearm, before: Record) -> None:
     """A person has spoken."""
     age_s = max(0.0, time.time() - before.decided_at) if before.decided_at else None
-    told_of(watch, "settled", before, outcome=_RESOLUTIONS[type(op)], by=op.by, reason=op.reason, age_s=age_s)
+    notify_of(watch, "settled", before, outcome=_RESOLUTIONS[type(op)], by=op.by, reason=op.reason, age_s=age_s)
 
 
-def told_of(watch: Observers, name: str, record: Record, **data: Any) -> None:
-    """Tell what somebody did with the effect of a record."""
+def notify_of(watch: Observers, name: str, record: Record, **data: Any) -> None:
+    """Report what a person did with the effect of a record."""
     request, terms = record.request, record.request.terms
     effect = EffectRef(terms.tool, request.key, request.tenant, request.scope, request.step)
     tell(watch, name=name, tool=terms.tool, kind=str(terms.kind), effect=effect, **data)
@@ -135,7 +135,7 @@ def tidied(watch: Observers, swept: Swept) -> None:
 
 
 def tell(watch: Observers, **data: Any) -> None:
-    """Tell of something that no flow knows of: the fields of an `Event`, but for the time. Nothing, if nobody wants to know."""
+    """Report something that no flow knows of: the fields of an `Event`, but for the time. Without observers it does nothing."""
     if watch.observers:
         from effectonce.observe.events import Event
 

@@ -53,7 +53,7 @@ def register(tools: dict[str, GuardedTool], tool: GuardedTool, keys: Hashable) -
 def _warn_of_another(tool: GuardedTool, other: GuardedTool) -> None:
     """Two guards on one store are one, as far as names go."""
     mine, its = _home(tool.function), _home(other.function)
-    # What runs the tools of a framework is ours, whatever those are called, and has one home for each colour.
+    # What runs the tools of a framework is ours, whatever those are called, and has one home for sync and one for async.
     ours = any(home.startswith("effectonce.") for home in (mine, its))
     if other.house is not tool.house and (mine != its or _both_written(other.function, tool.function)) and not ours:
         LOG.warning(
@@ -66,7 +66,7 @@ def _warn_of_another(tool: GuardedTool, other: GuardedTool) -> None:
 
 
 def tool_of(function: Any) -> GuardedTool | None:
-    """The tool that *function* is, None if it is none. What somebody put around one would be skipped, so that is refused."""
+    """The tool that *function* is, None if it is none. A wrapper around one would be skipped, so that is refused."""
     tool = getattr(function, "__effectonce_tool__", None)
     if not isinstance(tool, GuardedTool):
         return None

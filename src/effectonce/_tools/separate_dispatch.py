@@ -49,7 +49,7 @@ class HeldBack:
         self.reply: WriteReply | None = None  # None: it was not asked for
 
     def answered(self, reply: WriteReply) -> None:
-        """What the store said. Raises if nothing may leave."""
+        """What the store answered. Raises if nothing may leave."""
         self.reply = reply
         match reply:
             case Unavailable(error):

@@ -1,6 +1,6 @@
 """A tool: a user's function with its contract, turned into flows.
 
-The colour is known when the function is decorated. A sync tool gets a sync wrapper and an async tool an async one; both prepare the same
+Sync or async is known when the function is decorated. A sync tool gets a sync wrapper and an async tool an async one; both prepare the same
 request and drive the same flow.
 """
 
@@ -108,14 +108,14 @@ class GuardContext(Struct, frozen=True):
     env: Env
     heart: Heartbeat
     cache: ReplayCache
-    keep: Callable[[Complete | Fail], None]  # what the store could not be told
+    keep: Callable[[Complete | Fail], None]  # what could not be written to the store
     watch: Observers
     where: str = ""  # the store, as a command names it
 
 
 def not_kept(op: Complete | Fail) -> None:
     ended = EffectRef("", op.key).reference
-    LOG.warning("the store was not told how %s ended, and there is no spool (Guard(spool=...))", ended)
+    LOG.warning("how %s ended was not written to the store, and there is no spool (Guard(spool=...))", ended)
 
 
 class GuardedTool:
@@ -197,13 +197,13 @@ class GuardedTool:
     def probe(self, function: F) -> F:
         if self.contract.downstream.capability is not Capability.PROBE:
             raise ContractViolation(f"{self.contract.name}: a probe needs downstream='probe'")
-        self._same_colour(function, "probe")
+        self._require_same_mode(function, "probe")
         self.probe_function = function
         self._plan_calls()
         return function
 
     def fallback(self, function: F) -> F:
-        self._same_colour(function, "fallback")
+        self._require_same_mode(function, "fallback")
         self.fallback_function = function
         return function
 
@@ -230,10 +230,10 @@ class GuardedTool:
                 name,
             )
 
-    def _same_colour(self, function: Callable[..., Any], what: str) -> None:
+    def _require_same_mode(self, function: Callable[..., Any], what: str) -> None:
         if is_async(function) is not self.is_async:
             mine, its = ("async def", "def") if self.is_async else ("def", "async def")
-            raise TypeError(f"{self.contract.name} is {mine}, its {what} is {its}: both must have one colour")
+            raise TypeError(f"{self.contract.name} is {mine}, its {what} is {its}: both must be def, or both async def")
 
     # ------------------------------------------------------------ preparing a call
 
@@ -364,7 +364,7 @@ class GuardedTool:
         )
 
     def _redacted(self, name: str, value: Any) -> str:
-        """What stands for a value that nobody may see: if it counts, with a few characters that tell two of them apart."""
+        """What stands for a value that must not be seen: if it counts, with a few characters that tell two of them apart."""
         if name not in self.signature.matched:
             return REDACTED
         return f"[redacted {derive('redacted', canonical(value), secret=self.house.secret)[:8]}]"
@@ -416,8 +416,8 @@ class GuardedTool:
         step = step_of(prepared.ref)
         return calling(request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step).flow()
 
-    def told(self, flow: Flow[Ending], _prepared: Prepared) -> Flow[Ending]:
-        """A flow of this call that somebody else has made: as it is, if nobody wants to know."""
+    def observed(self, flow: Flow[Ending], _prepared: Prepared) -> Flow[Ending]:
+        """A flow of this call that was made elsewhere: as it is, if there are no observers."""
         return flow
 
     def known(self, prepared: Prepared) -> Recorded | None:

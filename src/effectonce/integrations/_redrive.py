@@ -2,8 +2,8 @@
 
     contracts={"refund": {"downstream": "probe", "probe": find_refund, "redrive": refund_at_the_bank}}
 
-Both are called with the arguments of the model by name, defaults included. A tool without this declaration stays with its framework: what the
-model was shown is on the record, but whatever else the framework hands to a tool is not.
+Both are called with the arguments of the model by name, defaults included. A tool without this declaration stays with its framework: what
+the model was shown is on the record, but whatever else the framework hands to a tool is not.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class Redrive(Struct, frozen=True):
         """Is it async? None: there is nothing to call."""
         kinds = {is_async(function) for function in (self.probe, self.redrive) if function is not None}
         if len(kinds) > 1:
-            raise ContractViolation("of `probe` and `redrive`, one is async and the other is not: both must be def, or both async def")
+            raise ContractViolation(
+                "of `probe` and `redrive`, one is async and the other is not: both must be def, or both async def"
+            )
         return kinds.pop() if kinds else None
 
 

@@ -1,7 +1,7 @@
 """One run of a tool, whatever a framework lets stand between the tool and us.
 
-Middleware further in may ask for the tool again, at the same time even, and may make a result of its error. So a caller that asks once more gets
-the result of the one run; and where it failed, its error is judged, whatever was made of that.
+Middleware further in may ask for the tool again, at the same time even, and may make a result of its error. So a caller that asks once
+more gets the result of the one run; and where it failed, its error is judged, whatever was made of that.
 """
 
 from __future__ import annotations

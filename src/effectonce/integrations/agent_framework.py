@@ -44,7 +44,15 @@ from effectonce._core.keys import Stable
 from effectonce._runtime.step import Delivered, flagged
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.guard import Guard
-from effectonce.integrations._agent_tools import AgentCall, AgentTools, ReportedError, ToolOptions, ToolRun, is_error_text, error_text
+from effectonce.integrations._agent_tools import (
+    AgentCall,
+    AgentTools,
+    ReportedError,
+    ToolOptions,
+    ToolRun,
+    error_text,
+    is_error_text,
+)
 from effectonce.integrations._single_run import Guarded, SingleRun, stand_around
 
 Of = Callable[[FunctionInvocationContext], str | Stable]

@@ -52,8 +52,8 @@ from effectonce.integrations._agent_tools import (
     Shown,
     ToolOptions,
     ToolRun,
-    is_error,
     error_text,
+    is_error,
     text_of,
 )
 

@@ -212,7 +212,7 @@ def _failed(response: Any) -> bool:
 
 
 def _plain(tool: BaseTool, context: ToolContext, before: Mapping[str, Any], result: Any) -> Any:
-    """A result as it is recorded, with what the tool did to its agent. An error that is reported as a result is raised again, to be judged."""
+    """A result as it is recorded, with what the tool did to its agent. An error reported as a result is raised again, to be judged."""
     actions = context.actions
     if actions.requested_auth_configs or actions.requested_tool_confirmations:
         raise ReportedError(result, "the tool asks a person first", ran=False)

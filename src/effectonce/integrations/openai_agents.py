@@ -6,8 +6,8 @@ The conversation is the `group_id` of the run, or what *scope* says. What the mo
 to be sent along: as input or from a session. Where the server keeps it (`conversation_id`, `previous_response_id`), results of earlier
 runs are not seen, and a call that is meant once more is answered with the earlier result.
 
-The SDK turns every error of a tool into "Please try again". Here an error is judged first: what may have happened is reported as such. A call to
-an MCP server is sent once, whatever its `max_retry_attempts`, and an error that the server reports is judged, too.
+The SDK turns every error of a tool into "Please try again". Here an error is judged first: what may have happened is reported as such. A
+call to an MCP server is sent once, whatever its `max_retry_attempts`, and an error that the server reports is judged, too.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from effectonce.integrations._agent_tools import (
     Shown,
     ToolOptions,
     ToolRun,
-    is_error_text,
     error_text,
+    is_error_text,
 )
 
 Of = Callable[[ToolContext[Any]], str | Stable]

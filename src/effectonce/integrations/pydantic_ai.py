@@ -52,7 +52,15 @@ from effectonce._runtime.step import Delivered
 from effectonce._tools.tool import Tool
 from effectonce.errors import ContractViolation, EffectOnceError, NotSent, Rejected
 from effectonce.guard import Guard
-from effectonce.integrations._agent_tools import AgentCall, AgentTools, ReportedError, ToolOptions, ToolRun, is_error_text, error_text
+from effectonce.integrations._agent_tools import (
+    AgentCall,
+    AgentTools,
+    ReportedError,
+    ToolOptions,
+    ToolRun,
+    error_text,
+    is_error_text,
+)
 from effectonce.integrations._single_run import Guarded, SingleRun, under_way
 
 MADE_UP = 7  # the version of the UUIDs that Pydantic AI makes
@@ -188,7 +196,9 @@ def delivered(messages: Iterable[ModelMessage]) -> Iterator[Delivered]:
             asked |= {part.tool_call_id: part for part in message.parts if isinstance(part, ToolCallPart)}
         elif isinstance(message, ModelRequest):
             returned = [part for part in message.parts if isinstance(part, ToolReturnPart) and part.outcome == "success"]
-            known = [asked[part.tool_call_id] for part in returned if part.tool_call_id in asked and not is_error_text(part.content)]
+            known = [
+                asked[part.tool_call_id] for part in returned if part.tool_call_id in asked and not is_error_text(part.content)
+            ]
             yield from (Delivered(call.tool_name, call.args_as_dict()) for call in known)
 
 

@@ -122,7 +122,9 @@ class _as_restate_errors:  # noqa: N801  # used like a function
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, Exception) or isinstance(error, TerminalError | RetryableError):  # raised as an error of Restate's already
+        if not isinstance(error, Exception) or isinstance(
+            error, TerminalError | RetryableError
+        ):  # raised as an error of Restate's already
             return
         if not retriable(error):
             raise TerminalError(str(error), status_code=IN_DOUBT_OR_FAILED, metadata=_metadata(error)) from error
@@ -134,4 +136,6 @@ def _metadata(error: Exception) -> dict[str, str]:
     if not isinstance(error, EffectOnceError):
         return {"code": type(error).__name__, "retriable": "false"}
     reported = error.as_model_error()
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in reported.items() if name != "message"}
+    return {
+        name: value if isinstance(value, str) else json.dumps(value) for name, value in reported.items() if name != "message"
+    }

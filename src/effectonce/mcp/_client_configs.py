@@ -1,7 +1,7 @@
 """Where the hosts of agents keep their MCP servers, and how an entry for the proxy is written there.
 
-Each file belongs to another program: what is in it stays, an entry of the same name is replaced only if that is wished, and a file that cannot be
-read as it should be is left alone.
+Each file belongs to another program: what is in it stays, an entry of the same name is replaced only if that is wished, and a file that
+cannot be read as it should be is left alone.
 """
 
 from __future__ import annotations

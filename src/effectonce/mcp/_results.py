@@ -25,7 +25,7 @@ NOT_CALLED = frozenset({-32700, -32600, -32601, -32602, -32020, -32021, -32022, 
 def replayed(result: Any, effect: EffectRef, again: str) -> dict[str, Any]:
     """A recorded result, and the words that it is one: in the content, because not every host shows `_meta` to the model.
 
-    *again* says how another effect is asked for. What a person settled need not be the result of a tool: it is returned as text, and as data.
+    *again* says how another effect is asked for. What a person settled need not be the result of a tool: it is returned as text and as data.
     """
     if not isinstance(result, dict) or not (isinstance(result.get("content"), list) or _OTHER_RESULTS & result.keys()):
         text = result if isinstance(result, str) else msgspec.json.encode(result, enc_hook=str).decode()

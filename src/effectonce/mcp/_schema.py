@@ -106,11 +106,15 @@ def _pattern(value: Any, constraint: Any, _schema: Any, _within: Within) -> bool
 
 
 def _number(beyond: Callable[[Any, Any], bool]) -> Test:
-    return lambda value, constraint, _schema, _within: _is_number(value) and _is_number(constraint) and beyond(value, constraint)
+    return lambda value, constraint, _schema, _within: (
+        _is_number(value) and _is_number(constraint) and beyond(value, constraint)
+    )
 
 
 def _size(of: type[str | list[Any]], beyond: Callable[[int, Any], bool]) -> Test:
-    return lambda value, constraint, _schema, _within: isinstance(value, of) and _is_number(constraint) and beyond(len(value), constraint)
+    return lambda value, constraint, _schema, _within: (
+        isinstance(value, of) and _is_number(constraint) and beyond(len(value), constraint)
+    )
 
 
 _TESTS: dict[str, Test] = {

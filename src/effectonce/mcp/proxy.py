@@ -5,8 +5,8 @@ things are looked at: the list of tools (what does the server say about them, an
 and what the client gives up. A call of a tool that is not a read is an effect, and the server is its tool: claimed, sent, recorded and
 replayed by the same engine and in the same store as any other.
 
- 1. What the client gives up goes on. It gets no answer any more, as the protocol demands, and the server does not learn of it: a result that comes
-    late is recorded, and a client that makes the same call again gets it.
+ 1. What the client gives up goes on. It gets no answer any more, as the protocol demands, and the server does not learn of it: a result
+    that comes late is recorded, and a client that makes the same call again gets it.
  2. A server that dies leaves doubts, not repeats: calls without an answer are in doubt, unless the server honours our key. It is started
     again when it is needed, and greeted as the client greeted it.
  3. A server that asks for more input has not given a result. The claim is kept until the client brings it.

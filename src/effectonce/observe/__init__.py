@@ -1,4 +1,4 @@
-"""Everything that happens, for whoever wants to know: events, an audit, logs, metrics and traces.
+"""Everything that happens, for observers: events, an audit, logs, metrics and traces.
 
     guard = Guard("sqlite:///effects.db", observers=[Logs()])
     guard.observe(Audit(guard))

@@ -7,12 +7,12 @@ written twice; with each batch a second, small cell says how far the stream has 
  1. A changed entry does not fit its mark; a changed mark does not fit the next one; a changed batch does not fit its seal.
  2. A batch that is missing in the middle leaves a gap in the numbers.
  3. A batch that is missing at the end is further than the head says it came. A head that is gone, or put back, is missed as well.
- 4. A whole stream that is gone, head and all, was noted by a later stream, or by a head that somebody keeps elsewhere.
+ 4. A whole stream that is gone, head and all, was noted by a later stream, or by a head that is kept elsewhere.
  5. A process that is killed leaves a stream without an end. That is not a flaw: what it had written fits.
 
 Without a secret anybody who can write to the store can make a new chain that fits. Then only a head, or an anchor (`_anchor.py`), that is
 kept elsewhere tells. A stream whose marks are made with a secret says so in its name, which is in every batch and in what later streams note:
-whoever verifies without the secret learns that the marks were not checked. Who renames all of it as well is found by the secret, or by an
+verifying without the secret reports that the marks were not checked. Who renames all of it as well is found by the secret, or by an
 anchor, and by nothing else.
 """
 
@@ -33,7 +33,7 @@ from effectonce._core.effect_ref import INSIDE, EffectRef
 from effectonce.observe.events import Event
 
 BATCHES, HEADS = "audit/", "audit-head/"
-SLACK_S = 3600.0  # clocks differ: nobody is accused of what may have expired just now
+SLACK_S = 3600.0  # clocks differ: what may have expired just now is no flaw
 START = b""
 KEYED = "k"  # the end of the name of a stream whose marks are made with a secret
 _UNREADABLE = "cannot be read: it was changed, or it is not sealed, or sealed with a key that this process does not have"
@@ -229,7 +229,7 @@ def shown(entry: Entry) -> dict[str, Any]:
 
 
 class Flaw(Struct, frozen=True):
-    """Something in the audit that nobody of ours has written like this."""
+    """Something in the audit that effectonce has not written like this."""
 
     what: str  # changed, missing, cut, removed, unreadable, lost
     stream: str
@@ -255,7 +255,7 @@ class Verified(Struct, frozen=True):
 
     streams: tuple[Stream, ...]
     flaws: tuple[Flaw, ...]
-    keyed: bool = False  # marks were checked with a secret. False: whoever can write to the store can make all of them
+    keyed: bool = False  # marks were checked with a secret. False: any process that can write to the store can make all of them
     unchecked: tuple[str, ...] = ()  # streams whose marks are made with a secret that was not there to check them
 
     @property
@@ -344,7 +344,7 @@ class Examination:
                 self._flaw("lost", batch.stream, batch.number, entry.number, found)
 
     def behind(self) -> list[str]:
-        """Streams of which others say more than was there when they were read. What is said from now on is too new to be asked about."""
+        """Streams of which others say more than was there when they were read. What is noted from now on is too new to be asked about."""
         self._noting = False
         further = (stream for stream, number, _ in self._notes if not self._reaches(stream, number))
         return list(dict.fromkeys(further))

@@ -30,7 +30,7 @@ class Symptom(Struct, frozen=True):
 
 
 def symptoms(reserved: Iterable[Entry], within_s: float, deploy_s: float) -> list[Symptom]:
-    """Look at every effect that was reserved, in the order of time. Only those are compared that could be told as two of one."""
+    """Look at every effect that was reserved, in the order of time. Only those are compared that could be two of one."""
     begun: dict[str, float] = {}
     alike: dict[Alike, list[Entry]] = defaultdict(list)
     known: set[str] = set()  # the first entry of an effect counts; later ones go on with it

@@ -1,8 +1,8 @@
 """The audit: what happened to every effect and who decided it, append-only, in the guard's own store. The form of it is in `_chain.py`.
 
-Calls only put entries aside; a thread writes them, many at once. What a person decides is written before he is told. A buffer that is full is
-written by whoever fills it, so nothing is dropped while the store answers; while it does not, entries wait, and should even that be too
-many, how many were lost is written down.
+Calls only put entries aside; a thread writes them, many at once. What a person decides is written before the answer is shown. A full
+buffer is written by the call that fills it, so nothing is dropped while the store answers; while it does not, entries wait, and should
+even that be too many, how many were lost is written down.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from effectonce.stores.base import Store
 from effectonce.stores.keyring import Keyring, NotOpened
 
 NOT_AUDITED = frozenset({"calling", "attempting", "store", "call"})
-TOLD_BY_CALL = frozenset({"refused", "gave_up", "cancelled"})  # of these calls nothing else tells
+REPORTED_BY_CALL = frozenset({"refused", "gave_up", "cancelled"})  # these calls are reported by no other event
 OPENED, CLOSED, LOST, HEAD = "opened", "closed", "lost", "head"
 NOTED_MAX = 256  # heads that a new stream notes, the newest first
 PAGE = 32
@@ -117,7 +117,7 @@ class Audit:
 
     def __call__(self, event: Event) -> None:
         """Put it aside; at once to the store, if a person has decided something."""
-        if event.name == "call" and event.outcome not in TOLD_BY_CALL:
+        if event.name == "call" and event.outcome not in REPORTED_BY_CALL:
             return
         self._own()
         if len(self._waiting) >= WAITING_MAX:
@@ -181,7 +181,7 @@ class Audit:
     def anchor(self) -> str:
         """How far every stream has come, as a line of JSON to keep elsewhere: `verify(anchors=[line])` finds what was rewritten or cut since.
 
-        Nothing is written, and no secret is needed: it can be made by whoever may read the store.
+        Nothing is written, and no secret is needed: it can be made by any process that may read the store.
         """
         self.flush()
         heads = self._heads(None)
@@ -207,9 +207,9 @@ class Audit:
             self._store.apply(self._cell(head_name, now.revision, head_value))
         if stands is None or stands.value == value:
             self._number, self._last, self._mark, self._at = batch.number + 1, batch.last, batch.mark, batch.at
-        else:  # somebody else writes under our name: this stream is not ours any more
+        else:  # another process writes under our name: this stream is not ours any more
             ours = [entry for entry in batch.entries() if entry.event != OPENED]
-            self._waiting.extendleft({"event": e.event, "at": e.at} | _said(e) for e in reversed(ours))
+            self._waiting.extendleft({"event": e.event, "at": e.at} | _content_of(e) for e in reversed(ours))
             self._begin()
 
     def _cell(self, name: str, revision: int, value: bytes) -> WriteCell:
@@ -266,7 +266,7 @@ class Audit:
         return symptoms(self.entries(event="reserved", since=since, limit=None), within_s, deploy_s)
 
     def verify(self, *, expect: str | None = None, anchors: Iterable[str] = ()) -> Verified:
-        """Look at everything. *expect* is what `head()` said at some time, *anchors* what `anchor()` did. Nothing is written."""
+        """Look at everything. *expect* is what `head()` returned at some time, *anchors* what `anchor()` did. Nothing is written."""
         notes = [*([] if expect is None else [_expected(expect)]), *notes_of(anchors)]
         examination = Examination(self._marks, self._clock())
         for batch in self._batches():
@@ -294,7 +294,7 @@ class Audit:
         over = {s for s, head in self._heads(None).items() if since is not None and head is not None and head.at < since}
         for stream, _, batch in self._batches(over=over):
             for entry in [] if batch is None else batch.entries():
-                yield Entry(number=entry.number, at=entry.at, event=entry.event, stream=stream, **_said(entry))
+                yield Entry(number=entry.number, at=entry.at, event=entry.event, stream=stream, **_content_of(entry))
 
     def _batches(
         self, prefix: str = BATCHES, after: str = "", over: set[str] | frozenset[str] = frozenset()
@@ -346,7 +346,7 @@ def _in_transaction() -> bool:
     return effect is not None and effect.lent is not None
 
 
-def _said(entry: Entry) -> dict[str, Any]:
+def _content_of(entry: Entry) -> dict[str, Any]:
     """All that an entry says, but for where it stands."""
     fields = (name for name in Entry.__struct_fields__ if name not in ("number", "at", "event", "stream"))
     return {name: getattr(entry, name) for name in fields}
@@ -371,9 +371,11 @@ def _live(audit: weakref.ref[Audit], stopped: threading.Event, flush_s: float) -
         try:
             this.flush()
             went_well = True
-        except Exception as error:  # a store of somebody's own: without this thread entries would wait for ever
+        except Exception as error:  # a store of the user's own: without this thread entries would wait without end
             if went_well:
-                LOG.warning("the audit could not be written, which is said once; it is tried again: %r", error, exc_info=error)
+                LOG.warning(
+                    "the audit could not be written, which is logged once; it is tried again: %r", error, exc_info=error
+                )
             went_well = False
         del this
 

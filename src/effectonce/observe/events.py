@@ -107,10 +107,10 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def fields(event: Event) -> dict[str, Any]:
     """An event as plain fields for a log: what it says, without what it does not, and the effect by its reference."""
-    said = {name: value for name in _PLAIN if (value := getattr(event, name)) not in (None, "", 0)}
+    filled = {name: value for name in _PLAIN if (value := getattr(event, name)) not in (None, "", 0)}
     if event.effect is not None and event.effect.key:
-        said |= {"effect": event.effect.reference, "scope": event.effect.scope}
-    return {"event": event.name, **said}
+        filled |= {"effect": event.effect.reference, "scope": event.effect.scope}
+    return {"event": event.name, **filled}
 
 
 _PLAIN = tuple(name for name in Event.__struct_fields__ if name not in ("name", "at", "effect", "fingerprint", "arguments"))
@@ -173,7 +173,7 @@ def _refused(ending: Any) -> Ended:
 
 
 def given_up(ending: Ending | Over, attempts: int) -> bool:
-    """Does this leave an effect without an outcome, which nobody goes on with? Somebody who was interrupted may come back."""
+    """Does this leave an effect without an outcome, which no caller goes on with? A caller that was interrupted may come back."""
     match ending:
         case NothingSent(error) | Exhausted(error) | Lost(error):
             return attempts > 0 and isinstance(error, Exception)

@@ -12,12 +12,12 @@ from effectonce.observe.events import EVENTS, Event, fields
 
 LOGGER = "effectonce.events"
 _SEEN = ("in_doubt", "store_error", "fenced_out", "conflict", "kept", "dead_letter")
-_TOLD = (
+_LOGGED = (
     *("settled", "failed", "expired", "latched", "out_of_order", "in_flight", "retry_scheduled", "retry_suppressed"),
     *("breaker", "swept", "redriven", "discarded", "cancelled", "workflow", "taken_over"),
 )
 LEVELS: dict[str, int] = (
-    dict.fromkeys(EVENTS, logging.DEBUG) | dict.fromkeys(_TOLD, logging.INFO) | dict.fromkeys(_SEEN, logging.WARNING)
+    dict.fromkeys(EVENTS, logging.DEBUG) | dict.fromkeys(_LOGGED, logging.INFO) | dict.fromkeys(_SEEN, logging.WARNING)
 )
 
 
@@ -36,7 +36,7 @@ class Logs:
     def __call__(self, event: Event) -> None:
         level = self._levels.get(event.name, logging.INFO)
         if self._logger.isEnabledFor(level):
-            self._logger.log(level, "%s", on_one_line(_line(event)), extra=_said(event))
+            self._logger.log(level, "%s", on_one_line(_line(event)), extra=_fields(event))
 
 
 class StructLog:
@@ -52,11 +52,11 @@ class StructLog:
         self._logger, self._levels = logger, _levels(levels)
 
     def __call__(self, event: Event) -> None:
-        said = _said(event)
-        self._logger.log(self._levels.get(event.name, logging.INFO), said.pop("event"), **said)
+        bound = _fields(event)
+        self._logger.log(self._levels.get(event.name, logging.INFO), bound.pop("event"), **bound)
 
 
-def _said(event: Event) -> dict[str, Any]:
+def _fields(event: Event) -> dict[str, Any]:
     """The fields of an event. A formatter may write them as they are: none of them begins a line of its own."""
     return {name: on_one_line(value) if isinstance(value, str) else value for name, value in fields(event).items()}
 

@@ -1,8 +1,8 @@
 """Events as OpenTelemetry spans and metrics. Only the API is used: without an SDK it does nothing.
 
 A call is a span `execute_tool {tool}`, and each attempt a child of it in which the tool runs, so that what the tool's own clients report lies
-below. A replay has no attempt; it is linked to the call that did it, if that was in this process. If somebody else has made the span of this
-tool already, it is used and not made again.
+below. A replay has no attempt; it is linked to the call that did it, if that was in this process. If another library has made the span of
+this tool already, it is used and not made again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ except ImportError as missing:
 
 SCOPE = "effectonce"
 LINKED_MAX = 4096  # calls of this process that a replay can be linked to
-# What is told inside a span, and worth a mark on it.
+# What is reported inside a span, and worth a mark on it.
 MARKS = frozenset({"reserved", "retry_scheduled", "retry_suppressed", "in_doubt", "fenced_out", "settled", "kept", "breaker"})
 
 
@@ -37,13 +37,13 @@ class _Open(Struct, frozen=True):
     name: str  # call or attempt
     span: Span
     token: Any
-    ours: bool  # False: somebody else ends it
+    ours: bool  # False: another library ends it
 
 
 class OpenTelemetry:
     """An observer that traces and counts: `Guard(..., observers=[OpenTelemetry()])`.
 
-    The providers are the global ones, unless given. With *gauges* it shows what the store holds as well, asked when somebody collects.
+    The providers are the global ones, unless given. With *gauges* it shows what the store holds as well, asked when metrics are collected.
     """
 
     events = MEASURED | MARKS | {"calling", "attempting"}
@@ -159,8 +159,8 @@ class OpenTelemetry:
     def _mark(self, event: Event) -> None:
         opened = self._open.get()
         if opened:
-            said = {"effectonce.reason": event.reason, "effectonce.outcome": event.outcome, "error.type": event.error}
-            marked = {name: value for name, value in said.items() if value and (name != "effectonce.reason" or not event.by)}
+            fields = {"effectonce.reason": event.reason, "effectonce.outcome": event.outcome, "error.type": event.error}
+            marked = {name: value for name, value in fields.items() if value and (name != "effectonce.reason" or not event.by)}
             if event.delay_s is not None:
                 marked["effectonce.retry.delay"] = str(event.delay_s)
             opened[-1].span.add_event(f"effectonce.{event.name}", marked)
@@ -173,7 +173,7 @@ def _fail(span: Span, error: str) -> None:
 
 
 def _attributes(names: tuple[str, ...], values: tuple[str, ...]) -> dict[str, str]:
-    """What is empty is not said: `error.type` is there only if there is an error."""
+    """What is empty is left out: `error.type` is there only if there is an error."""
     return {name: value for name, value in zip(names, values, strict=True) if value}
 
 

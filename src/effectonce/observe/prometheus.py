@@ -21,7 +21,7 @@ except ImportError as missing:
 class Prometheus:
     """An observer that counts: `Guard(..., observers=[Prometheus()])`. Serve *registry* as you do, by default the library's own.
 
-    With *gauges* it shows what the store holds as well, asked when somebody collects.
+    With *gauges* it shows what the store holds as well, asked when metrics are collected.
     """
 
     events = MEASURED
@@ -59,7 +59,7 @@ def _made(metric: Metric, registry: CollectorRegistry) -> Any:
 
 
 class Gauges:
-    """What a registry asks when somebody collects."""
+    """What a registry asks when metrics are collected."""
 
     def __init__(self, gauges: StoreGauges) -> None:
         self._gauges = gauges

@@ -1,4 +1,4 @@
-"""The in-doubt desk: effects whose outcome nobody knows, and who may settle them.
+"""The in-doubt desk: effects whose outcome is unknown, and who may settle them.
 
 A probe settles what it can prove, on demand or by a reconciler in the background. What is left is settled by a person, who gives a name and a
 reason; both stay on the record. Nothing here sends a request: `retry` only lets the next call do so, where the contract allows it.
@@ -20,7 +20,7 @@ from effectonce.errors import ContractViolation
 from effectonce.outcome import Outcome
 from effectonce.stores.base import Store
 
-CLOCK = "clock"  # a cell that nobody writes: reading it tells the store's time
+CLOCK = "clock"  # a cell that is never written: reading it returns the store's time
 BATCH = 100
 NOT_HONOURED = "its downstream does not honour the key (any more): sending it again could do it twice"
 
@@ -30,7 +30,7 @@ class Reconciled(Struct, frozen=True):
 
     settled: int
     in_doubt: int  # asked, and still unknown
-    skipped: int  # no probe of this colour is registered here
+    skipped: int  # no probe is registered here, sync or async as the caller is
 
     def __add__(self, other: Reconciled) -> Reconciled:
         return Reconciled(self.settled + other.settled, self.in_doubt + other.in_doubt, self.skipped + other.skipped)
@@ -64,7 +64,7 @@ def place(record: Record) -> tuple[float, str]:
     return record.created_at, record.request.key
 
 
-def told(flow: Flow[Any], store: Store) -> Any:
+def run_on_store(flow: Flow[Any], store: Store) -> Any:
     """Run a flow that asks for nothing but what a store knows."""
     try:
         op: Op[Any] = next(flow)
@@ -74,8 +74,8 @@ def told(flow: Flow[Any], store: Store) -> Any:
         return done.value
 
 
-async def atold(flow: Flow[Any], store: Store) -> Any:
-    """The same in the other colour."""
+async def arun_on_store(flow: Flow[Any], store: Store) -> Any:
+    """The same for async callers."""
     try:
         op: Op[Any] = next(flow)
         while True:
@@ -102,20 +102,20 @@ class Settlement:
         """All of them, page by page."""
         after: tuple[float, str] | None = (0.0, "")
         while after is not None:
-            records, after = told(doubts.page(after), self.store)
+            records, after = run_on_store(doubts.page(after), self.store)
             yield records
 
     # ------------------------------------------------------------ by a person
 
     def confirm(self, key: str, result: Any, by: str, reason: str) -> None:
-        said = who(by, reason)
+        signed = who(by, reason)
         record = self.store.apply(Find(key))
         tool = None if record is None else self.tools.get(record.request.terms.tool)
         try:
             outcome = encode(result, Any if tool is None else tool.signature.returns)
         except NotStorable as error:
             raise ContractViolation(f"this result cannot be what later calls get: {error}") from None
-        self._settle(Confirm(key, outcome, *said))
+        self._settle(Confirm(key, outcome, *signed))
 
     def refute(self, key: str, by: str, reason: str) -> None:
         by, reason = who(by, reason)
@@ -149,7 +149,7 @@ class Settlement:
         answers: list[Outcome[Any] | None] = []
         after: tuple[float, str] | None = (0.0, "")
         while after is not None and len(answers) < limit:
-            records, after = await atold(doubts.page(after), self.store)
+            records, after = await arun_on_store(doubts.page(after), self.store)
             answers += [await self.aask(record) for record in records[: limit - len(answers)]]
         return count(answers)
 
@@ -176,18 +176,18 @@ class Settlement:
 
 
 def who(by: str, reason: str) -> tuple[str, str]:
-    """Whoever decides says who they are, and why."""
-    said = (by, reason)
-    if not all(isinstance(each, str) and each.strip() for each in said):  # type: ignore[redundant-expr]  # callers without a type checker
-        raise ContractViolation("settling needs a name (by=) and a reason (reason=): somebody will ask")
-    for each in said:
+    """The person who decides gives a name and a reason."""
+    given = (by, reason)
+    if not all(isinstance(each, str) and each.strip() for each in given):  # type: ignore[redundant-expr]  # callers without a type checker
+        raise ContractViolation("settling needs a name (by=) and a reason (reason=): both stay on the record")
+    for each in given:
         if printable(each) != each:
             raise ContractViolation(f"{each[:40]!r} cannot stay on the record: it is no Unicode text, or too long")
-    return said
+    return given
 
 
 def count(answers: Iterable[Outcome[Any] | None]) -> Reconciled:
-    """Add up what probes said."""
+    """Add up what probes answered."""
     answers = list(answers)
     settled = sum(answer is not None and answer.status != "in_doubt" for answer in answers)
     skipped = sum(answer is None for answer in answers)

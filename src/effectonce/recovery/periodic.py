@@ -33,19 +33,19 @@ class PeriodicThread:
             self._thread = None
 
     def failed(self, error: Exception) -> None:
-        """The next round may go better. A store that does not answer is told once, until it does; anything else is somebody's mistake."""
+        """The next round may go better. A store that does not answer is logged once, until it does; anything else is a bug."""
         before, self.failure = self.failure, error
         if not isinstance(error, StoreUnavailable):
-            LOG.error("a round of %s failed; the next one comes all the same", self._name, exc_info=error)
+            LOG.error("a round of %s failed; the next one still comes", self._name, exc_info=error)
         elif before is None:
-            LOG.warning("a round of %s failed; the next one comes all the same: %s", self._name, error)
+            LOG.warning("a round of %s failed; the next one still comes: %s", self._name, error)
 
     def _live(self) -> None:
         while True:
             try:
                 self._go_round()
                 self.failure = None
-            except Exception as error:  # noqa: BLE001  # a thread that died would be missed by nobody, and by all that it looked after
+            except Exception as error:  # noqa: BLE001  # a thread that died would not be noticed, and its work would stay undone
                 self.failed(error)
             if self.stopped.wait(self._every_s):
                 return

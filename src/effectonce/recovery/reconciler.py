@@ -1,4 +1,4 @@
-"""Asking probes in the background: a few a second, and an effect that cannot be told is asked less and less often.
+"""Asking probes in the background: a few a second, and an effect whose probe does not know is asked less and less often.
 
 Several processes may do it: an inquiry is a lease on the record, so one of them asks at a time. How often an effect was asked in vain is
 remembered here only; a new process begins again. Nothing is sent again.
@@ -16,7 +16,7 @@ from effectonce._core.rules import Record
 from effectonce._validate import numbers
 from effectonce.errors import ContractViolation
 from effectonce.outcome import Outcome
-from effectonce.recovery.in_doubt import InDoubtFilter, Reconciled, Settlement, atold, count
+from effectonce.recovery.in_doubt import InDoubtFilter, Reconciled, Settlement, arun_on_store, count
 from effectonce.recovery.periodic import PeriodicThread
 
 GROWTH = 2.0
@@ -73,7 +73,7 @@ class Reconciler:
         total, seen = Reconciled(0, 0, 0), set[str]()
         after: tuple[float, str] | None = (0.0, "")
         while after is not None:
-            records, after = await atold(self._doubts.page(after), self._desk.store)
+            records, after = await arun_on_store(self._doubts.page(after), self._desk.store)
             for record in records:
                 seen.add(record.request.key)
                 if not self._is_due(record):

@@ -1,7 +1,7 @@
-"""What happened while the store could not be told: kept in a folder of this machine, and written when the store is back.
+"""What happened while the store could not be reached: kept in a folder of this machine, and written when the store is back.
 
 An entry is one write with its token and epoch, in a file of its own, on the disk before the caller is answered. Settling repeats that
-write: if the record still waits for it, it is completed; if somebody else decided meanwhile, what we know is added as evidence. Either
+write: if the record still waits for it, it is completed; if another process decided meanwhile, what we know is added as evidence. Either
 way nothing is run again. Writes may be repeated, so several processes may settle one folder. An entry that the store refuses again and
 again holds up no other: each round begins behind the one at which the last round failed.
 
@@ -73,12 +73,12 @@ class Settled(Struct, frozen=True):
     """What a round came to."""
 
     written: int  # the store has them now, as outcomes
-    attested: int  # somebody else had decided: added as evidence
+    attested: int  # another process had decided: added as evidence
     left: int
 
 
 class Spool:
-    """A folder of writes that one store could not be told."""
+    """A folder of writes that could not be written to one store."""
 
     def __init__(
         self, folder: str | os.PathLike[str], store: Store, keyring: Keyring | None = None, secret: bytes = b""
@@ -87,9 +87,9 @@ class Spool:
         self.after_fork()
         anew_in_a_fork(self)
         self._failed_at = Path()  # where the last round ended early
-        self._told_of: set[Path] = set()  # entries that cannot be opened here, or not now
+        self._reported: set[Path] = set()  # entries that cannot be opened here, or not now
         if self.distrusted():
-            LOG.warning("outcomes that the store cannot be told will be lost: %s", self.distrusted())
+            LOG.warning("outcomes that cannot be written to the store will be lost: %s", self.distrusted())
         if self.waiting():
             self._settle_in_the_background()  # an earlier process left them
 
@@ -117,7 +117,7 @@ class Spool:
         self._lock = threading.RLock()
 
     def waiting(self) -> int:
-        """How many writes the store has not been told yet."""
+        """How many writes the store does not have yet."""
         return len(self._files())
 
     def _files(self) -> list[Path]:
@@ -148,7 +148,9 @@ class Spool:
             )
             return
         LOG.warning(
-            "the store could not be told the outcome of %s; it is kept in %s until it can", reference_of(op.key), self.folder
+            "the outcome of %s could not be written to the store; it is kept in %s until it can",
+            reference_of(op.key),
+            self.folder,
         )
         self._drop_older(op, name)
         self._settle_in_the_background()
@@ -222,11 +224,11 @@ class Spool:
         except FileNotFoundError:
             return None  # another process was faster
         except (OSError, NotOpened) as error:  # later, or by a process that may read it and has the key
-            if file not in self._told_of:
-                self._told_of.add(file)
+            if file not in self._reported:
+                self._reported.add(file)
                 LOG.warning("an outcome in %s waits for a process that can open it: %s", self.folder, error)
             return None
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):  # half a character, or a depth, that nobody wrote
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):  # half a character, or a depth, that we never write
             LOG.exception("%s cannot be read, and is left to you as .unreadable", file)
             with contextlib.suppress(OSError):
                 file.rename(file.with_suffix(".unreadable"))
@@ -267,7 +269,7 @@ class Spool:
             except StoreUnavailable as error:
                 LOG.debug("what is kept in %s waits: %s", self.folder, error)
             except Exception:  # whatever a store makes of one entry, the others wait for this thread
-                LOG.exception("an outcome in %s could not be settled; the next round comes all the same", self.folder)
+                LOG.exception("an outcome in %s could not be settled; the next round still comes", self.folder)
             rounds += 1
             pause.wait(full_jitter(rounds, FIRST_S, MAX_S, rng))
 
@@ -281,7 +283,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _only_ours(path: str, flags: int) -> int:
-    """It holds a result: in whatever folder it lies, nobody else reads it."""
+    """It holds a result: in whatever folder it lies, no other user reads it."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 

@@ -28,7 +28,7 @@ class Sweeper:
         every_s: float = 60.0,
         batch: int = 10,
         pause_s: float = 0.05,
-        told: Callable[[Swept], object] = bool,
+        on_swept: Callable[[Swept], object] = bool,
     ) -> None:
         numbers(every_s=every_s, pause_s=pause_s)
         whole(batch=batch)
@@ -36,7 +36,7 @@ class Sweeper:
             raise ContractViolation(
                 f"batch={batch}, every_s={every_s}, pause_s={pause_s}: a batch has a record, and no time is negative"
             )
-        self._store, self._batch, self._pause_s, self._told = store, batch, pause_s, told
+        self._store, self._batch, self._pause_s, self._on_swept = store, batch, pause_s, on_swept
         self._rounds = PeriodicThread("effectonce-sweeper", self.round, every_s)
         self.swept = Swept(0, 0, 0)  # since it was made
 
@@ -52,7 +52,7 @@ class Sweeper:
             done = self._store.apply(Sweep(self._batch))
             self._warn(done)
             total, self.swept = total + done, self.swept + done
-            self._told(done)
+            self._on_swept(done)
             if done.total < self._batch or self._rounds.stopped.wait(self._pause_s):
                 return total
 

@@ -1,4 +1,4 @@
-"""The retry budget of a dependency: when it answers nobody, nobody goes on asking."""
+"""The retry budget of a dependency: when it answers no caller, all callers stop retrying."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Circuit:
     """Stops calls to a dependency that is unwell, and finds out with a few of them when it is well again.
 
     Use it as a decorator of a `def` or an `async def`, or around any block: `with circuit.admit():`. *rules* say what errors mean that
-    the tables do not know. *on_change* is called with the old phase, the new one and the statistics, after each change, by whoever
+    the tables do not know. *on_change* is called with the old phase, the new one and the statistics, after each change, by the caller that
     caused it: hand longer work over. With *shared*, a store, processes tell each other what they found; *node* names this one.
     """
 
@@ -74,7 +74,7 @@ class Circuit:
         self._last_failure = ""
         self._warned = False
         self._sharing = None if shared is None else self._shared(shared, node)
-        self._everybodys: SharedPermit | None = None
+        self._shared_permit: SharedPermit | None = None
         self.free: SharedPermit | None = None  # the same, where it does not matter when a call began: for those in a hurry
         self._share_out(clock())
         anew_in_a_fork(self)
@@ -87,26 +87,26 @@ class Circuit:
 
     def admit(self) -> Permit:
         """May I call? Raises `CircuitOpen` with the time to the next probe."""
-        free = self._everybodys
+        free = self._shared_permit
         permit = self._ask() if free is None else self._like(free)
         if isinstance(permit, CircuitOpen):
             raise permit
         return permit
 
     def try_admit(self) -> Permit | SharedPermit | CircuitOpen:
-        """The same, but a refusal is a value, and the permit may be everybody's. Say exactly once how the call ended."""
-        permit, free = self.free, self._everybodys
+        """The same, but a refusal is a value, and the permit may be shared. Say exactly once how the call ended."""
+        permit, free = self.free, self._shared_permit
         if permit is not None:
             return permit
         return self._ask() if free is None else self._like(free)
 
     def _like(self, free: SharedPermit) -> Permit:
-        """A permit of one's own, where everybody has one."""
+        """A permit of one's own, where all calls get one."""
         return Permit(self._settle, free.generation, FREE, self._clock() if self._measures else 0.0)
 
     def refusal(self) -> CircuitOpen | None:
-        """Would a call be refused now? Nothing is taken: whoever is about to prepare a call may save the work."""
-        if self._everybodys is not None or self.policy.shadow:
+        """Would a call be refused now? Nothing is taken: a caller that is about to prepare a call may save the work."""
+        if self._shared_permit is not None or self.policy.shadow:
             return None
         now = self._clock()
         with self._lock:
@@ -137,13 +137,15 @@ class Circuit:
         else:
             last = f"; the last error: {self._last_failure}" if machine.ours and self._last_failure else ""
             what = f"the circuit of {name} is {machine.phase.replace('_', ' ')}: {machine.why}{last}"
-        then = "Somebody must close it." if wait_s is None else f"The next call is let through in {span(wait_s)} at the latest."
+        then = (
+            "An operator must close it." if wait_s is None else f"The next call is let through in {span(wait_s)} at the latest."
+        )
         return CircuitOpen(f"{what}. Nothing was sent. {then}", circuit=name, phase=machine.phase, retry_after_s=wait_s)
 
     # ------------------------------------------------------------ telling
 
     def _settle(self, permit: Permit | SharedPermit, ended: object, started_at: float) -> None:
-        free, now = self._everybodys, self._clock()
+        free, now = self._shared_permit, self._clock()
         slow = now - started_at >= self._slow_s
         if ended is not WELL:
             sign, retry_after_s = self._judge(ended)
@@ -177,13 +179,13 @@ class Circuit:
         return sign, verdict.retry_after_s
 
     def _mention(self, ended: object) -> None:
-        """A breaker that never opens, because nobody told it what the errors mean, should not be a surprise."""
+        """A breaker that never opens, because it was not configured with what the errors mean, should not be a surprise."""
         if self._warned or isinstance(ended, Verdict):
             return
         self._warned = True
         LOG.warning(
             "circuit %s: %s is not known, so it does not count against the dependency. If it should, say so: "
-            "rules={%s: Bucket.SERVER_ERROR}. This is said once.",
+            "rules={%s: Bucket.SERVER_ERROR}. This is logged once.",
             self.name,
             type(ended).__qualname__,
             type(ended).__name__,
@@ -239,21 +241,21 @@ class Circuit:
         machine = self._machine
         old, machine.moved = machine.moved, None
         assert old is not None
-        if self._everybodys is not None:
-            self._everybodys.count_until(-inf)  # whoever still has it is late
-            self._everybodys = self.free = None
+        if self._shared_permit is not None:
+            self._shared_permit.count_until(-inf)  # a call that still has it is late
+            self._shared_permit = self.free = None
         self._share_out(now)
         return Change(old, machine.phase, self._stats(now))
 
     def _share_out(self, now: float) -> None:
-        """One permit for everybody, where none are counted; and for how long its successes need no more than counting."""
+        """One permit for all calls, where none are counted; and for how long its successes need no more than counting."""
         machine = self._machine
         if machine.phase is not Phase.CLOSED and machine.phase is not Phase.DISABLED:
             return
-        if self._everybodys is None:
-            self._everybodys = SharedPermit(self._settle, self._count, machine.generation)
-            self.free = None if self._measures else self._everybodys
-        self._everybodys.count_until(self._counts_until(now))
+        if self._shared_permit is None:
+            self._shared_permit = SharedPermit(self._settle, self._count, machine.generation)
+            self.free = None if self._measures else self._shared_permit
+        self._shared_permit.count_until(self._counts_until(now))
 
     def _counts_until(self, now: float) -> float:
         counts_until = self._machine.counts_until(now)
@@ -267,9 +269,9 @@ class Circuit:
             return
         level = logging.WARNING if change.new is Phase.OPEN else logging.INFO
         LOG.log(level, "circuit %s: %s, was %s: %s", self.name, change.new, change.old, change.stats.why)
-        for told in self._on_change:
+        for hook in self._on_change:
             try:
-                told(change.old, change.new, change.stats)
+                hook(change.old, change.new, change.stats)
             except Exception:  # the hook's own; the call that caused the change has nothing to do with it
                 LOG.exception("circuit %s: on_change failed", self.name)
 
@@ -347,10 +349,10 @@ class Circuit:
         return self._guarding(function, fallback)
 
     def _guarding(self, function: Callable[..., Any], fallback: Callable[..., Any] | None) -> Callable[..., Any]:
-        coloured = is_async(function)
-        if fallback is not None and is_async(fallback) is not coloured:
+        asynchronous = is_async(function)
+        if fallback is not None and is_async(fallback) is not asynchronous:
             raise TypeError(f"{_named(function)} and its fallback {_named(fallback)}: both must be def, or both async def")
-        wrapper = self._around_async(function, fallback) if coloured else self._around(function, fallback)
+        wrapper = self._around_async(function, fallback) if asynchronous else self._around(function, fallback)
         cast(Any, wrapper).circuit = self
         return wrapper
 
@@ -360,7 +362,7 @@ class Circuit:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             started_at = clock() if measures else 0.0
-            permit: Permit | SharedPermit | None = self._everybodys
+            permit: Permit | SharedPermit | None = self._shared_permit
             if permit is None:
                 asked = self._ask()
                 if isinstance(asked, CircuitOpen):
@@ -373,7 +375,7 @@ class Circuit:
                 if type(value) is CoroutineType:
                     value.close()
                     raise TypeError(
-                        f"{_named(function)} returned a coroutine, so nobody can tell how it ends; guard the async def"
+                        f"{_named(function)} returned a coroutine, so its outcome would not be seen; guard the async def"
                     )
             except BaseException as error:  # the function's own: it is judged, and raised as it is
                 settle(permit, error, started_at)
@@ -392,7 +394,7 @@ class Circuit:
         @functools.wraps(function)
         async def call(*args: Any, **kwargs: Any) -> Any:
             started_at = clock() if measures else 0.0
-            permit: Permit | SharedPermit | None = self._everybodys
+            permit: Permit | SharedPermit | None = self._shared_permit
             if permit is None:
                 asked = self._ask()
                 if isinstance(asked, CircuitOpen):

@@ -1,7 +1,7 @@
 """One layer retries: switch off, or count, what SDKs and HTTP clients try again by themselves.
 
 Layers multiply. Three attempts of ours, three of an SDK, three of its HTTP client and three of a proxy are 81 requests, of which we know
-three; and of the others nobody asked whether they are safe. A guarded tool therefore uses a client that sends once:
+three; and the others were never checked for safety. A guarded tool therefore uses a client that sends once:
 
     client = without_retries(OpenAI())
 
@@ -25,7 +25,7 @@ from msgspec import Struct
 from effectonce.stores.base import Finding
 
 T = TypeVar("T")
-FOR_EVER = sys.maxsize  # a client that never gives up
+UNLIMITED = sys.maxsize  # a client that never gives up
 _ADVICE = "Switch its retries off where it is made."
 
 
@@ -76,8 +76,8 @@ def amplification(attempts: int, *clients: Any) -> Finding | None:
     if inner == 1:
         return None
     guilty = ", ".join(dict.fromkeys(each for count, each in counted if count > 1))
-    times = "without end" if inner == FOR_EVER else f"{attempts * inner} times"
-    theirs = "for ever" if inner == FOR_EVER else f"{inner} times"
+    times = "without end" if inner == UNLIMITED else f"{attempts * inner} times"
+    theirs = "without end" if inner == UNLIMITED else f"{inner} times"
     return Finding(
         "retries",
         f"one call may send {times}: {attempts} of ours, and {name} tries each of them {theirs}",
@@ -148,9 +148,9 @@ _AWS = {"legacy": {"": 5, "dynamodb": 10}, "standard": {"": 3, "dynamodb": 4, "d
 
 
 def _aws_attempts(client: Any) -> int:
-    said = client.meta.config.retries
-    by_service = _AWS["legacy" if said["mode"] == "legacy" else "standard"]
-    return int(said.get("total_max_attempts") or by_service.get(_service(client), by_service[""]))
+    retries = client.meta.config.retries
+    by_service = _AWS["legacy" if retries["mode"] == "legacy" else "standard"]
+    return int(retries.get("total_max_attempts") or by_service.get(_service(client), by_service[""]))
 
 
 def _aws_once(client: Any) -> Any:
@@ -292,18 +292,18 @@ def _genai_once(client: Any) -> Any:
 
 
 def _limit(retries: Any) -> int:
-    """How many retries that means: None, negative and infinite are "for ever", False is none."""
+    """How many retries that means: None, negative and infinite are unlimited, False is none."""
     if retries is False:
         return 0
-    return FOR_EVER - 1 if retries is None or retries < 0 or retries >= FOR_EVER else int(retries)
+    return UNLIMITED - 1 if retries is None or retries < 0 or retries >= UNLIMITED else int(retries)
 
 
 def _times(outer: int, inner: int) -> int:
-    return min(outer * inner, FOR_EVER)
+    return min(outer * inner, UNLIMITED)
 
 
 def _unwrapped(part: Any) -> Any:
-    """What a protected client sends through. Our own attempts are not counted: whoever is around them does not repeat them."""
+    """What a protected client sends through. Our own attempts are not counted: the layer around them does not repeat them."""
     return getattr(part, "effectonce_inner", part)
 
 

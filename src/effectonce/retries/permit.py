@@ -21,13 +21,13 @@ class CircuitStats(Struct, frozen=True, kw_only=True):
     phase: Phase
     why: str  # it is in this phase
     since_s: float  # it has been
-    retry_after_s: float | None  # until somebody may probe, at the latest; None: until somebody closes it
+    retry_after_s: float | None  # until a probe may be sent, at the latest; None: until an operator closes it
     generation: int  # one more than there were changes
     opened: int  # times
     succeeded: int
     failed: int
     slow: int  # of both, those that took slow_s or longer
-    neutral: int  # said nothing: cancelled, refused for what it asked, an error of our own
+    neutral: int  # without meaning: cancelled, refused for what it asked, an error of our own
     late: int  # answers to calls that an earlier phase had let through: they changed nothing
     refused: int  # in shadow mode: would have been
     failures_in_a_row: int
@@ -54,7 +54,7 @@ class Permit:
     __slots__ = ("_settle", "generation", "number", "started_at")
 
     def __init__(self, settle: Settle, generation: int, number: int, started_at: float) -> None:
-        self._settle: Settle | None = settle  # None: it has been said
+        self._settle: Settle | None = settle  # None: it has been settled
         self.generation, self.number, self.started_at = generation, number, started_at
 
     def succeeded(self) -> None:
@@ -92,18 +92,18 @@ class Permit:
 class SharedPermit:
     """The permit of a closed circuit, the same for all who call: each of them says once how it ended."""
 
-    __slots__ = ("_count", "_settle", "_told", "counts_until", "generation", "succeeded")
+    __slots__ = ("_count", "_settle", "_settle_well", "counts_until", "generation", "succeeded")
     number = FREE
 
     def __init__(self, settle: Settle, count: Callable[[], object], generation: int) -> None:
         self._settle, self._count, self.generation = settle, count, generation
-        self._told = functools.partial(settle, self, WELL, 0.0)
+        self._settle_well = functools.partial(settle, self, WELL, 0.0)
         self.count_until(-inf)
 
     def count_until(self, until: float) -> None:
         """A success before this moment is just counted. If that is for good, to say it is to call the counter, and nothing else."""
         self.counts_until = until
-        self.succeeded: Callable[[], object] = self._count if until == inf else self._told
+        self.succeeded: Callable[[], object] = self._count if until == inf else self._settle_well
 
     def failed(self, error: object) -> None:
         self._settle(self, error, 0.0)

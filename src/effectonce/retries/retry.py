@@ -48,7 +48,7 @@ ENV = Env(now=time.monotonic, new_token=str, rng=rng)  # nothing here has a toke
 
 
 class Retrier:
-    """A policy, ready to use: a decorator of a `def` or an `async def`, and an iterable of attempts in both colours."""
+    """A policy, ready to use: a decorator of a `def` or an `async def`, and an iterable of attempts, sync and async."""
 
     def __init__(
         self, how: Retrying, *, repeatable: bool, store: Store | None, name: str, env: Env, read: bool = False
@@ -81,8 +81,8 @@ class Retrier:
                 value = function(*args, **kwargs)
                 if type(value) is CoroutineType:
                     value.close()
-                    raise TypeError(f"{name} returned a coroutine, so nobody can tell how it ends; decorate the async def")
-            except BaseException as error:  # the function's own: told to the breaker, and raised or tried again
+                    raise TypeError(f"{name} returned a coroutine, so its outcome would not be seen; decorate the async def")
+            except BaseException as error:  # the function's own: reported to the breaker, and raised or tried again
                 if permit is not None:
                     permit.failed(how.classify(error))
                 if not isinstance(error, Exception):
@@ -305,7 +305,7 @@ def _mark(ended: Over, *, read: bool) -> None:
 
 
 def tell(error: BaseException, tried: Tried) -> None:
-    """Leave on the error what all attempts together say, for whoever classifies it next."""
+    """Leave on the error what all attempts together say, for the layer that classifies it next."""
     with contextlib.suppress(AttributeError):  # an exception class with slots
         error.effectonce_tried = tried  # type: ignore[attr-defined]
 

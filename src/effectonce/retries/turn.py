@@ -33,7 +33,7 @@ class TurnBudget(ContextScope["TurnBudget"]):
         return self.turn.left_s
 
     def repair(self) -> None:
-        """Take one repair prompt: the model is about to be told what was wrong with its answer. Raises `GaveUp` if there is none left."""
+        """Take one repair prompt: the model is about to be shown what was wrong with its answer. Raises `GaveUp` if there is none left."""
         self._taken(drive(self.turn.spend(Purchase(repair=True)), Plain(self.store)))
 
     async def arepair(self) -> None:
@@ -47,5 +47,5 @@ class TurnBudget(ContextScope["TurnBudget"]):
 
 
 def step_of(effect: EffectRef) -> str:
-    """What a turn calls a step: enough to count it, and nothing that somebody could read."""
+    """What a turn calls a step: enough to count it, and nothing that can be read."""
     return derive("step", effect.tenant, effect.scope, effect.step)[:16] if effect.step else effect.key[-16:]

@@ -1,4 +1,4 @@
-"""Runs of workflows: what the function gets, and how its steps are performed in both colours."""
+"""Runs of workflows: what the function gets, and how its steps are performed, sync and async."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from effectonce.errors import (
     StepFailed,
     StoreUnavailable,
 )
-from effectonce.recovery.in_doubt import atold, told
+from effectonce.recovery.in_doubt import arun_on_store, run_on_store
 from effectonce.workflows._fence import AsyncFence, Fence, KeptBack, to_read
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Run:
         self.ended = False  # for good, and compensated: only then is an error its end
         self._closed = False  # nothing more is asked for but compensations
         self._stopped: BaseException | None = None
-        self._asked_for = set[str]()  # steps that nobody has awaited yet
+        self._asked_for = set[str]()  # steps that are not awaited yet
         self._under_way = 0
         self._all_ended: asyncio.Future[None] | None = None
         self._cancelled: Cancellation | None = None
@@ -111,7 +111,7 @@ class Run:
     # ------------------------------------------------------------ what a workflow asks for
 
     def step(self, name: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Do this once. A guarded tool keeps its contract; any other function is done at most once, and is in doubt if nobody knows.
+        """Do this once. A guarded tool keeps its contract; any other function is done at most once, and in doubt if its outcome is unknown.
 
         Returns its result, or an awaitable of it if the function is async. Raises `StepFailed` if it failed for good. Everything else
         stops the run until it is resumed.
@@ -126,7 +126,7 @@ class Run:
         """If a later step fails for good, do this: once, as a step of its own, the last one first."""
         step = self._plan(f"{UNDO}{len(self._undo) + 1}", name, function, args, kwargs)
         if step.tool.is_async and not self._workflow.tool.is_async:
-            raise self._other_colour(step)
+            raise self._not_awaitable(step)
         self._undo.append(step)
 
     def parallel(self, *steps: Sequence[Any]) -> Any:
@@ -134,17 +134,17 @@ class Run:
         planned = [self._plan(self._next(), step[0], step[1], tuple(step[2:]), {}) for step in steps]
         for step in planned:
             if step.tool.is_async is not self._workflow.tool.is_async:
-                raise self._other_colour(step)
+                raise self._not_awaitable(step)
         if self._workflow.tool.is_async:
             return self._aall(planned)
         with ThreadPoolExecutor(min(THREADS_MAX, max(1, len(planned))), "effectonce-steps") as threads:
             doing = [threads.submit(contextvars.copy_context().run, self.do, step) for step in planned]
         return _first_error_or_all([done.exception() or done for done in doing], lambda done: done.result())
 
-    def _other_colour(self, step: Planned) -> ContractViolation:
+    def _not_awaitable(self, step: Planned) -> ContractViolation:
         mine, its = ("async def", "def") if self._workflow.tool.is_async else ("def", "async def")
         return ContractViolation(
-            f"{self._ref.tool} is {mine}, but {label(step.position, step.name)} is {its}: nobody would wait for it. Nothing was sent."
+            f"{self._ref.tool} is {mine}, but {label(step.position, step.name)} is {its}: it would not be awaited. Nothing was sent."
         )
 
     async def _aall(self, planned: Sequence[Planned]) -> list[Any]:
@@ -189,7 +189,7 @@ class Run:
             )
 
     def do(self, step: Planned) -> Any:
-        """One step, in the colour of its function."""
+        """One step, sync or async as its function is."""
         if not step.tool.is_async:
             return self._done(step)
         self._asked_for.add(label(step.position, step.name))
@@ -206,7 +206,7 @@ class Run:
             if ending is None or self._kept_back(ending):
                 if ending is not None:
                     self.seen(self._store.apply(self.look()))
-                told(self._end_here(prepared), tool.setup.store)
+                run_on_store(self._end_here(prepared), tool.setup.store)
                 ending = drive(tool.flow(prepared, calling), perform)
             found = tool.setup.store.apply(Find(prepared.request.key)) if isinstance(ending, Mismatch) else None
             return self._value(step, prepared, ending, found)
@@ -235,7 +235,7 @@ class Run:
             if ending is None or self._kept_back(ending):
                 if ending is not None:
                     self.seen(await self._store.aapply(self.look()))
-                await atold(self._end_here(prepared), tool.setup.store)
+                await arun_on_store(self._end_here(prepared), tool.setup.store)
                 ending = await adrive(tool.flow(prepared, calling), perform)
             found = await tool.setup.store.aapply(Find(prepared.request.key)) if isinstance(ending, Mismatch) else None
             return self._value(step, prepared, ending, found)
@@ -287,14 +287,16 @@ class Run:
             return outcome.unwrap()
         error = outcome.error
         type_name = getattr(error, "error_type", "") or type(error).__name__
-        said = getattr(error, "error_message", "") or str(error)
-        message = f"step {label(step.position, step.name)} of {self._ref} failed for good with {type_name}: {said}"
-        raise StepFailed(message, step=step.name, error_type=type_name, error_message=said, effect=prepared.ref) from error
+        error_message = getattr(error, "error_message", "") or str(error)
+        message = f"step {label(step.position, step.name)} of {self._ref} failed for good with {type_name}: {error_message}"
+        raise StepFailed(
+            message, step=step.name, error_type=type_name, error_message=error_message, effect=prepared.ref
+        ) from error
 
     def _unwritten(self, step: Planned) -> StoreUnavailable:
-        """Whoever resumes the run does this step again, and may get another answer: so nothing is done with this one."""
+        """A process that resumes the run does this step again, and may get another answer: so nothing is done with this one."""
         return StoreUnavailable(
-            f"step {label(step.position, step.name)} of {self._ref} was done, but the store could not be told what came of it. The run "
+            f"step {label(step.position, step.name)} of {self._ref} was done, but its result could not be written to the store. The run "
             f"waits; resumed, it does this step again, which may be repeated.",
             effect=self._ref,
         )
@@ -318,14 +320,14 @@ class Run:
             raise self._stopped
 
     def close(self) -> None:
-        """The function has ended. What it has left behind, such as a task that nobody awaited, does nothing more."""
+        """The function has ended. What it has left behind, such as a task that was not awaited, does nothing more."""
         self._closed = True
 
     def _refuse_when_over(self, step: Planned) -> None:
         self.refuse_when_stopped()
         if self._closed and not step.position.startswith(UNDO):
             raise ContractViolation(
-                f"{self._ref} has ended, and nobody awaited {label(step.position, step.name)}. Nothing was sent."
+                f"{self._ref} has ended without awaiting {label(step.position, step.name)}. Nothing was sent."
             )
 
     def _stop(self, error: BaseException, step: Planned) -> BaseException:
@@ -336,7 +338,7 @@ class Run:
         return error
 
     def _interrupted(self, error: BaseException, step: Planned) -> GaveUp:
-        """A cancellation is for who was waiting; the next step is told why there is none."""
+        """A cancellation is for who was waiting; the next step raises why there is none."""
         what = f"step {label(step.position, step.name)} of {self._ref} was interrupted ({type(error).__name__})"
         return GaveUp(f"{what} and may have happened. This run does nothing more until it is resumed.", effect=self._ref)
 
@@ -368,7 +370,7 @@ class Run:
             # Left open, it could be sent by who redrives it, or by an owner that wakes up: after it was counted as not done.
             reply = yield from Refute(key, encode_error(ended), by, reason)
             if not isinstance(reply, Applied):
-                raise InFlight(f"{prepared.ref} is about to be sent by somebody else. The run waits.", effect=prepared.ref)
+                raise InFlight(f"{prepared.ref} is about to be sent by another process. The run waits.", effect=prepared.ref)
             raise ended
         if found is None or (found.state is State.FAILED and (found.settled_by, found.reason) == (by, reason)):
             raise ended
@@ -383,7 +385,7 @@ class Run:
     # ------------------------------------------------------------ owning it
 
     def begin(self, op: Invoke) -> None:
-        """The run is ours: from now on it is asked now and then whether it still is, and at once if somebody had it before."""
+        """The run is ours: from now on it is asked now and then whether it still is, and at once if another process had it before."""
         lease_s = self._workflow.tool.contract.lease_s
         self._epoch, self._renewal = op.epoch, Renew(op.key, op.token, op.epoch, lease_s)
         self._look_at = self._env.now() + (self._looks_after_s if op.epoch == 1 else 0.0)
@@ -405,7 +407,7 @@ class Run:
         self._look_at = self._env.now() + self._looks_after_s
 
     def _lost(self) -> LeaseLost:
-        return LeaseLost(f"{self._ref} is run by somebody else by now. This run does nothing more.", effect=self._ref)
+        return LeaseLost(f"{self._ref} is run by another process by now. This run does nothing more.", effect=self._ref)
 
     # ------------------------------------------------------------ the end
 
@@ -414,7 +416,7 @@ class Run:
         self.refuse_when_stopped()
         if self._asked_for:
             raise ContractViolation(
-                f"{self._ref} ends, but nobody awaited {', '.join(sorted(self._asked_for))}: it was not done. The run waits for a correction."
+                f"{self._ref} ends without awaiting {', '.join(sorted(self._asked_for))}: it was not done. The run waits for a correction."
             )
         behind = self.behind([f"{UNDO}{number}" for number in range(1, len(self._undo) + STEPS_AT_ONCE + 1)])
         return self._cell if behind is None else Together((self._cell, *behind.ops))
@@ -447,7 +449,7 @@ class Run:
         ) from failed
 
     async def all_ended(self) -> None:
-        """Wait for steps that are still under way, such as those beside one that failed: what lands later, nobody would compensate."""
+        """Wait for steps that are still under way, such as those beside one that failed: what lands later would not be compensated."""
         while self._under_way:
             self._all_ended = asyncio.get_running_loop().create_future()
             await self._all_ended

@@ -22,7 +22,7 @@ from effectonce._core.ops import Attest, Browse, Find, ReadCell, Together
 from effectonce._core.rules import TERMINAL, Record, State, leased
 from effectonce._core.workflow import CANCEL, Cancellation, cancellation
 from effectonce._runtime.unprotected_sends import only_through
-from effectonce._tools.observers import told_of
+from effectonce._tools.observers import notify_of
 from effectonce._tools.tool import GuardContext, GuardedTool, Tool
 from effectonce._tools.wrapper import wrap
 from effectonce._validate import errors, fields, seconds, several, whole
@@ -91,8 +91,8 @@ class Resumed(Struct, frozen=True):
     completed: int = 0
     failed: int = 0  # for good, and compensated
     waiting: int = 0  # stopped again: in doubt, out of attempts, or by an error
-    running: int = 0  # somebody else has it
-    unknown: int = 0  # no workflow of that name and colour is registered here
+    running: int = 0  # another process has it
+    unknown: int = 0  # no workflow of that name, sync or async as needed, is registered here
 
     def __add__(self, other: Resumed) -> Resumed:
         return Resumed(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
@@ -108,7 +108,7 @@ class WorkflowOptions(TypedDict, total=False):
     name: str
     version: str
     keep: float | timedelta  # how long an ended run and its steps are remembered; default: 30 days
-    lease_s: float  # how long after a crash somebody else may go on
+    lease_s: float  # how long after a crash another process may go on
     wait_s: float  # how long a caller waits for who is running it
     runs: int  # how often it may be begun before a person has to look
     ends_on: Sequence[type[Exception]]  # errors that end the run for good, besides StepFailed and Rejected: then it compensates
@@ -236,12 +236,12 @@ class Workflows:
         return workflow.resume(record)
 
     def resume_all(self, *, at_once: int = 8, workflow: str | None = None) -> Resumed:
-        """Go on with every open run of sync workflows that nobody has: after a restart, or now and then."""
+        """Go on with every open run of sync workflows that no process has: after a restart, or now and then."""
         with ThreadPoolExecutor(at_once, "effectonce-resume") as threads:
             return sum(threads.map(self._resume_one, list(self.runs(workflow=workflow))), Resumed())
 
     async def aresume_all(self, *, at_once: int = 64, workflow: str | None = None) -> Resumed:
-        """Go on with every open run of async workflows that nobody has."""
+        """Go on with every open run of async workflows that no process has."""
         gate = asyncio.Semaphore(at_once)
         records = await asyncio.to_thread(lambda: list(self.runs(workflow=workflow)))
 
@@ -284,7 +284,7 @@ class Workflows:
                 f"{record.request.terms.tool} {EffectRef('', key).reference} has ended already: there is nothing to cancel."
             )
         if known is None:
-            told_of(self._house.watch, "cancelled", record, by=by, reason=reason)
+            notify_of(self._house.watch, "cancelled", record, by=by, reason=reason)
 
     def _tell(self, record: Record, how: Cancellation) -> Record:
         """First the run, then the runs that are steps of it: none of those can begin any more."""
@@ -301,7 +301,7 @@ class Workflows:
 
 
 def _refuse_unknown(options: Mapping[str, Any]) -> None:
-    """As Python does where it can. A misspelt `identity` would name other runs than was meant, and nobody would know."""
+    """As Python does where it can. A misspelt `identity` would name other runs than was meant, without an error."""
     for name in options.keys() - WorkflowOptions.__annotations__.keys():
         near = difflib.get_close_matches(name, WorkflowOptions.__annotations__, 1)
         hint = f". Did you mean {near[0]!r}?" if near else f"; it takes {', '.join(WorkflowOptions.__annotations__)}"

@@ -156,7 +156,7 @@ class Workflow:
         return first
 
     def _refuse_endless(self, run: Run) -> None:
-        """A run that kills its process each time must not do so for ever."""
+        """A run that kills its process each time must not do so without end."""
         begun = current_effect().epoch
         if begun > self._runs and not by_hand.get():
             raise GaveUp(
@@ -187,7 +187,7 @@ class Workflow:
             by_hand.reset(token)
 
     def go_on(self, record: Record) -> Outcome[Any]:
-        """Without waiting for somebody who has it."""
+        """Without waiting for a process that has it."""
         prepared = self._recalled(record)
         ending = drive(self._impatient(prepared), self._performing(self.tool.setup, prepared))
         return self.tool.concluded(ending, prepared)
@@ -214,7 +214,7 @@ class Workflow:
 
     def _impatient(self, prepared: Prepared) -> Flow[Ending]:
         plan = msgspec.structs.replace(self.tool.plan, wait_s=0.0)
-        return self.tool.told(WorkflowCall(prepared.request, plan, self.tool.house.env).flow(), prepared)
+        return self.tool.observed(WorkflowCall(prepared.request, plan, self.tool.house.env).flow(), prepared)
 
     # ------------------------------------------------------------ its steps
 
@@ -290,7 +290,7 @@ class _AsyncRun:
 
 
 class _Failures:
-    """Compensations that failed for good: the others are done all the same."""
+    """Compensations that failed for good: the others are still done."""
 
     def __init__(self, run: Run) -> None:
         run.refuse_when_stopped()  # a run that has to wait compensates nothing
@@ -311,7 +311,7 @@ class _Failures:
 
 
 def _written(answer: Any, hint: Any) -> bytes:
-    """An answer that cannot be written down is not acted on: whoever resumes the run would have none."""
+    """An answer that cannot be written down is not acted on: a process that resumes the run would have none."""
     try:
         return encode(answer, hint)
     except NotStorable as error:

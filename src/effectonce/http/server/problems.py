@@ -66,23 +66,23 @@ PROBLEMS: dict[str, HttpProblem] = {
     ),
     "UPSTREAM_BROKE_OFF": HttpProblem(
         502,
-        "The API broke off without an answer. The request may have been done. Repeat it only with the same key: the answer then says what is known.",
+        "The API broke off without an answer. The request may have been done. Repeat it only with the same key: it then says what is known.",
     ),
     "UPSTREAM_TIMED_OUT": HttpProblem(
         504,
-        "The API did not answer in time. The request may have been done. Repeat it only with the same key: the answer then says what is known.",
+        "The API did not answer in time. The request may have been done. Repeat it only with the same key: it then says what is known.",
     ),
 }
 
 
 def problem(code: str, *, retry_after_s: float | None = None) -> Response:
     """The answer, as RFC 9457 has it."""
-    problem_type = PROBLEMS[code]
+    status, detail = PROBLEMS[code].status, PROBLEMS[code].detail
     headers = [(b"content-type", b"application/problem+json"), (b"cache-control", b"no-store")]
     if retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % max(1, ceil(retry_after_s))))
-    content = {"type": "about:blank", "title": _TITLES[problem_type.status], "status": problem_type.status, "detail": problem_type.detail, "code": code}
-    return Response(problem_type.status, tuple(headers), orjson.dumps(content))
+    content = {"type": "about:blank", "title": _TITLES[status], "status": status, "detail": detail, "code": code}
+    return Response(status, tuple(headers), orjson.dumps(content))
 
 
 _TITLES = {

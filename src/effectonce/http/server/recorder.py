@@ -7,7 +7,7 @@ and the engine writes it down; only then does the end of the response leave, and
     streamed may begin to leave before that, and never ends: a broken stream is repeated, and the repeat gets the truth. A client of
     HTTP/1.0 cannot tell a broken stream from one that ended, so to such a client nothing leaves early that is kept.
  2. In a transaction nothing leaves before COMMIT: the response may be about something that is rolled back.
- 3. A client that is gone changes nothing. The app does not learn of it, the response is taped to its end, and a client that repeats the request gets it.
+ 3. A client that is gone changes nothing. The app does not notice, the response is recorded to its end, and a repeated request gets it.
  4. Whatever becomes of the record, the first client gets the app's own response, except where it would not be true: rolled back, or
     overtaken by another owner. If the record is left open, because something may have been done, a header of the response says so.
 """

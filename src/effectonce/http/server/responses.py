@@ -81,7 +81,9 @@ def kept_headers(extra: Iterable[str]) -> frozenset[bytes]:
     kept = KEPT | {name.lower() for name in extra}
     refused = sorted(kept & NEVER_KEPT)
     if refused:
-        raise ContractViolation(f"{', '.join(refused)} cannot be stored: it would be given to every client that repeats the request")
+        raise ContractViolation(
+            f"{', '.join(refused)} cannot be stored: it would be given to every client that repeats the request"
+        )
     return frozenset(name.encode() for name in kept)
 
 
