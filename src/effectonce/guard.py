@@ -65,9 +65,8 @@ class Guard:
 
     *store* is a URL (`sqlite:///effects.db`, `postgresql://…`, `redis://…`, `memory://`) or a store of your own. *tenant* is whose effects
     these are, unless a step says otherwise. *secret* makes keys and fingerprints unguessable. *keyring* seals arguments and results in the
-    store. *cache* is how many known outcomes this process remembers. *spool* is a folder for outcomes that could not be stored in
-    time; a store given by its URL has one among the user's state. *observers* are called with everything that happens, see
-    `effectonce.observe`.
+    store. *cache* is how many known outcomes this process remembers. *spool* is a folder for outcomes that could not be stored in time;
+    a store given by its URL has one among the user's state. *observers* are called with every event, see `effectonce.observe`.
     """
 
     def __init__(
@@ -214,8 +213,7 @@ class Guard:
     ) -> GuardedTool:
         """The door for rooms above that make requests of their own, such as HTTP: what *function* does is an effect like any other.
 
-        *other* is the same function, async if the first is sync, or the reverse: the guard knows both by one name, which is that of the
-        first.
+        *other* is its async twin, or its sync one: the guard knows both by one name, which is that of the first.
         """
         self._check_store(contract)
         tool = GuardedTool(self._house, contract, function, identity, breaker, budget)

@@ -546,7 +546,7 @@ def test_a_business_no_is_a_success_if_the_policy_says_so():
         ({"growth": 0.5}, "grows up to tenfold"),
         ({"jitter": 1.5}, "jitter=1.5"),
         ({"retry_after_max_s": -1.0}, "cannot be negative"),
-        ({"probes": 0}, "stay open for ever"),
+        ({"probes": 0}, "would never close"),
         ({"probe_lease_s": 0.0}, "a probe needs some time"),
         ({"successes": 0}, "at least one to close"),
         ({"refresh_s": 0.0}, "an exchange needs some time"),

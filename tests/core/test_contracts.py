@@ -148,9 +148,9 @@ def test_the_wrong_colour_is_a_type_error_at_decoration(guard):
     async def probe():
         return NotFound()
 
-    with pytest.raises(TypeError, match="both must have one colour"):
+    with pytest.raises(TypeError, match="both must be def, or both async def"):
         sync.probe(probe)
-    with pytest.raises(TypeError, match="both must have one colour"):
+    with pytest.raises(TypeError, match="both must be def, or both async def"):
         sync.fallback(probe)
 
     def generate():
@@ -171,7 +171,7 @@ def test_a_stranger_is_not_a_tool_of_this_guard(guard):
 
 
 def test_settling_needs_a_name_and_a_reason(guard):
-    with pytest.raises(ContractViolation, match="somebody will ask"):
+    with pytest.raises(ContractViolation, match="both stay on the record"):
         guard.refute("k", by=" ", reason="x")
 
 

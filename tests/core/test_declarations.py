@@ -108,7 +108,7 @@ def test_rules_that_are_none_say_how_rules_are_written(guard, rules):
         (lambda: Guard("memory://", secret="text"), "secret is no bytes"),
         (lambda: Guard("memory://", keyring="x", secret=b"s"), "keyring='x': give a keyring"),
         (lambda: Guard("memory://", cache="x"), "cache='x': give a whole number"),
-        (lambda: Guard("memory://", observers=[5]), "5 cannot be told of events"),
+        (lambda: Guard("memory://", observers=[5]), "5 cannot be called with events"),
         (lambda: Guard("memory://", observers=[Audit]), r"is a class: give an object of it, Audit\(...\)"),
         (lambda: Audit(5), "5 can keep no audit: give a guard, or a store"),
         (lambda: Guard("sqlite:///:memory:"), "Use memory://, or name a file"),

@@ -77,7 +77,7 @@ def test_an_answer_that_the_store_could_not_be_told_is_not_acted_on(clock, ledge
         with pytest.raises(KeyError):
             act("c1")
     store.kinds = (Complete,)
-    with pytest.raises(StoreUnavailable, match="was done, but the store could not be told"):
+    with pytest.raises(StoreUnavailable, match="was done, but its result could not be written to the store"):
         act("c1")
     assert ledger.done == ["refund"]
 
@@ -282,7 +282,7 @@ def test_a_step_that_nobody_awaits_is_not_told_as_done(guard, ledger, colour):
     async def aorder(run: Run, n: int) -> str:
         return order(run, n)
 
-    with pytest.raises(ContractViolation, match="nobody awaited 1 pay: it was not done"):
+    with pytest.raises(ContractViolation, match="without awaiting 1 pay: it was not done"):
         guard.workflow(order)(1) if colour == "def" else asyncio.run(guard.workflow(aorder)(1))
     forgotten.pop().close()
     assert guard.counts() == {State.CLAIMED: 1}  # it waits for a correction
@@ -305,7 +305,7 @@ def test_nobody_would_wait_for_steps_of_the_other_colour(guard, ledger):
         await run.parallel(("now", ledger.do, "now"), ("later", later))
 
     for each in (at_once, undoing):
-        with pytest.raises(ContractViolation, match=r"is def, but .*later is async def: nobody would wait"):
+        with pytest.raises(ContractViolation, match=r"is def, but .*later is async def: it would not be awaited"):
             each(1)
     with pytest.raises(ContractViolation, match="mixed is async def, but 1 now is def"):
         asyncio.run(mixed(1))

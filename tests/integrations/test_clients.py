@@ -442,7 +442,7 @@ def test_layers_that_multiply_are_told():
 
 def test_a_client_that_never_gives_up_is_told_as_that():
     finding = amplification(3, urllib3.PoolManager(retries=urllib3.Retry(None)))
-    assert finding.found == "one call may send without end: 3 of ours, and urllib3.PoolManager tries each of them for ever"
+    assert finding.found == "one call may send without end: 3 of ours, and urllib3.PoolManager tries each of them without end"
 
 
 def test_one_layer_is_nothing_to_tell():

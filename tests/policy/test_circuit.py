@@ -383,7 +383,7 @@ def test_a_refusal_of_a_circuit_that_was_opened_by_hand_promises_no_time():
     subject, _ = circuit()
     subject.open()
 
-    with pytest.raises(CircuitOpen, match=r"forced open: by hand\..*Somebody must close it") as refused:
+    with pytest.raises(CircuitOpen, match=r"forced open: by hand\..*An operator must close it") as refused:
         subject.admit()
 
     assert refused.value.retry_after_s is None

@@ -189,7 +189,7 @@ def _visit(metadata: Mapping[str, Any]) -> str:
     node = metadata["langgraph_node"]
     if "|" in metadata["langgraph_checkpoint_ns"]:
         raise ContractViolation(
-            f"{node} is a node of a subgraph, where LangGraph counts from 1 on every visit: a retry would look like a new request. "
+            f"{node} is a node of a subgraph, where LangGraph counts from 1 on every visit: a new request would look like a retry. "
             f"Nothing was sent. Name the step: once_node(guard, {node}, step=lambda state: ...)."
         )
     how, *index = metadata["langgraph_path"]

@@ -187,7 +187,7 @@ def _redriven(guard, letter):
 def test_a_probe_and_a_redrive_have_one_colour(guard):
     async def redrive(payment_id): ...
 
-    with pytest.raises(ContractViolation, match="one colour"):
+    with pytest.raises(ContractViolation, match="both must be def, or both async def"):
         EffectOnce(guard, contracts={"refund": {"downstream": "probe", "probe": lambda payment_id: None, "redrive": redrive}})
 
 

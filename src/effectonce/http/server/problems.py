@@ -66,11 +66,13 @@ PROBLEMS: dict[str, HttpProblem] = {
     ),
     "UPSTREAM_BROKE_OFF": HttpProblem(
         502,
-        "The API broke off without an answer. The request may have been done. Repeat it only with the same key: it then says what is known.",
+        "The API broke off without an answer. The request may have been done. "
+        "Repeat it only with the same key: the answer then says what is known.",
     ),
     "UPSTREAM_TIMED_OUT": HttpProblem(
         504,
-        "The API did not answer in time. The request may have been done. Repeat it only with the same key: it then says what is known.",
+        "The API did not answer in time. The request may have been done. "
+        "Repeat it only with the same key: the answer then says what is known.",
     ),
 }
 
