@@ -111,7 +111,7 @@ def test_an_error_of_a_step_that_somebody_else_has_done_meanwhile_is_nobodys(sto
         assert elsewhere(other.workflow(swift), 1) == "noted"
         return run.step("note", flaky(guard, ledger), "noted")
 
-    with pytest.raises(LeaseLost, match="is run by another process by now"):
+    with pytest.raises(LeaseLost, match="is run by another worker by now"):
         guard.workflow(stalled)(1)
     assert ledger.done == ["noted"]
     assert guard.counts() == {State.COMPLETED: 2}

@@ -71,7 +71,7 @@ def test_a_run_that_lost_its_lease_does_nothing_more(store, clock, ledger):
         run._look_at = 0  # so long that it looks again
         return run.step("second", ledger.do, "second")
 
-    with pytest.raises(LeaseLost, match="is run by another process by now"):
+    with pytest.raises(LeaseLost, match="is run by another worker by now"):
         guard.workflow(stalled)(1)
     assert ledger.done == ["first"]
 

@@ -1,6 +1,6 @@
 """Leases live as long as their tools run: one thread for all sync tools of a guard, one timer for all async tools of a loop.
 
-A beat that the store does not answer is repeated sooner; it never stops or cancels the tool. A refused one ends: another process owns the
+A beat that the store does not answer is repeated sooner; it never stops or cancels the tool. A refused one ends: another worker owns the
 record, and the tool's own completion will find out. No thread wakes for a tool that returns before its first beat: what was set for it is
 left to run out, and then set for the tools that are running.
 

@@ -153,9 +153,8 @@ class ServerProcess:
             self._process.stdin.write(line)
             await self._process.stdin.drain()
         except (BrokenPipeError, ConnectionResetError):
-            self.broken = (
-                True  # some of it may have been read: a caller that waits for an answer gets an error when the process is gone
-            )
+            # Some of it may have been read: a caller that waits for an answer gets an error when the process is gone.
+            self.broken = True
         return True
 
     async def stop(self) -> int:

@@ -1,7 +1,7 @@
 """What happened while the store could not be reached: kept in a folder of this machine, and written when the store is back.
 
 An entry is one write with its token and epoch, in a file of its own, on the disk before the caller is answered. Settling repeats that
-write: if the record still waits for it, it is completed; if another process decided meanwhile, what we know is added as evidence. Either
+write: if the record still waits for it, it is completed; if it was decided elsewhere meanwhile, what we know is added as evidence. Either
 way nothing is run again. Writes may be repeated, so several processes may settle one folder. An entry that the store refuses again and
 again holds up no other: each round begins behind the one at which the last round failed.
 
@@ -73,7 +73,7 @@ class Settled(Struct, frozen=True):
     """What a round came to."""
 
     written: int  # the store has them now, as outcomes
-    attested: int  # another process had decided: added as evidence
+    attested: int  # decided elsewhere before: added as evidence
     left: int
 
 

@@ -294,7 +294,7 @@ class Run:
         ) from error
 
     def _unwritten(self, step: Planned) -> StoreUnavailable:
-        """A process that resumes the run does this step again, and may get another answer: so nothing is done with this one."""
+        """A worker that resumes the run does this step again, and may get another answer: so nothing is done with this one."""
         return StoreUnavailable(
             f"step {label(step.position, step.name)} of {self._ref} was done, but its result could not be written to the store. The run "
             f"waits; resumed, it does this step again, which may be repeated.",
@@ -370,7 +370,7 @@ class Run:
             # Left open, it could be sent by who redrives it, or by an owner that wakes up: after it was counted as not done.
             reply = yield from Refute(key, encode_error(ended), by, reason)
             if not isinstance(reply, Applied):
-                raise InFlight(f"{prepared.ref} is about to be sent by another process. The run waits.", effect=prepared.ref)
+                raise InFlight(f"{prepared.ref} is about to be sent by another caller. The run waits.", effect=prepared.ref)
             raise ended
         if found is None or (found.state is State.FAILED and (found.settled_by, found.reason) == (by, reason)):
             raise ended
@@ -385,7 +385,7 @@ class Run:
     # ------------------------------------------------------------ owning it
 
     def begin(self, op: Invoke) -> None:
-        """The run is ours: from now on it is asked now and then whether it still is, and at once if another process had it before."""
+        """The run is ours: from now on it is asked now and then whether it still is, and at once if another worker had it before."""
         lease_s = self._workflow.tool.contract.lease_s
         self._epoch, self._renewal = op.epoch, Renew(op.key, op.token, op.epoch, lease_s)
         self._look_at = self._env.now() + (self._looks_after_s if op.epoch == 1 else 0.0)
@@ -407,7 +407,7 @@ class Run:
         self._look_at = self._env.now() + self._looks_after_s
 
     def _lost(self) -> LeaseLost:
-        return LeaseLost(f"{self._ref} is run by another process by now. This run does nothing more.", effect=self._ref)
+        return LeaseLost(f"{self._ref} is run by another worker by now. This run does nothing more.", effect=self._ref)
 
     # ------------------------------------------------------------ the end
 

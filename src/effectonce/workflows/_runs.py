@@ -91,7 +91,7 @@ class Resumed(Struct, frozen=True):
     completed: int = 0
     failed: int = 0  # for good, and compensated
     waiting: int = 0  # stopped again: in doubt, out of attempts, or by an error
-    running: int = 0  # another process has it
+    running: int = 0  # another worker has it
     unknown: int = 0  # no workflow of that name, sync or async as needed, is registered here
 
     def __add__(self, other: Resumed) -> Resumed:
@@ -108,7 +108,7 @@ class WorkflowOptions(TypedDict, total=False):
     name: str
     version: str
     keep: float | timedelta  # how long an ended run and its steps are remembered; default: 30 days
-    lease_s: float  # how long after a crash another process may go on
+    lease_s: float  # how long after a crash another worker may go on
     wait_s: float  # how long a caller waits for who is running it
     runs: int  # how often it may be begun before a person has to look
     ends_on: Sequence[type[Exception]]  # errors that end the run for good, besides StepFailed and Rejected: then it compensates
@@ -236,12 +236,12 @@ class Workflows:
         return workflow.resume(record)
 
     def resume_all(self, *, at_once: int = 8, workflow: str | None = None) -> Resumed:
-        """Go on with every open run of sync workflows that no process has: after a restart, or now and then."""
+        """Go on with every open run of sync workflows that no worker has: after a restart, or now and then."""
         with ThreadPoolExecutor(at_once, "effectonce-resume") as threads:
             return sum(threads.map(self._resume_one, list(self.runs(workflow=workflow))), Resumed())
 
     async def aresume_all(self, *, at_once: int = 64, workflow: str | None = None) -> Resumed:
-        """Go on with every open run of async workflows that no process has."""
+        """Go on with every open run of async workflows that no worker has."""
         gate = asyncio.Semaphore(at_once)
         records = await asyncio.to_thread(lambda: list(self.runs(workflow=workflow)))
 

@@ -187,7 +187,7 @@ class Workflow:
             by_hand.reset(token)
 
     def go_on(self, record: Record) -> Outcome[Any]:
-        """Without waiting for a process that has it."""
+        """Without waiting for a worker that has it."""
         prepared = self._recalled(record)
         ending = drive(self._impatient(prepared), self._performing(self.tool.setup, prepared))
         return self.tool.concluded(ending, prepared)
@@ -311,7 +311,7 @@ class _Failures:
 
 
 def _written(answer: Any, hint: Any) -> bytes:
-    """An answer that cannot be written down is not acted on: a process that resumes the run would have none."""
+    """An answer that cannot be written down is not acted on: a worker that resumes the run would have none."""
     try:
         return encode(answer, hint)
     except NotStorable as error:
