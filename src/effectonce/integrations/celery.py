@@ -89,9 +89,7 @@ def _address_what_is_sent_by_name(app: Any) -> None:
 
     @functools.wraps(bare)
     def send_task(name: str, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
-        if (
-            options.get("task_type") is not None or rest
-        ):  # a task has given its identity already; rest: everything by its position
+        if options.get("task_type") is not None or rest:  # a task has its identity already; rest: everything by its position
             return bare(name, args, kwargs, *rest, **options)
         with _addressed(name, options.get("task_id"), args, kwargs, options):
             return bare(name, args, kwargs, **options)

@@ -122,9 +122,7 @@ class _as_restate_errors:  # noqa: N801  # used like a function
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, Exception) or isinstance(
-            error, TerminalError | RetryableError
-        ):  # raised as an error of Restate's already
+        if not isinstance(error, Exception) or isinstance(error, TerminalError | RetryableError):  # Restate's own
             return
         if not retriable(error):
             raise TerminalError(str(error), status_code=IN_DOUBT_OR_FAILED, metadata=_metadata(error)) from error

@@ -269,7 +269,7 @@ def application_error(error: Exception) -> FailureError:
     The type is the code of an error of ours, `OUTCOME_UNKNOWN` if it is in doubt, and what a model may see of it is the detail; or the
     name of the tool's own error.
     """
-    if isinstance(error, FailureError):  # raised as an error of Temporal's already
+    if isinstance(error, FailureError):  # Temporal's own
         return error
     if not isinstance(error, EffectOnceError):
         return ApplicationError(str(error), type=type(error).__name__, non_retryable=not retriable(error))

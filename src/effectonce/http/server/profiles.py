@@ -71,8 +71,8 @@ class Profile:
     """The rules of an API: who must send a key and how it looks, how long it is honoured, and what becomes of errors.
 
     A status of *not_stored* says that nothing was done. After a 5xx, or an app that raises, it is unknown what was done: with
-    *stores_5xx* that answer is the outcome, and it is replayed; otherwise the *downstream* decides, `none` puts it in doubt and `key` lets the next request
-    run it again.
+    *stores_5xx* that answer is the outcome, and it is replayed; otherwise the *downstream* decides, `none` puts it in doubt and
+    `key` lets the next request run it again.
     """
 
     name: str
