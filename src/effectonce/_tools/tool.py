@@ -33,8 +33,6 @@ from effectonce._core.keys import (
     Place,
     Stable,
     derive,
-    effect_key,
-    latch_key,
 )
 from effectonce._core.ops import Complete, Fail, Flow, Op, Recorded, Request
 from effectonce._core.retry_state import Env, Plan
@@ -47,6 +45,7 @@ from effectonce._runtime.replay_cache import ReplayCache
 from effectonce._runtime.signature import ToolSignature, is_async
 from effectonce._runtime.step import StepContext, here, stable
 from effectonce._tools.check_declaration import DeclarationCheck
+from effectonce._tools.identity import Identity
 from effectonce._tools.observers import Observers
 from effectonce._tools.separate_dispatch import AnnouncedPerformer, AsyncAnnouncedPerformer
 from effectonce.effect import Effect, running
@@ -305,32 +304,11 @@ class GuardedTool:
             )
 
     def _request(self, arguments: dict[str, Any], boundary: StepContext, key: tuple[Part, ...] | None) -> Request:
-        secret, tool = self.house.secret, self.contract.name
+        secret = self.house.secret
         intent, matched, stored = self.signature.forms(arguments)
-        place = self._place(boundary, intent, key)
-        tenant, scope, step, latch, after = boundary.tenant, "", "", "", ""
-        match place:
-            case AtStep() | AtOrdinal():
-                scope, step = boundary.scope, boundary.step or ""
-                latch = latch_key(tenant, scope, boundary.step, secret) if boundary.latch else ""
-            case InSequence(stream, number):
-                scope, step = stream, str(number)
-                after = effect_key(tenant, "", tool, b"", InSequence(stream, number - 1), secret) if number > 1 else ""
-            case ByName(parts):
-                step = "/".join(parts)
-            case ByContent():
-                pass
-        return Request(
-            effect_key(tenant, boundary.scope, tool, intent, place, secret),
-            fingerprint(self._prefix + matched, secret),
-            self.check.terms(self.terms),
-            tenant,
-            scope,
-            step,
-            stored,
-            latch,
-            after,
-        )
+        identity = Identity(boundary.tenant, boundary.scope, self.contract.name, intent, secret)
+        place, asked = self._place(boundary, intent, key), fingerprint(self._prefix + matched, secret)
+        return identity.at(place, asked, self.check.terms(self.terms), stored, latched=boundary.latch)
 
     def _place(self, boundary: StepContext, intent: bytes, key: tuple[Part, ...] | None) -> Place:
         if key is not None:

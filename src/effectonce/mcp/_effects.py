@@ -10,10 +10,11 @@ from msgspec import Struct
 from effectonce._core.canonical import NotCanonical, fingerprint
 from effectonce._core.codec import encode_or_excuse
 from effectonce._core.effect_ref import EffectRef
-from effectonce._core.keys import AtStep, effect_key
+from effectonce._core.keys import AtStep
 from effectonce._core.ops import Request
 from effectonce._runtime.drive import Prepared
 from effectonce._runtime.step import flagged
+from effectonce._tools.identity import Identity
 from effectonce._tools.tool import GuardedTool
 from effectonce.errors import ContractViolation
 from effectonce.guard import Guard
@@ -81,11 +82,13 @@ class Effects:
             raise ContractViolation(f"{name}: {error}. Nothing was sent.") from None
         tool = self._tool(name, contract)
         placed = await self.places.put(call, contract)
-        key = effect_key(call.tenant, call.scope, call.tool, call.intent, placed.place, self._secret)
         step = placed.place.step if isinstance(placed.place, AtStep) else ""
+        identity = Identity(call.tenant, call.scope, call.tool, call.intent, self._secret)
         wanted = fingerprint(call.tool.encode() + b"\n" + call.matched, self._secret)
-        request = Request(key, wanted, tool.terms, call.tenant, call.scope, step, encode_or_excuse(dict(arguments)))
-        return HeldCall(tool, contract, call, placed, request, EffectRef(call.tool, key, call.tenant, call.scope, step))
+        stored = encode_or_excuse(dict(arguments))
+        request = identity.at(placed.place, wanted, tool.terms, stored, shown=(call.scope, step))
+        ref = EffectRef(call.tool, request.key, call.tenant, call.scope, step)
+        return HeldCall(tool, contract, call, placed, request, ref)
 
     def _tool(self, name: str, contract: ToolContract) -> GuardedTool:
         known = self._tools.get((name, contract))
