@@ -39,7 +39,7 @@ from effectonce._validate import errors, of_type, several
 from effectonce.effect import is_running
 from effectonce.errors import ContractViolation, EffectOnceError, Rejected
 from effectonce.guard import Guard
-from effectonce.integrations._redrive import Redrive, equip
+from effectonce.integrations._redrive import Redrive, add_probe, hosting_of
 from effectonce.integrations._single_run import SingleRun
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry, kind_of, misspelt, window_of
@@ -295,8 +295,12 @@ class AgentTools:
         if known is not None:
             return known
         function, other = (_arun, _run) if coloured else (_run, _arun)
-        made = self.guard._host(self.declared(name).contract, function, other=other)  # noqa: SLF001  # the door for rooms like this one
-        equip(made, self.declared(name).outside, lambda proceed: ToolRun(proceed, self._recorded), self._recorded)
+        declared = self.declared(name)
+        hosting = hosting_of(
+            declared.contract.name, declared.outside, lambda act: ToolRun(act, self._recorded), coloured=coloured
+        )
+        made = self.guard._host(declared.contract, function, other=other, hosting=hosting)  # noqa: SLF001  # the door for rooms like this one
+        add_probe(made, declared.outside, self._recorded)
         return self._tools.setdefault((name, coloured), made)
 
     def _whose(self, call: AgentCall) -> str:

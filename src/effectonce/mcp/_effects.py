@@ -15,7 +15,7 @@ from effectonce._core.ops import Request
 from effectonce._runtime.drive import Prepared
 from effectonce._runtime.step import flagged
 from effectonce._tools.identity import Identity
-from effectonce._tools.tool import GuardedTool
+from effectonce._tools.tool import GuardedTool, Hosting
 from effectonce.errors import ContractViolation
 from effectonce.guard import Guard
 from effectonce.mcp._call_identity import CallPlaces, Placed, ToolRequest, asked
@@ -23,6 +23,7 @@ from effectonce.mcp._contracts import Contracts, ToolContract
 from effectonce.outcome import Outcome
 
 STAYS = "its client asks for it, and nobody else can. Let the client make the same call again: it has the same key, and is done once"
+_HOSTING = Hosting(stays=STAYS)
 
 TOOLS_MAX = 256
 
@@ -97,8 +98,8 @@ class Effects:
         made = contract.contract(f"{self._named}/{name}", hosted=not self.sees_client)
         kept = len(self._tools) < TOOLS_MAX
         # A client may make up names without end. What is not kept is made for each call, and the guard does not list it.
-        tool = (self._guard._host if kept else self._guard._unlisted)(made, self._function)  # noqa: SLF001  # for rooms like this one
-        tool.signature.stays = STAYS
+        host = self._guard._host if kept else self._guard._unlisted  # noqa: SLF001  # for rooms like this one
+        tool = host(made, self._function, hosting=_HOSTING)
         if kept:
             self._tools[name, contract] = tool
         return tool
