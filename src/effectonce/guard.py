@@ -212,22 +212,19 @@ class Guard:
         budget: RetryBudget | None = None,
         other: Callable[..., Any] | None = None,
         hosting: Hosting | None = None,
+        listed: bool = True,
     ) -> GuardedTool:
         """The door for rooms above that make requests of their own, such as HTTP: what *function* does is an effect like any other.
 
-        *other* is the same in the other colour: the guard knows both by one name, which is that of the first.
+        *other* is the same for sync or async callers, whichever this is not: the guard knows both by one name. A tool that is not *listed*
+        is for one call: the guard does not remember it.
         """
         self._check_store(contract)
         tool = GuardedTool(self._house, contract, function, identity, breaker, budget, hosting or Hosting())
         known = self._tools.get(contract.name)
-        if known is None or known.function is not other:
+        if listed and (known is None or known.function is not other):
             register(self._tools, tool, self._keys)
         return tool
-
-    def _unlisted(self, contract: Contract, function: Callable[..., Any], *, hosting: Hosting) -> GuardedTool:
-        """The same for one call: the guard does not remember the tool."""
-        self._check_store(contract)
-        return GuardedTool(self._house, contract, function, (), hosting=hosting)
 
     def _check_store(self, contract: Contract) -> None:
         """Can this store keep what this contract promises? Asked only where it matters: a store may have to ask its server."""

@@ -155,16 +155,8 @@ class GuardedTool:
         self.retrying = retrying(contract.retry, classify, breaker, budget)
         self.is_async = is_async(function)
         declared = None if identity is None else tuple(identity)
-        self.signature = ToolSignature(
-            function,
-            contract.name,
-            declared,
-            contract.volatile,
-            contract.redact,
-            contract.added,
-            nfc=contract.nfc,
-            recall=hosting.recall,
-        )
+        fields = contract.volatile, contract.redact, contract.added
+        self.signature = ToolSignature(function, contract.name, declared, *fields, nfc=contract.nfc, recall=hosting.recall)
         if contract.kind is not Kind.READ and declared_lazy(self.signature.returns):
             raise TypeError(
                 f"{contract.name} declares that it returns {self.signature.returns}, which happens after the tool has returned: its "

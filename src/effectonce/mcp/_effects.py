@@ -98,8 +98,7 @@ class Effects:
         made = contract.contract(f"{self._named}/{name}", hosted=not self.sees_client)
         kept = len(self._tools) < TOOLS_MAX
         # A client may make up names without end. What is not kept is made for each call, and the guard does not list it.
-        host = self._guard._host if kept else self._guard._unlisted  # noqa: SLF001  # for rooms like this one
-        tool = host(made, self._function, hosting=_HOSTING)
+        tool = self._guard._host(made, self._function, hosting=_HOSTING, listed=kept)  # noqa: SLF001  # for rooms like this one
         if kept:
             self._tools[name, contract] = tool
         return tool
