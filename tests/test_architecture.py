@@ -1,8 +1,10 @@
 """Who may import whom. The house stays clean because this test says so."""
 
 import ast
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -287,3 +289,29 @@ def test_except_exception_stands_where_somebody_elses_code_ends():
         ]
         assert len(lines) == allowed.get(str(path.relative_to(SOURCE)), 0), (path.name, lines)
         assert all("  # " in line for line in lines), "it must say why"
+
+
+def test_every_class_has_a_name_of_its_own():
+    """`EffectOnce` is the exception: what a framework takes as a plugin has one name in all adapters."""
+    homes = Counter(
+        node.name for path in FILES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)
+    )
+    assert {name for name, count in homes.items() if count > 1} <= {"EffectOnce"}
+
+
+def test_few_modules_stand_at_the_root():
+    private = [path.name for path in SOURCE.glob("_*.py") if path.name != "__init__.py"]
+    assert len(private) <= 10, private
+
+
+def test_identity_has_one_home():
+    """Two calls are one effect by the rules of one file."""
+    callers = [path for path in FILES if "effect_key(" in path.read_text().replace("def effect_key(", "")]
+    assert [str(path.relative_to(SOURCE)) for path in callers] == ["_tools/identity.py"]
+
+
+def test_the_map_names_files_that_exist():
+    page = (ROOT / "docs/explanation/one-engine.md").read_text()
+    named = re.findall(r"`?((?:[a-z_]+/)+(?:[a-z_]+\.py)?)`?", page.split("## The rooms")[1])
+    assert len(named) > 20
+    assert [name for name in named if not (SOURCE / name).exists() and not (ROOT / name).exists()] == []

@@ -29,7 +29,7 @@ from effectonce._runtime.step import Delivered, Step, StepContext, deliveries, n
 from effectonce._runtime.unprotected_sends import only_through
 from effectonce._tools.observers import Observer, Observers, tidied
 from effectonce._tools.registry import register, tool_of
-from effectonce._tools.tool import GuardContext, GuardedTool, Tool, not_kept
+from effectonce._tools.tool import GuardContext, GuardedTool, Hosting, Tool, not_kept
 from effectonce._tools.wrapper import wrap
 from effectonce._validate import errors, fields, flags, of_type, parenthesised, seconds, several, whole
 from effectonce.errors import ContractViolation, Rejected
@@ -98,6 +98,7 @@ class Guard:
             where=where_is(store, self.store),
         )
         self._tools: dict[str, GuardedTool] = {}
+        self._amplified: dict[str, Finding | None] = {}  # of tools whose clients retry, too
         shared = isinstance(store, str) and not store.startswith("memory:")
         # Guards that have all of it in common share keys.
         self._keys = (store if shared else id(store), self._house.tenant, self._house.secret)
@@ -210,22 +211,20 @@ class Guard:
         breaker: Circuit | None = None,
         budget: RetryBudget | None = None,
         other: Callable[..., Any] | None = None,
+        hosting: Hosting | None = None,
+        listed: bool = True,
     ) -> GuardedTool:
         """The door for rooms above that make requests of their own, such as HTTP: what *function* does is an effect like any other.
 
-        *other* is its async twin, or its sync one: the guard knows both by one name, which is that of the first.
+        *other* is the same for sync or async callers, whichever this is not: the guard knows both by one name. A tool that is not *listed*
+        is for one call: the guard does not remember it.
         """
         self._check_store(contract)
-        tool = GuardedTool(self._house, contract, function, identity, breaker, budget)
+        tool = GuardedTool(self._house, contract, function, identity, breaker, budget, hosting or Hosting())
         known = self._tools.get(contract.name)
-        if known is None or known.function is not other:
+        if listed and (known is None or known.function is not other):
             register(self._tools, tool, self._keys)
         return tool
-
-    def _unlisted(self, contract: Contract, function: Callable[..., Any]) -> GuardedTool:
-        """The same for one call: the guard does not remember the tool."""
-        self._check_store(contract)
-        return GuardedTool(self._house, contract, function, ())
 
     def _check_store(self, contract: Contract) -> None:
         """Can this store keep what this contract promises? Asked only where it matters: a store may have to ask its server."""
@@ -250,8 +249,8 @@ class Guard:
                 f"{tool.contract.name}: {', '.join(counted)} would not be stored, but could be guessed from the key and the fingerprint. "
                 f"Give the guard a secret, Guard(..., secret=...), or declare volatile={counted!r} as well."
             )
-        tool.amplified = _amplified(tool.contract, clients)
         register(self._tools, tool, self._keys)
+        self._amplified[tool.contract.name] = _amplified(tool.contract, clients)
         return tool
 
     def _tool(self, tool: str | Tool[..., Any]) -> GuardedTool:
@@ -442,7 +441,7 @@ class Guard:
         """How the store is, and whether it can keep what the tools of this guard promise. Never raises for a sick store."""
         health = examine(self.store, [tool.contract for tool in self._tools.values()])
         kept = Finding("spool", "0 outcomes wait for the store") if self.spool is None else self.spool.finding()
-        amplified = [tool.amplified for tool in self._tools.values() if tool.amplified is not None]
+        amplified = [found for found in self._amplified.values() if found is not None]
         return msgspec.structs.replace(health, findings=(*health.findings, kept, *amplified))
 
     def close(self) -> None:

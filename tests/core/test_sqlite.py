@@ -702,7 +702,7 @@ async def begun(store):
 
 
 def test_whoever_has_been_served_waits_for_nobody(store):
-    job = sqlite.Job(ops.Tally())
+    job = sqlite.PendingWrite(ops.Tally())
     job.answer({})
     store._follow(job)
     assert store._together(job) == {}
@@ -801,7 +801,7 @@ def test_a_signal_that_strikes_while_the_lock_is_taken_does_not_keep_it(store):
     with pytest.raises(KeyboardInterrupt):
         store.apply(ops.Tally())
     with pytest.raises(KeyboardInterrupt):
-        store._together(sqlite.Job(ops.Tally()))
+        store._together(sqlite.PendingWrite(ops.Tally()))
     store._lock = lock
     threads = [threading.Thread(target=store.apply, args=(ops.Tally(),)) for _ in range(2)]
     for thread in threads:
@@ -830,7 +830,7 @@ def test_a_signal_that_strikes_while_a_transaction_ends_leaves_nothing_locked(st
 
 
 def test_a_job_that_an_interrupted_caller_lost_is_answered(store):
-    job = sqlite.Job(ops.Tally())
+    job = sqlite.PendingWrite(ops.Tally())
     with store._lock:
         store._lead(job)
     assert "lost it" in str(job.error)

@@ -8,7 +8,7 @@ import pytest
 from effectonce import Breaker, Bucket, Retry, RetryBudget
 from effectonce.simulate import _mix, turns
 from effectonce.simulate._vendors import Prompt, Vendor, Window, verdict_of
-from effectonce.simulate._vendors import TokenBucket as Refilling
+from effectonce.simulate._vendors import VendorBucket as Refilling
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "simulations.md"
 

@@ -78,7 +78,8 @@ def test_a_url_that_is_none_is_refused():
 
 def test_without_psycopg_the_module_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    monkeypatch.delitem(sys.modules, "effectonce.stores.postgres")
+    for name in [name for name in sys.modules if name.startswith("effectonce.stores.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
     with pytest.raises(ImportError, match="pip install 'effectonce"):
         open_store("postgresql://localhost/effects")
 

@@ -340,7 +340,7 @@ def test_a_rival_that_comes_between_look_and_write_refuses_the_completion(store)
 
         def beaten(exchange):
             reply = perform(exchange)
-            if type(exchange).__name__ == "See":
+            if type(exchange).__name__ == "Read":
                 store.apply(ops.Claim(request("credit", latch="step"), "r", LEASE_S, dispatch=True))
             return reply
 
@@ -452,7 +452,7 @@ def test_a_server_that_is_gone_after_commit_was_asked_for_is_not_called_unsent(d
         def deaf(exchange, give_up_at):
             if proxy.lost.is_set():
                 proxy.cut()
-                raise lending.Lost("gone")
+                raise lending.ConnectionLost("gone")
             return perform(exchange, give_up_at)
 
         async def adeaf(exchange, give_up_at, lanes):
@@ -647,7 +647,7 @@ def test_an_async_rival_that_comes_between_look_and_write_refuses_the_completion
 
             async def beaten(exchange):
                 reply = await perform(exchange)
-                if type(exchange).__name__ == "See":
+                if type(exchange).__name__ == "Read":
                     await store.aapply(ops.Claim(request("credit", latch="step"), "r", LEASE_S, dispatch=True))
                 return reply
 

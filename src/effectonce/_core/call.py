@@ -84,18 +84,7 @@ from effectonce._core.ops import (
     WriteReply,
 )
 from effectonce._core.probe_answers import what_the_probe_said
-from effectonce._core.retry_state import (
-    UNLIMITED,
-    Admission,
-    Env,
-    Plan,
-    RetryDecision,
-    RetryState,
-    W,
-    insist,
-    persist,
-    repeated,
-)
+from effectonce._core.retry_state import NO_LIMIT, Admission, Env, Plan, RetryDecision, RetryState, W, insist, persist, repeated
 from effectonce._core.rules import TERMINAL, Record, State, in_the_air
 from effectonce._core.safe_access import get
 
@@ -116,7 +105,7 @@ class GuardedCall:
         self.request, self.plan, self.env, self.again = request, plan, env, again
         self.key, how = request.key, plan.retrying
         self.in_transaction = request.terms.downstream is Capability.TRANSACTION
-        self.admission = UNLIMITED if how.circuit is None and how.tokens is None else Admission(how.circuit, how.tokens)
+        self.admission = NO_LIMIT if how.circuit is None and how.tokens is None else Admission(how.circuit, how.tokens)
         self.patience = RetryState(how, env, turn, step)
 
     def flow(self) -> Flow[Ending]:

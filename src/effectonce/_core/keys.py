@@ -125,16 +125,11 @@ def effect_key(tenant: str, scope: str, tool: str, intent: bytes, place: Place, 
         case AtOrdinal(ordinal):
             return _at_home(_home(secret, tenant, scope), secret, tenant, "ordinal", scope, ordinal, tool, intent)
         case ByName(parts):
-            return named_key(tenant, tool, parts, secret)
+            return derive(tenant, "name", tool, *parts, secret=secret)
         case InSequence(stream, number):
             return _at_home(_home(secret, tenant, "", stream), secret, tenant, "sequence", stream, number)
         case ByContent():
             return derive(tenant, "content", tool, intent, secret=secret)
-
-
-def named_key(tenant: str, tool: str, parts: Iterable[str], secret: bytes = b"") -> str:
-    """The identity of an effect that has a name of its own, wherever it is asked for."""
-    return derive(tenant, "name", tool, *parts, secret=secret)
 
 
 def run_key(run: str, position: str, secret: bytes = b"") -> str:

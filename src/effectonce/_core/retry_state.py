@@ -120,7 +120,7 @@ class Admission:
 
     def ended(self, verdict: Verdict | None) -> None:
         """How the attempt ended; None: well."""
-        if self is UNLIMITED:
+        if self is NO_LIMIT:
             return
         permit, self._permit = self._permit, None
         if permit is not None:
@@ -136,7 +136,7 @@ class Admission:
             permit.released()
 
 
-UNLIMITED = Admission(None, None)  # of a dependency that has neither: nothing is ever noted in it
+NO_LIMIT = Admission(None, None)  # of a dependency that has neither: nothing is ever noted in it
 
 
 def earn(tokens: Tokens, retried: Verdict | None) -> None:

@@ -53,7 +53,7 @@ _RERUN_FROM = (State.COMPLETED, State.FAILED)
 _HOLDS = frozenset({Claim, Inquire})
 
 
-class Step(Struct, frozen=True):
+class TransitionResult(Struct, frozen=True):
     """What one op did: the record before and after, whether that has to be written, the reply, and the rule that allowed it."""
 
     before: Record | None
@@ -63,7 +63,7 @@ class Step(Struct, frozen=True):
     rule: TransitionRule | None = None
 
 
-def transition(record: Record | None, op: RecordOp | Sweep, scene: Scene, table: Table = TABLE) -> Step:
+def transition(record: Record | None, op: RecordOp | Sweep, scene: Scene, table: Table = TABLE) -> TransitionResult:
     """Apply *op* to *record* by the table: the one place where a record changes. Only the model passes another table."""
     state = State.ABSENT if record is None else record.state
     for rule in table.get((type(op), state), ()):
@@ -72,11 +72,11 @@ def transition(record: Record | None, op: RecordOp | Sweep, scene: Scene, table:
                 break
         else:
             after = rule.change(record, op, scene)  # type: ignore[arg-type]
-            return Step(record, after, True, _reply(record, after, op, scene), rule)
-    return Step(record, record, False, _refusal(record, op, scene))
+            return TransitionResult(record, after, True, _reply(record, after, op, scene), rule)
+    return TransitionResult(record, record, False, _refusal(record, op, scene))
 
 
-def born_and_ended(op: Together, scene: Scene, table: Table = TABLE) -> Step | None:
+def born_and_ended(op: Together, scene: Scene, table: Table = TABLE) -> TransitionResult | None:
     """A claim and its end at once are one record that is written once: its step, and both replies. None: it is something else."""
     first, last = op.ops[0], op.ops[-1]
     if len(op.ops) != 2 or type(first) is not Claim or type(last) is not Complete:
@@ -85,7 +85,7 @@ def born_and_ended(op: Together, scene: Scene, table: Table = TABLE) -> Step | N
         return None
     born = transition(None, first, scene, table)
     ended = transition(born.after, last, scene, table)
-    return Step(None, ended.after, True, (born.reply, ended.reply)) if born.changed and ended.changed else None
+    return TransitionResult(None, ended.after, True, (born.reply, ended.reply)) if born.changed and ended.changed else None
 
 
 def _reply(before: Record | None, after: Record | None, op: RecordOp | Sweep, scene: Scene) -> Any:

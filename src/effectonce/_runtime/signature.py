@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from inspect import Parameter
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -47,6 +47,9 @@ def signature_of(function: Callable[..., Any], what: str) -> inspect.Signature:
         ) from None
 
 
+Recall: TypeAlias = Callable[[Mapping[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]  # stored arguments as a call again
+
+
 class ToolSignature:
     """The parameters of one tool, compiled once when it is decorated."""
 
@@ -60,6 +63,7 @@ class ToolSignature:
         added: Mapping[str, Any] | None = None,
         *,
         nfc: bool = False,
+        recall: Recall | None = None,
     ) -> None:
         self.tool, self._canonical = tool, composed if nfc else canonical
         self._signature = signature_of(function, tool)
@@ -88,8 +92,7 @@ class ToolSignature:
         self.whole = self.identity == self.matched  # the key says everything that the fingerprint says
         self._as_they_are = not (nfc or redact or self._meant)  # each argument counts, and is stored, as it is given
         self._shapes: dict[tuple[Any, ...], dict[str, Any]] = {}  # of calls that fit: what is bound beside their arguments
-        self.recall: Callable[[Mapping[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]] | None = None
-        self.stays = ""  # why it cannot be run here with stored arguments
+        self._recall = recall
 
     def _identity(self, declared: tuple[str | Stable, ...] | None) -> tuple[str, ...]:
         """Check the declared fields, or take all that are not volatile."""
@@ -209,8 +212,8 @@ class ToolSignature:
 
     def call_with(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Named arguments as a call again. What runs for a framework does not take them itself."""
-        if self.recall is not None:
-            return self.recall(arguments)
+        if self._recall is not None:
+            return self._recall(arguments)
         bound = inspect.BoundArguments(self._signature, dict(arguments))
         return bound.args, bound.kwargs
 

@@ -1,4 +1,4 @@
-"""A tool whose calls are reported: the same methods, with an observer. They replace the others when the first observer comes."""
+"""The events of a tool's calls. Imported with the first observer: without one, a call pays for nothing of this."""
 
 from __future__ import annotations
 
@@ -56,41 +56,31 @@ def _each(tool: Any, call: Prepared) -> dict[str, str]:
     }
 
 
-def watched(tool: Any) -> dict[str, Callable[..., Any]]:
-    """The methods of *tool* that tell."""
-    methods, facts = type(tool), facts_of(tool)
+class CallEvents:
+    """The events of the calls of one tool. Its flows are wrapped; what they ask for and what they return stays the same."""
 
-    def prepare(*args: Any, **kwargs: Any) -> Prepared:
-        try:
-            prepared: Prepared = methods.prepare(tool, *args, **kwargs)
-            return prepared
-        except ContractViolation as error:
-            telling = EventRecorder(facts, EffectRef(facts.tool, ""))
-            telling.begins()
-            telling.cut(error)
-            raise
+    def __init__(self, tool: Any) -> None:
+        self._facts, self._steps = facts_of(tool), tool.terms.steps
 
-    def flow(prepared: Prepared, *calling: Any) -> Flow[Ending]:
-        return observed(methods.flow(tool, prepared, *calling), prepared)
+    def of_call(self, flow: Flow[Ending], prepared: Prepared) -> Flow[Ending]:
+        return heard_call(flow, EventRecorder(self._facts, prepared.ref, prepared, workflow=self._steps))
 
-    def observed(flow: Flow[Ending], prepared: Prepared) -> Flow[Ending]:
-        return heard_call(flow, EventRecorder(facts, prepared.ref, prepared, workflow=tool.terms.steps))
+    def of_refusal(self, error: ContractViolation) -> None:
+        """A call that was refused before it had a key."""
+        recorder = EventRecorder(self._facts, EffectRef(self._facts.tool, ""))
+        recorder.begins()
+        recorder.cut(error)
 
-    def known(prepared: Prepared) -> Recorded | None:
-        """A replay that needs no flow."""
-        recorded: Recorded | None = methods.known(tool, prepared)
-        if recorded is not None:
-            telling = EventRecorder(facts, prepared.ref, prepared)
-            telling.begins()
-            telling.ends(Replay(recorded, coalesced=False))
-        return recorded
+    def of_replay(self, recorded: Recorded, prepared: Prepared) -> None:
+        """A replay that needed no flow."""
+        recorder = EventRecorder(self._facts, prepared.ref, prepared)
+        recorder.begins()
+        recorder.ends(Replay(recorded, coalesced=False))
 
-    def asking(record: Record, prepared: Prepared) -> Flow[Ending]:
-        """There is no call to tell of, only what the probe finds out."""
-        telling = EventRecorder(facts, prepared.ref, doubt_age_s=max(0.0, facts.clock() - record.decided_at))
-        return heard(methods.asking(tool, record, prepared), telling)
-
-    return {"prepare": prepare, "flow": flow, "observed": observed, "known": known, "asking": asking}
+    def of_probe(self, flow: Flow[Ending], record: Record, prepared: Prepared) -> Flow[Ending]:
+        """No call, only what the probe finds out."""
+        age_s = max(0.0, self._facts.clock() - record.decided_at)
+        return heard(flow, EventRecorder(self._facts, prepared.ref, doubt_age_s=age_s))
 
 
 # ---------------------------------------------------------------- reads

@@ -10,7 +10,7 @@ import builtins
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -33,8 +33,6 @@ from effectonce._core.keys import (
     Place,
     Stable,
     derive,
-    effect_key,
-    latch_key,
 )
 from effectonce._core.ops import Complete, Fail, Flow, Op, Recorded, Request
 from effectonce._core.retry_state import Env, Plan
@@ -44,9 +42,10 @@ from effectonce._runtime.drive import AsyncPerformer, AsyncPerforming, Performer
 from effectonce._runtime.heartbeat import Heartbeat
 from effectonce._runtime.isolation import declared_lazy
 from effectonce._runtime.replay_cache import ReplayCache
-from effectonce._runtime.signature import ToolSignature, is_async
+from effectonce._runtime.signature import Recall, ToolSignature, is_async
 from effectonce._runtime.step import StepContext, here, stable
 from effectonce._tools.check_declaration import DeclarationCheck
+from effectonce._tools.identity import Identity
 from effectonce._tools.observers import Observers
 from effectonce._tools.separate_dispatch import AnnouncedPerformer, AsyncAnnouncedPerformer
 from effectonce.effect import Effect, running
@@ -66,7 +65,10 @@ from effectonce.retries.budget import RetryBudget
 from effectonce.retries.circuit import Circuit
 from effectonce.retries.retry import retrying
 from effectonce.retries.turn import step_of, turn_here
-from effectonce.stores.base import Finding, LocalStore, Store
+from effectonce.stores.base import LocalStore, Store
+
+if TYPE_CHECKING:
+    from effectonce._tools.instrument import CallEvents
 
 P = ParamSpec("P")
 _pack = msgspec.msgpack.Encoder().encode
@@ -118,8 +120,23 @@ def not_kept(op: Complete | Fail) -> None:
     LOG.warning("how %s ended was not written to the store, and there is no spool (Guard(spool=...))", ended)
 
 
+class Hosting(Struct, frozen=True, kw_only=True):
+    """What a workflow, an adapter or a proxy hands in when it makes a tool of its own."""
+
+    calling: type[GuardedCall] = GuardedCall
+    performing: Callable[[Setup, Prepared], Callable[[Op[Any]], Any]] | None = None
+    aperforming: Callable[[Setup, Prepared], AsyncPerforming] | None = None
+    encoder: Callable[[str, Any], Callable[[Any], bytes]] = encoder
+    recall: Recall | None = None  # stored arguments as a call again, where the function does not take them itself
+    stays: str = ""  # why a call cannot be run here from its stored arguments
+    steps: bool = False  # a workflow, whose record has records of steps
+
+
+_PLAIN_HOSTING = Hosting()
+
+
 class GuardedTool:
-    """Behind the wrapper: everything that is known when a tool is decorated."""
+    """Behind the wrapper: everything that is known when a tool is decorated. Nothing outside this file sets anything of it."""
 
     def __init__(
         self,
@@ -129,30 +146,27 @@ class GuardedTool:
         identity: Sequence[str | Stable] | None,
         breaker: Circuit | None = None,
         budget: RetryBudget | None = None,
+        hosting: Hosting = _PLAIN_HOSTING,
     ) -> None:
-        self.house, self.contract, self.function = house, contract, function
+        self.house, self.contract, self.function, self.hosting = house, contract, function, hosting
         classify = classifier(
             contract.not_sent, contract.rejected, rules=contract.rules, one_request=contract.one_request, wall_clock=time.time
         )
         self.retrying = retrying(contract.retry, classify, breaker, budget)
         self.is_async = is_async(function)
         declared = None if identity is None else tuple(identity)
-        self.signature = ToolSignature(
-            function, contract.name, declared, contract.volatile, contract.redact, contract.added, nfc=contract.nfc
-        )
+        fields = contract.volatile, contract.redact, contract.added
+        self.signature = ToolSignature(function, contract.name, declared, *fields, nfc=contract.nfc, recall=hosting.recall)
         if contract.kind is not Kind.READ and declared_lazy(self.signature.returns):
             raise TypeError(
                 f"{contract.name} declares that it returns {self.signature.returns}, which happens after the tool has returned: its "
                 f"effect would be recorded before that. Finish it inside the tool and return the result"
             )
-        self.terms = contract.terms
+        self.terms = msgspec.structs.replace(contract.terms, steps=True) if hosting.steps else contract.terms
         self._warned_of_loop = False
         self.probe_function: Callable[..., Any] | None = None
         self.fallback_function: Callable[..., Any] | None = None
-        self.amplified: Finding | None = None  # its clients retry, too
-        self.calling: type[GuardedCall] = GuardedCall
-        self.performing: Callable[[Setup, Prepared], Callable[[Op[Any]], Any]] = Performer
-        self.aperforming: Callable[[Setup, Prepared], AsyncPerforming] = AsyncPerformer
+        self._events: CallEvents | None = None  # while the guard has no observer
         self._plan_calls()
         self._prefix = canonical(contract.name)
         self._look = house.store.look if isinstance(house.store, LocalStore) else None
@@ -160,10 +174,10 @@ class GuardedTool:
         house.watch.know(self)
 
     def watch(self) -> None:
-        """Tell of every call from now on. On this very object, the methods that tell replace the others: those pay nothing for it."""
-        from effectonce._tools.instrument import watched
+        """Report every call from now on."""
+        from effectonce._tools.instrument import CallEvents
 
-        vars(self).update(watched(self))
+        self._events = CallEvents(self)
 
     def _plan_calls(self) -> None:
         contract, house = self.contract, self.house
@@ -174,11 +188,12 @@ class GuardedTool:
             retrying=self.retrying,
             separate_dispatch=contract.separate_dispatch,
             has_probe=self.probe_function is not None,
-            encode=encoder(contract.name, self.signature.returns),
+            encode=self.hosting.encoder(contract.name, self.signature.returns),
             encode_partial=_partial,
         )
-        if contract.separate_dispatch and self.check.announces and self.terms.downstream is not Capability.TRANSACTION:
-            self.performing, self.aperforming = AnnouncedPerformer, AsyncAnnouncedPerformer
+        announced = contract.separate_dispatch and self.check.announces and self.terms.downstream is not Capability.TRANSACTION
+        self.performing = self.hosting.performing or (AnnouncedPerformer if announced else Performer)
+        self.aperforming = self.hosting.aperforming or (AsyncAnnouncedPerformer if announced else AsyncPerformer)
         self.setup = Setup(
             house.store,
             house.heart,
@@ -239,6 +254,14 @@ class GuardedTool:
 
     def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: tuple[Part, ...] | None = None) -> Prepared:
         """Check everything that can be checked, then say which effect this is. Nothing is claimed yet."""
+        try:
+            return self._prepare(args, kwargs, key)
+        except ContractViolation as error:
+            if self._events is not None:
+                self._events.of_refusal(error)
+            raise
+
+    def _prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: tuple[Part, ...] | None) -> Prepared:
         boundary, asked, outer, signature = here.get(), None, running.get(), self.signature
         if outer is not None:
             outer.used.add("key")  # the key of this call is made of it
@@ -305,32 +328,11 @@ class GuardedTool:
             )
 
     def _request(self, arguments: dict[str, Any], boundary: StepContext, key: tuple[Part, ...] | None) -> Request:
-        secret, tool = self.house.secret, self.contract.name
+        secret = self.house.secret
         intent, matched, stored = self.signature.forms(arguments)
-        place = self._place(boundary, intent, key)
-        tenant, scope, step, latch, after = boundary.tenant, "", "", "", ""
-        match place:
-            case AtStep() | AtOrdinal():
-                scope, step = boundary.scope, boundary.step or ""
-                latch = latch_key(tenant, scope, boundary.step, secret) if boundary.latch else ""
-            case InSequence(stream, number):
-                scope, step = stream, str(number)
-                after = effect_key(tenant, "", tool, b"", InSequence(stream, number - 1), secret) if number > 1 else ""
-            case ByName(parts):
-                step = "/".join(parts)
-            case ByContent():
-                pass
-        return Request(
-            effect_key(tenant, boundary.scope, tool, intent, place, secret),
-            fingerprint(self._prefix + matched, secret),
-            self.check.terms(self.terms),
-            tenant,
-            scope,
-            step,
-            stored,
-            latch,
-            after,
-        )
+        identity = Identity(boundary.tenant, boundary.scope, self.contract.name, intent, secret)
+        place, asked = self._place(boundary, intent, key), fingerprint(self._prefix + matched, secret)
+        return identity.at(place, asked, self.check.terms(self.terms), stored, latched=boundary.latch)
 
     def _place(self, boundary: StepContext, intent: bytes, key: tuple[Part, ...] | None) -> Place:
         if key is not None:
@@ -410,15 +412,17 @@ class GuardedTool:
 
     def flow(self, prepared: Prepared, calling: type[GuardedCall] | None = None) -> Flow[Ending]:
         """The call as a flow, to be driven by a performer; *calling*, if not in this tool's own way."""
-        request, turn, calling = prepared.request, turn_here.get(), calling or self.calling
+        request, turn, calling = prepared.request, turn_here.get(), calling or self.hosting.calling
         if turn is None:
-            return calling(request, self.plan, self.house.env, again=prepared.again).flow()
-        step = step_of(prepared.ref)
-        return calling(request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step).flow()
+            flow = calling(request, self.plan, self.house.env, again=prepared.again).flow()
+        else:
+            step = step_of(prepared.ref)
+            flow = calling(request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step).flow()
+        return flow if self._events is None else self._events.of_call(flow, prepared)
 
-    def observed(self, flow: Flow[Ending], _prepared: Prepared) -> Flow[Ending]:
-        """A flow of this call that was made elsewhere: as it is, if there are no observers."""
-        return flow
+    def recorded(self, flow: Flow[Ending], prepared: Prepared) -> Flow[Ending]:
+        """The flow of a call that a workflow has made, with its events, if there is an observer."""
+        return flow if self._events is None else self._events.of_call(flow, prepared)
 
     def known(self, prepared: Prepared) -> Recorded | None:
         """The outcome, if it costs no more than a look: in this process, or in a store that is read without a round trip."""
@@ -428,6 +432,8 @@ class GuardedTool:
             known = self._look(request)
             if known is not None and cache.size:
                 cache.put(request.key, request.fingerprint, known)
+        if known is not None and self._events is not None:
+            self._events.of_replay(known, prepared)
         return known
 
     def reconcile(self, record: Record) -> Outcome[Any]:
@@ -441,9 +447,10 @@ class GuardedTool:
         flow = self.asking(record, prepared)
         return self._settled(await adrive(flow, AsyncPerformer(self.setup, prepared)), prepared)
 
-    def asking(self, _record: Record, prepared: Prepared) -> Flow[Ending]:
+    def asking(self, record: Record, prepared: Prepared) -> Flow[Ending]:
         """To ask the probe, and do nothing else."""
-        return GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
+        flow = GuardedCall(prepared.request, self.plan, self.house.env).reconcile()
+        return flow if self._events is None else self._events.of_probe(flow, record, prepared)
 
     def _settled(self, ending: Ending, prepared: Prepared) -> Outcome[Any]:
         self._remember_outcome(prepared.request, ending)

@@ -71,12 +71,12 @@ def settled(letter: Letter) -> Redriven | None:
 
 def unsendable(tool: GuardedTool, record: Record) -> str:
     """Why the stored arguments cannot be sent again; "" if they can."""
-    signature = tool.signature
+    signature, hosting = tool.signature, tool.hosting
     try:
         arguments = signature.decode(record.request.arguments)
-        if signature.stays or signature.recall is not None:
-            asked_first = signature.recall is not None and record.state is State.IN_DOUBT
-            return "" if asked_first else signature.stays
+        if hosting.stays or hosting.recall is not None:
+            asked_first = hosting.recall is not None and record.state is State.IN_DOUBT
+            return "" if asked_first else hosting.stays
         if set(arguments) != set(signature.names):
             return f"{tool.contract.name} takes other arguments now, or makes its requests elsewhere"
         signature.validate(arguments)

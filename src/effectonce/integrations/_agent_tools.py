@@ -19,7 +19,6 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
-import msgspec
 from msgspec import Struct
 
 from effectonce._core.canonical import NotCanonical, canonical, fingerprint
@@ -27,19 +26,20 @@ from effectonce._core.classification.classify import Rules, as_rules
 from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
 from effectonce._core.codec import encode_or_excuse
 from effectonce._core.effect_ref import EffectRef
-from effectonce._core.guarantees import Kind
-from effectonce._core.keys import AtOrdinal, Stable, effect_key
-from effectonce._core.ops import Find, Flow, Request, Unavailable
+from effectonce._core.guarantees import Kind, Terms
+from effectonce._core.keys import AtOrdinal, Stable
+from effectonce._core.ops import Find, Flow, Unavailable
 from effectonce._core.rules import Record, in_the_air
 from effectonce._log import LOG
 from effectonce._runtime.drive import AsyncPlain, Plain, Prepared, adrive, drive
 from effectonce._runtime.step import Delivered, Step, at_ordinal, flagged, named
+from effectonce._tools.identity import Identity
 from effectonce._tools.tool import GuardedTool
 from effectonce._validate import errors, of_type, several
 from effectonce.effect import is_running
 from effectonce.errors import ContractViolation, EffectOnceError, Rejected
 from effectonce.guard import Guard
-from effectonce.integrations._redrive import Redrive, equip
+from effectonce.integrations._redrive import Redrive, add_probe, hosting_of
 from effectonce.integrations._single_run import SingleRun
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream, Retry, kind_of, misspelt, window_of
@@ -264,7 +264,8 @@ class AgentTools:
         if not set(signature.identity) <= known.keys():  # the framework will add to it, so its key is not known here
             return step, ordinal, None
         whole = canonical({field: known[field] for field in signature.identity})
-        return step, ordinal, lambda place: effect_key(at.tenant, at.scope, name, whole, AtOrdinal(place), secret)
+        identity = Identity(at.tenant, at.scope, name, whole, secret)
+        return step, ordinal, lambda place: identity.key(AtOrdinal(place))
 
     def run(self, call: AgentCall, leg: ToolRun) -> ToolAnswer:
         """Run it once, or answer with what is known. Raises our errors, the tool's own if it failed for certain, and `ReportedError`."""
@@ -294,8 +295,12 @@ class AgentTools:
         if known is not None:
             return known
         function, other = (_arun, _run) if asynchronous else (_run, _arun)
-        made = self.guard._host(self.declared(name).contract, function, other=other)  # noqa: SLF001  # the door for rooms like this one
-        equip(made, self.declared(name).outside, lambda proceed: ToolRun(proceed, self._recorded), self._recorded)
+        declared = self.declared(name)
+        hosting = hosting_of(
+            declared.contract.name, declared.outside, lambda act: ToolRun(act, self._recorded), asynchronous=asynchronous
+        )
+        made = self.guard._host(declared.contract, function, other=other, hosting=hosting)  # noqa: SLF001  # the door for rooms like this one
+        add_probe(made, declared.outside, self._recorded)
         return self._tools.setdefault((name, asynchronous), made)
 
     def _whose(self, call: AgentCall) -> str:
@@ -317,21 +322,25 @@ class AgentTools:
         except NotCanonical as error:
             raise ContractViolation(f"{call.tool}: {error}. Nothing was sent.") from None
         leg.arguments = arguments
-        wanted = fingerprint(canonical(name) + matched, secret)
-        request = Request("", wanted, tool.terms, tenant, scope, "", encode_or_excuse(arguments))
-        return _Asked(request, leg, ordinal, lambda at: effect_key(tenant, scope, name, intent, AtOrdinal(at), secret))
+        wanted, identity = fingerprint(canonical(name) + matched, secret), Identity(tenant, scope, name, intent, secret)
+        return _Asked(identity, wanted, tool.terms, encode_or_excuse(arguments), leg, ordinal)
 
 
 class _Asked(Struct, frozen=True):
     """A call whose place is known as far as the history tells it."""
 
-    request: Request
+    identity: Identity
+    fingerprint: str
+    terms: Terms
+    arguments: bytes
     leg: ToolRun
     ordinal: int
-    key: KeyAt
+
+    def key(self, ordinal: int) -> str:
+        return self.identity.key(AtOrdinal(ordinal))
 
     def at(self, ordinal: int) -> Prepared:
-        request = msgspec.structs.replace(self.request, key=self.key(ordinal))
+        request = self.identity.at(AtOrdinal(ordinal), self.fingerprint, self.terms, self.arguments)
         return Prepared(request, EffectRef(request.terms.tool, request.key, request.tenant, request.scope), (self.leg,), {})
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from effectonce._core.ops import Found
 from effectonce._runtime.signature import is_async
-from effectonce._tools.tool import GuardedTool
+from effectonce._tools.tool import GuardedTool, Hosting
 from effectonce.errors import ContractViolation, NotSent
 
 STAYS = (
@@ -42,32 +42,36 @@ class Redrive(Struct, frozen=True):
         return kinds.pop() if kinds else None
 
 
-def equip(tool: GuardedTool, outside: Redrive, leg: Callable[[Callable[[], Any]], Any], recorded: Callable[[Any], Any]) -> None:
-    """Give *tool* what is declared. *leg* makes a run of it; *recorded* is how its framework's results are written down."""
-    name, asynchronous = tool.contract.name, outside.asynchronous
-    if asynchronous and not tool.is_async:
+def hosting_of(name: str, outside: Redrive, leg: Callable[[Callable[[], Any]], Any], *, asynchronous: bool) -> Hosting:
+    """How a tool of a framework is run from its stored arguments. *leg* makes a run of it."""
+    if outside.asynchronous and not asynchronous:
         raise ContractViolation(f"{name} is run by sync code here, and its probe or redrive is async def. Nothing was sent.")
 
     def recall(arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        run = leg(lambda: _called(tool, _refuse if outside.redrive is None else outside.redrive, arguments))
+        redrive = _refuse if outside.redrive is None else outside.redrive
+        run = leg(lambda: _called(redrive, arguments, asynchronous=asynchronous))
         run.arguments = arguments
         return (run,), {}
 
+    return Hosting(recall=recall, stays=STAYS if outside.redrive is None else "")
+
+
+def add_probe(tool: GuardedTool, outside: Redrive, recorded: Callable[[Any], Any]) -> None:
+    """Give *tool* the probe that is declared. *recorded* is how its framework's results are written down."""
+
     def probed(run: Any) -> Any:
-        return _found(_called(tool, outside.probe, run.arguments), recorded)
+        return _found(_called(outside.probe, run.arguments, asynchronous=False), recorded)
 
     async def aprobed(run: Any) -> Any:
-        return _found(await _called(tool, outside.probe, run.arguments), recorded)
+        return _found(await _called(outside.probe, run.arguments, asynchronous=True), recorded)
 
-    tool.signature.recall = recall
-    tool.signature.stays = STAYS if outside.redrive is None else ""
     if outside.probe is not None:
         tool.probe(aprobed if tool.is_async else probed)
 
 
-def _called(tool: GuardedTool, function: Any, arguments: Mapping[str, Any]) -> Any:
-    """Sync or async as the tool is: a sync function does not hold up a loop."""
-    if tool.is_async and not is_async(function):
+def _called(function: Any, arguments: Mapping[str, Any], *, asynchronous: bool) -> Any:
+    """For async code to await, or for sync code: a sync function does not hold up a loop."""
+    if asynchronous and not is_async(function):
         return asyncio.to_thread(function, **arguments)
     return function(**arguments)
 

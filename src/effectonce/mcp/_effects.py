@@ -10,11 +10,12 @@ from msgspec import Struct
 from effectonce._core.canonical import NotCanonical, fingerprint
 from effectonce._core.codec import encode_or_excuse
 from effectonce._core.effect_ref import EffectRef
-from effectonce._core.keys import AtStep, effect_key
+from effectonce._core.keys import AtStep
 from effectonce._core.ops import Request
 from effectonce._runtime.drive import Prepared
 from effectonce._runtime.step import flagged
-from effectonce._tools.tool import GuardedTool
+from effectonce._tools.identity import Identity
+from effectonce._tools.tool import GuardedTool, Hosting
 from effectonce.errors import ContractViolation
 from effectonce.guard import Guard
 from effectonce.mcp._call_identity import CallPlaces, Placed, ToolRequest, asked
@@ -22,6 +23,7 @@ from effectonce.mcp._contracts import Contracts, ToolContract
 from effectonce.outcome import Outcome
 
 STAYS = "only its client can ask for it. Let the client make the same call again: it has the same key, and is done once"
+_HOSTING = Hosting(stays=STAYS)
 
 TOOLS_MAX = 256
 
@@ -81,11 +83,13 @@ class Effects:
             raise ContractViolation(f"{name}: {error}. Nothing was sent.") from None
         tool = self._tool(name, contract)
         placed = await self.places.put(call, contract)
-        key = effect_key(call.tenant, call.scope, call.tool, call.intent, placed.place, self._secret)
         step = placed.place.step if isinstance(placed.place, AtStep) else ""
+        identity = Identity(call.tenant, call.scope, call.tool, call.intent, self._secret)
         wanted = fingerprint(call.tool.encode() + b"\n" + call.matched, self._secret)
-        request = Request(key, wanted, tool.terms, call.tenant, call.scope, step, encode_or_excuse(dict(arguments)))
-        return HeldCall(tool, contract, call, placed, request, EffectRef(call.tool, key, call.tenant, call.scope, step))
+        stored = encode_or_excuse(dict(arguments))
+        request = identity.at(placed.place, wanted, tool.terms, stored, shown=(call.scope, step))
+        ref = EffectRef(call.tool, request.key, call.tenant, call.scope, step)
+        return HeldCall(tool, contract, call, placed, request, ref)
 
     def _tool(self, name: str, contract: ToolContract) -> GuardedTool:
         known = self._tools.get((name, contract))
@@ -94,8 +98,7 @@ class Effects:
         made = contract.contract(f"{self._named}/{name}", hosted=not self.sees_client)
         kept = len(self._tools) < TOOLS_MAX
         # A client may make up names without end. What is not kept is made for each call, and the guard does not list it.
-        tool = (self._guard._host if kept else self._guard._unlisted)(made, self._function)  # noqa: SLF001  # for rooms like this one
-        tool.signature.stays = STAYS
+        tool = self._guard._host(made, self._function, hosting=_HOSTING, listed=kept)  # noqa: SLF001  # for rooms like this one
         if kept:
             self._tools[name, contract] = tool
         return tool

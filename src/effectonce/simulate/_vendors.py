@@ -19,7 +19,7 @@ from effectonce.simulate._mix import Mix
 STAYS = ("parse", "context_length", "schema", "content_policy", "auth")  # what the same prompt meets again
 
 
-class TokenBucket:
+class VendorBucket:
     """A limit that refills all the time."""
 
     def __init__(self, rate: float, window_s: float) -> None:
@@ -69,7 +69,7 @@ class Vendor:
 
     def __init__(self, name: str, mix: Mix, rng: Random, *, rate: float, day_s: float) -> None:
         self.name, self.mix, self.rng = name, mix, rng
-        self.limit = (TokenBucket if mix[f"{name}.refills"] else Window)(rate, mix[f"{name}.window_s"])
+        self.limit = (VendorBucket if mix[f"{name}.refills"] else Window)(rate, mix[f"{name}.window_s"])
         self.every_s = max(1.0, day_s / mix["incidents"])
         down = min(1.0, (1 - mix[f"{name}.uptime"]) / mix["incident_share"]) if mix["incident_share"] else 0.0
         self.incident_from = rng.random() * (1 - down) * self.every_s

@@ -418,6 +418,7 @@ class _ListsForwardsOnly(_Wrapped):
         return super().apply(replace(op, backwards=False) if isinstance(op, ListCells) else op)
 
 
+_OVERWRITING = tuple(TransitionRule("!", r.op, State.COMPLETED, r.end, (), r.change) for r in RULES if r.name == "T11b")
 MUTANTS: tuple[Mutant, ...] = (
     Mutant("a live lease can be stolen", 1, _with_guard(records.lease_over, _yes)),
     Mutant("a dead lease is never stolen", 1, _with_guard(records.lease_over, _no)),
@@ -474,13 +475,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("terms follow the newest deploy", 0, _RepinsTerms),
     Mutant("terms never change, though nothing was sent", 0, _NeverChangesTerms),
     Mutant("a key helps what was sent without it", 4, _with_guard(records.resendable, _resendable_by_the_shorter_window)),
-    Mutant(
-        "a person overwrites an outcome",
-        0,
-        _with_rules(
-            (*RULES, *(TransitionRule("!", r.op, State.COMPLETED, r.end, (), r.change) for r in RULES if r.name == "T11b"))
-        ),
-    ),
+    Mutant("a person overwrites an outcome", 0, _with_rules((*RULES, *_OVERWRITING))),
     Mutant("a reference is the beginning of a key", 0, _FindsByTheBeginning),
     Mutant("a search begins with the oldest", 0, _FindsTheOldestFirst),
     Mutant("a search shows what other tenants have", 0, _FindsWhatOthersHave),

@@ -25,7 +25,7 @@ from effectonce._core.type_hints import hints_of
 from effectonce._core.workflow import WorkflowCall
 from effectonce._runtime.drive import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive, drive
 from effectonce._runtime.signature import is_async, signature_of
-from effectonce._tools.tool import GuardContext, GuardedTool
+from effectonce._tools.tool import GuardContext, GuardedTool, Hosting
 from effectonce.effect import current_effect
 from effectonce.errors import CodeChanged, ContractViolation, GaveUp, Rejected, StepFailed
 from effectonce.outcome import Outcome
@@ -65,10 +65,8 @@ class Workflow:
         self.keep_s, self.permissions = keep_s, permissions
         self._not_sent, self._through = not_sent, through  # of functions that are no tools
         body = self._abody if is_async(function) else self._body
-        self.tool = GuardedTool(house, contract, _called_like(body, function, signature, skip=1), identity)
-        self.tool.terms = msgspec.structs.replace(self.tool.terms, steps=True)
-        self.tool.calling = WorkflowCall
-        self.tool.performing, self.tool.aperforming = self._performing, self._aperforming
+        hosting = Hosting(calling=WorkflowCall, performing=self._performing, aperforming=self._aperforming, steps=True)
+        self.tool = GuardedTool(house, contract, _called_like(body, function, signature, skip=1), identity, hosting=hosting)
         self._plain: dict[Any, tuple[tuple[Any, ...], GuardedTool]] = {}
         self._of_step: WeakKeyDictionary[GuardedTool, OfStep] = WeakKeyDictionary()
 
@@ -214,7 +212,7 @@ class Workflow:
 
     def _impatient(self, prepared: Prepared) -> Flow[Ending]:
         plan = msgspec.structs.replace(self.tool.plan, wait_s=0.0)
-        return self.tool.observed(WorkflowCall(prepared.request, plan, self.tool.house.env).flow(), prepared)
+        return self.tool.recorded(WorkflowCall(prepared.request, plan, self.tool.house.env).flow(), prepared)
 
     # ------------------------------------------------------------ its steps
 
@@ -258,10 +256,8 @@ class Workflow:
         )
         signature = signature_of(function, f"step {name!r} of {self.tool.contract.name}")
         call = _called_like(_acall if is_async(function) else _call, function, signature)
-        tool = GuardedTool(self.tool.house, contract, call, ())
-        if asks:
-            tool.plan = msgspec.structs.replace(tool.plan, encode=functools.partial(_written, hint=tool.signature.returns))
-        return tool
+        hosting = Hosting(encoder=_as_written) if asks else Hosting()
+        return GuardedTool(self.tool.house, contract, call, (), hosting=hosting)
 
 
 class OfStep(Struct, frozen=True):
@@ -316,6 +312,10 @@ def _written(answer: Any, hint: Any) -> bytes:
         return encode(answer, hint)
     except NotStorable as error:
         raise ContractViolation(f"this answer cannot be written down, so nothing is done with it: {error}") from None
+
+
+def _as_written(_name: str, hint: Any) -> Callable[[Any], bytes]:
+    return functools.partial(_written, hint=hint)
 
 
 def _call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -39,10 +39,11 @@ from effectonce._core.endings import (
     Replay,
 )
 from effectonce._core.guarantees import Capability
-from effectonce._core.keys import named_key
+from effectonce._core.keys import ByName
 from effectonce._core.ops import Busy, Doubtful, Early, Find, KeyExpired, Latched, Mismatch, Request, Unavailable
 from effectonce._runtime.drive import Prepared
 from effectonce._runtime.step import flagged, named
+from effectonce._tools.identity import Identity
 from effectonce._tools.tool import GuardedTool
 from effectonce._validate import of_type, seconds, several, whole
 from effectonce.errors import ContractViolation, LeaseLost, StoreUnavailable
@@ -389,7 +390,7 @@ def _identity(served: _Served, scope: Scope, tenant: str, key: str) -> str:
     """The key of the effect."""
     tool = served.tool
     where = _exactly(scope["path"]) if served.anywhere else served.route.path
-    return named_key(tenant, tool.contract.name, (scope["method"].upper(), where, key), tool.house.secret)
+    return Identity(tenant, "", tool.contract.name, b"", tool.house.secret).key(ByName((scope["method"].upper(), where, key)))
 
 
 def _prepared(

@@ -47,7 +47,7 @@ class First(RoundTrip[Any], frozen=True):
     """`InsertNew` for the first claim of an ordinary call, without its record."""
 
     op: Claim
-    birth: Birth[batches.Packed]
+    birth: Birth[batches.PackedArrays]
 
 
 # Somebody else was faster: a unique index, a serialisation failure or a deadlock decided so, and nothing was written.

@@ -106,7 +106,7 @@ SELECT place::int, {_NOW}, seen.* FROM unnest({_column(2)}) WITH ORDINALITY AS g
 # ---------------------------------------------------------------- values
 
 
-class Packed(Struct, frozen=True):
+class PackedArrays(Struct, frozen=True):
     """What every call of a tool is born with: as the rows of many have it, and as the parameters of one."""
 
     terms: str
@@ -122,7 +122,7 @@ _FLOAT_ELEMENT, _INT_ELEMENT = Packer(">id").pack, Packer(">iq").pack
 _ARRAY = Packer(">iiIii").pack  # one dimension, without nulls, of this type, so many, the first is number 1
 
 
-def pack_birth(record: Record) -> Packed:
+def pack_birth(record: Record) -> PackedArrays:
     terms = record.request.terms
     floats = (
         record.created_at,
@@ -132,7 +132,7 @@ def pack_birth(record: Record) -> Packed:
         due_at(record),
         terms.window_s,
     )
-    return Packed(
+    return PackedArrays(
         _rows.write_terms(terms),
         terms.tool,
         str(record.state),
@@ -157,7 +157,7 @@ def _byte_strings(values: Sequence[bytes]) -> bytes:
     return _array(BYTES, len(values), [part for value in values for part in (_LENGTH(len(value)), value)])
 
 
-def bear_many(claims: Sequence[Claim], packed: Sequence[Packed], now: bytes | None) -> BoundStatement:
+def bear_many(claims: Sequence[Claim], packed: Sequence[PackedArrays], now: bytes | None) -> BoundStatement:
     requests = [op.request for op in claims]
     return BoundStatement(
         BEAR_MANY,

@@ -116,7 +116,7 @@ class RedisClient:
             case _:
                 return None
 
-    def first(self, op: Claim, packed: records.Packed) -> bytes:
+    def first(self, op: Claim, packed: records.PackedRecord) -> bytes:
         """`InsertNew` for the first claim of an ordinary call, as it goes over the wire."""
         key, latch = op.request.key, op.request.latch
         words = (self._now(), key.encode(), latch.encode(), *records.born_of(op, packed))

@@ -124,7 +124,7 @@ def write(record: Record, revision: int) -> bytes:
     return b"".join((head, token, fingerprint, latch, rest, by, outcome))
 
 
-class Packed(Struct, frozen=True):
+class PackedRecord(Struct, frozen=True):
     """What every call of a tool is born with, in the parts of its string: what stands before and behind the revision, and so on."""
 
     version: bytes
@@ -134,12 +134,12 @@ class Packed(Struct, frozen=True):
     terms: msgspec.Raw
 
 
-def pack_birth(record: Record) -> Packed:
+def pack_birth(record: Record) -> PackedRecord:
     before, times, rest = born(record, due_at(record))
-    return Packed(before[:2], before[10:], times, rest[: _LENGTHS - _TIMES], _write_terms(record.request.terms))
+    return PackedRecord(before[:2], before[10:], times, rest[: _LENGTHS - _TIMES], _write_terms(record.request.terms))
 
 
-def born_of(op: Claim, packed: Packed) -> tuple[bytes, bytes, bytes]:
+def born_of(op: Claim, packed: PackedRecord) -> tuple[bytes, bytes, bytes]:
     """`born` for a claim that dispatches. Its record is not made."""
     r = op.request
     token, fingerprint, latch = op.token.encode(), r.fingerprint.encode(), r.latch.encode()

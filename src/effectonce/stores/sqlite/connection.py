@@ -24,7 +24,7 @@ import msgspec
 from effectonce._core.keys import REFERENCE_LENGTH
 from effectonce._core.ops import Cell, Complete, ListCells, ReadCell, Recorded, Request, WriteCell
 from effectonce._core.rules import Record, State
-from effectonce._core.transitions import Step
+from effectonce._core.transitions import TransitionResult
 from effectonce.errors import StoreUnavailable
 from effectonce.stores import _rows
 from effectonce.stores._clock_steps import ClockNote, Steadiness
@@ -387,7 +387,7 @@ class SqliteConnection:
             == 1
         )
 
-    def put(self, key: str, step: Step) -> None:
+    def put(self, key: str, step: TransitionResult) -> None:
         before, after = step.before, step.after
         if after is None:
             self.db.execute(DELETE, (key,))

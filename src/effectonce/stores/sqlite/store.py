@@ -47,7 +47,7 @@ from effectonce._core.ops import (
 )
 from effectonce._core.pages import Beside, Count, Recent, Refer
 from effectonce._core.rules import Record, Scene, State, latch_of
-from effectonce._core.transitions import Step, born_and_ended, transition
+from effectonce._core.transitions import TransitionResult, born_and_ended, transition
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._clock_steps import ClockNote, Steadiness
 from effectonce.stores.base import Capabilities, Finding, in_a_signal_handler
@@ -401,7 +401,7 @@ class SqliteStore:
         reply = MUST_WRITE if type(op) in _BEFORE_A_SEND else self._read(connection, op)
         return self._write(connection, op) if reply is MUST_WRITE else reply
 
-    def _change(self, connection: SqliteConnection, op: Any) -> Step:
+    def _change(self, connection: SqliteConnection, op: Any) -> TransitionResult:
         record = connection.record(READ, op.key)
         step = transition(record, op, self._scene(connection, op, record))
         if step.changed:

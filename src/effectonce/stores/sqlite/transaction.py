@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from effectonce._core.ops import Applied, Complete, Refused
-from effectonce._core.transitions import Step
+from effectonce._core.transitions import TransitionResult
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores.sqlite.connection import SqliteConnection
 
@@ -88,7 +88,7 @@ class ToolTransaction:
     def __init__(
         self,
         held: SqliteTransaction,
-        change: Callable[[Complete], Step],
+        change: Callable[[Complete], TransitionResult],
         unavailable: Callable[[BaseException], StoreUnavailable],
     ) -> None:
         self.held, self._change, self._unavailable = held, change, unavailable
