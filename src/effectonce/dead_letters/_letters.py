@@ -197,7 +197,7 @@ class DeadLetters:
         return self._redriven(record, await tool.arun(tool.recalled(record)), by, reason)
 
     def foresee(self, key: str, *, early: bool = False) -> Redriven:
-        """What redriving one letter would do, whatever the colour of its tool: `would_run`, or why not. Nothing is sent."""
+        """What redriving one letter would do, for sync and async tools: `would_run`, or why not. Nothing is sent."""
         return would(run_on_store(self._ready(key, early=early, is_async=None), self._store))
 
     def redrive_all(
