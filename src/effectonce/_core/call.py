@@ -7,7 +7,7 @@ only has to know what it wants:
   claim ──> invoke ──> complete                 the ordinary call: two writes, because the claim also dispatches
     │         ├─ certainly no effect ──> unsend ──> wait ──> dispatch ──> invoke …
     │         ├─ refused for good ─────> fail                (or doubt, if an older send may have landed)
-    │         └─ not known ─────────────> the same request again, if the downstream honours our key; otherwise doubt
+    │         └─ not known ────────────> the same request again, if the downstream honours our key; otherwise doubt
     ├─ known ──────> replay
     ├─ in doubt ───> ask the probe, if there is one
     └─ in flight ──> wait, within bounds
@@ -490,7 +490,7 @@ class GuardedCall:
             case Held(epoch):
                 self.epoch, self.sends = epoch, 0
             case Busy():
-                return doubtful  # somebody is asking already
+                return doubtful  # another caller is asking already
             case Refused(state):
                 return doubtful if state is None else Again()
             case _:

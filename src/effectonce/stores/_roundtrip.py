@@ -263,7 +263,7 @@ def _decide(op: RecordOp, table: Table, seen: SeenRecord | None = None) -> Answe
 def decide_once(op: Complete, table: Table = TABLE) -> Answering[Applied | Refused]:
     """Complete a record inside a tool's own transaction. Only a change counts: if it is done already, the tool's writes must not stay.
 
-    A heartbeat that was under way when the tool returned may change the record under this decision, like anybody else's write.
+    A heartbeat that was under way when the tool returned may change the record under this decision, like any other write.
     """
     state: State | None = None
     for _ in range(PATIENCE):

@@ -159,7 +159,7 @@ class TransactionPool:
         return self._loan(wire, connection)
 
     def end(self, loan: OpenTransaction) -> None:
-        """Roll back what is not committed. A session that a tool has used is washed before anybody else gets it."""
+        """Roll back what is not committed. A session that a tool has used is reset before another caller gets it."""
         try:
             for command in _ending(loan.wire):
                 loan.wire.ask_simple(command, loan.give_up_at())

@@ -157,7 +157,7 @@ class RedisClient:
             case Paged(asked):
                 return self._lists.paged(asked)
             case Forget():
-                return self._ask_nobody()
+                return self._forget_nothing()
             case ListedCells(cells):
                 return self._listed_cells(cells)
             case _:
@@ -213,7 +213,7 @@ class RedisClient:
         names = ((name, b) for b, some in zip(buckets, pages, strict=True) for name in some)
         return (nlargest if backwards else nsmallest)(page, names, _first)
 
-    def _ask_nobody(self) -> Conversing:
+    def _forget_nothing(self) -> Conversing:
         """Redis forgets cells by itself."""
         yield from ()
         return 0
