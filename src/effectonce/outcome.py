@@ -21,10 +21,10 @@ from effectonce._core.codec import (
     as_declared,
     decode,
     decode_plain,
+    describe_error,
     encode,
     excuse,
     printable,
-    told,
 )
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import (
@@ -284,7 +284,7 @@ def _replayed(replay: Replay, effect: EffectRef, stored: Stored) -> Outcome[Any]
         case "error":
             unseen = content.get("basis") == Basis.ERROR and recorded.settled_by in _WITHOUT_A_PERSON
             failure = ReplayedFailure(
-                f"{effect} failed for good {_ago(recorded.age_s)} with {told(content['type'], content['message'])}. "
+                f"{effect} failed for good {_ago(recorded.age_s)} with {describe_error(content['type'], content['message'])}. "
                 f"It was not tried again.{ONLY_THE_ERROR if unseen else ''}",
                 error_type=content["type"],
                 error_message=content["message"],

@@ -19,7 +19,7 @@ def test_an_exception_is_named_as_a_traceback_shows_it():
     assert (said.returncode, said.stderr) == (0, "")
     assert "quota: a quota, a budget or a spending limit is used up" in said.stdout
     assert "openai: code insufficient_quota" in said.stdout
-    assert "… with one_request=True  escalate: it is used up: somebody must pay, or wait" in said.stdout
+    assert "… with one_request=True  escalate: it is used up: a person must pay, or wait" in said.stdout
 
 
 @pytest.mark.parametrize(

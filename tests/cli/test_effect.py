@@ -184,7 +184,7 @@ DATE  +0 s  in doubt: it timed out (TimeoutError: the bank did not answer within
                            s)
 DATE  +0 s  attempt 1 failed with TimeoutError: the bank did not answer within 30 s
                            (no answer, ambiguous); gave up: it may have happened, and nobody can
-                           tell
+                           know
 
 it happened  effectonce indoubt confirm {ref} --result JSON --reason TEXT
 it did not   effectonce indoubt refute {ref} --reason TEXT

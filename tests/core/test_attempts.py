@@ -167,7 +167,7 @@ def test_a_doubt_says_which_error_it_came_from(guard):
         "no_answer",
         "ambiguous",
     )
-    assert entry.gave_up == "it may have happened, and nobody can tell"
+    assert entry.gave_up == "it may have happened, and nobody can know"
 
 
 def test_a_rejection_after_a_lost_send_is_told_with_both(guard):

@@ -274,7 +274,9 @@ def test_a_result_that_was_put_there_in_the_clear_is_not_believed():
     key = payer(sealed_guard(store), ledger)().effect.key
     spoil(store, key, outcome=b'v1 ok {"receipt":999}')
 
-    with pytest.raises(ResultUnavailable, match="it is not sealed, and whoever can write to the store may have put it there"):
+    with pytest.raises(
+        ResultUnavailable, match="it is not sealed, and anyone who can write to the store may have put it there"
+    ):
         payer(sealed_guard(store), ledger)().unwrap()
     assert ledger.effects == 1
 

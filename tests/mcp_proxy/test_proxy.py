@@ -13,7 +13,7 @@ import pytest
 
 from effectonce import Guard
 from effectonce._core.ops import Search
-from effectonce._core.rules import State, in_the_air
+from effectonce._core.rules import State, outcome_pending
 from effectonce.mcp._contracts import Contracts
 from effectonce.mcp._stdio import ClientPipes
 from effectonce.mcp.proxy import Proxy
@@ -559,7 +559,7 @@ def test_a_server_that_never_answers_does_not_keep_a_proxy_without_a_client(stag
 
     (record,) = guard.store.apply(Search(limit=10))
     assert stage.effects("p") == 1
-    assert record.state is State.IN_DOUBT if downstream == "none" else in_the_air(record)
+    assert record.state is State.IN_DOUBT if downstream == "none" else outcome_pending(record)
 
 
 def test_a_proxy_that_is_asked_to_end_waits_for_what_was_sent(stage):

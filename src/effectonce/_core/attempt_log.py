@@ -1,7 +1,7 @@
-"""What a call leaves on its record about attempts that failed: evidence as data, for whoever looks after it later.
+"""What a call leaves on its record about attempts that failed: evidence as data, for the person who looks after it later.
 
 An entry is written when the record already says what is true: the state first, then why. So it may be missing after a crash, and nothing
-depends on it. The note tells what kind of entry it is, in the clear; what an error said is in the outcome, which a keyring seals. An error
+depends on it. The note says what kind of entry it is, in the clear; what an error said is in the outcome, which a keyring seals. An error
 that is the outcome itself (a definite failure) carries the same facts there, and costs no write of its own.
 """
 
@@ -20,7 +20,7 @@ from effectonce._core.ops import Attest
 
 TRIED = "an attempt failed"
 GAVE_UP = "the call gave up"  # after the attempt of this entry; number 0: after those before it
-REDRIVEN = "somebody asked for it again"
+REDRIVEN = "somebody asked for it again"  # stored with records: it stays as it is
 SAYS_NO_RESULT = frozenset({TRIED, GAVE_UP, REDRIVEN})
 MESSAGE_MAX = 1000
 UNREADABLE = "what it said cannot be read"
@@ -45,7 +45,7 @@ class FailedAttempt(Struct, frozen=True, omit_defaults=True):
 
 
 class RedriveRequest(Struct, frozen=True):
-    """Somebody asked for a dead letter again."""
+    """A person or a program asked for a dead letter again."""
 
     by: str
     reason: str
@@ -79,7 +79,7 @@ def asked_again(key: str, by: str, reason: str) -> Attest:
 
 
 def read_entry(at: float, note: str, outcome: bytes) -> FailedAttempt | RedriveRequest | None:
-    """What an entry says; None: it is a result, or a note. One that cannot be read still says when, and whether somebody gave up."""
+    """What an entry says; None: it is a result, or a note. One that cannot be read still says when, and whether a call gave up."""
     if note not in SAYS_NO_RESULT:
         return None
     try:

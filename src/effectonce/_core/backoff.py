@@ -33,7 +33,7 @@ def full_jitter(attempt: int, base_s: float, cap_s: float, rng: Rng, multiplier:
 
 
 def equal_jitter(attempt: int, base_s: float, cap_s: float, rng: Rng, multiplier: float = MULTIPLIER) -> float:
-    """Evenly over the upper half of [0, ceiling]: nobody comes back at once."""
+    """Evenly over the upper half of [0, ceiling]: no client comes back at once."""
     return exponential(attempt, base_s, cap_s, multiplier) * (0.5 + rng() / 2)
 
 

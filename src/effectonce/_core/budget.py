@@ -15,7 +15,7 @@ from effectonce._core.classification.verdicts import Bucket, Verdict
 from effectonce._core.guarantees import DAY_S
 from effectonce._core.ops import Cell, Flow, ReadCell, Unavailable, WriteCell
 
-TRIES = 20  # how often somebody else may be faster: where so many retry at once, one less is no loss
+TRIES = 20  # how often another process may be faster: where so many retry at once, one less is no loss
 T = TypeVar("T")
 
 
@@ -123,7 +123,7 @@ class TurnState:
     def spend(self, purchase: Purchase) -> Flow[str]:
         """Why not; "" if it is paid."""
         cell: Any = yield ReadCell(self.name)
-        for _ in range(self._purchases + 1):  # whoever is faster has bought something, which ends when all is bought
+        for _ in range(self._purchases + 1):  # a faster process has bought something, which ends when all is bought
             if isinstance(cell, Unavailable):
                 self._known, refusal = self._buy(self._known, purchase)
                 return refusal

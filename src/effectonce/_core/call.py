@@ -1,19 +1,19 @@
-"""The guarded call: the protocol, once, for both colours.
+"""The guarded call: the protocol, once, for sync and async.
 
-Theory of operation. The flow asks for one thing at a time and is told what came of it; it can be stopped for ever between any two
-lines, and whoever calls next goes on from the record. What it may do next is decided by the record's rules (records.py), so the flow
+Theory of operation. The flow asks for one thing at a time and gets its result back. It can be stopped between any two lines and never
+go on; the next caller goes on from the record. What it may do next is decided by the record's rules (rules.py), so the flow
 only has to know what it wants:
 
   claim ──> invoke ──> complete                 the ordinary call: two writes, because the claim also dispatches
     │         ├─ certainly no effect ──> unsend ──> wait ──> dispatch ──> invoke …
     │         ├─ refused for good ─────> fail                (or doubt, if an older send may have landed)
-    │         └─ nobody knows ─────────> the same request again, if the downstream honours our key; otherwise doubt
+    │         └─ not known ────────────> the same request again, if the downstream honours our key; otherwise doubt
     ├─ known ──────> replay
     ├─ in doubt ───> ask the probe, if there is one
     └─ in flight ──> wait, within bounds
 
-An error is never an excuse to forget: once the request may have left, only a rule that proves otherwise takes it back. What it said is
-left on the record as evidence, after the state and before the next attempt.
+An error is never an excuse to forget: once the request may have left, only a rule that proves otherwise takes it back. What the error
+says is left on the record as evidence, after the state and before the next attempt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from msgspec import structs
 from effectonce._core.attempt_log import KEY_UNREAD, OUTSIDE, failed_attempt, in_the_outcome, left
 from effectonce._core.budget import TurnState
 from effectonce._core.classification.verdicts import ANSWER_LOST, SURE, UNKNOWN, Basis, Certainty, Verdict
-from effectonce._core.codec import encode_error, excuse, printable, told
+from effectonce._core.codec import describe_error, encode_error, excuse, printable
 from effectonce._core.decisions import Action
 from effectonce._core.endings import (
     Again,
@@ -83,9 +83,9 @@ from effectonce._core.ops import (
     Unsend,
     WriteReply,
 )
-from effectonce._core.probe_answers import what_the_probe_said
+from effectonce._core.probe_answers import why_still_in_doubt
 from effectonce._core.retry_state import NO_LIMIT, Admission, Env, Plan, RetryDecision, RetryState, W, insist, persist, repeated
-from effectonce._core.rules import TERMINAL, Record, State, in_the_air
+from effectonce._core.rules import TERMINAL, Record, State, outcome_pending
 from effectonce._core.safe_access import get
 
 NEVER = RetryDecision(Action.FAIL, "an error of another effect says nothing about this one")
@@ -97,7 +97,7 @@ class GuardedCall:
     """One call of one effect. `flow()` is the generator to drive."""
 
     token, epoch, sends, stored, unaided = "", 0, 0, b"", False
-    unanswered: BaseException | None = None  # the last send of this call that nobody answered for
+    unanswered: BaseException | None = None  # the last send of this call that got no answer
 
     def __init__(
         self, request: Request, plan: Plan, env: Env, *, again: bool = False, turn: TurnState | None = None, step: str = ""
@@ -112,13 +112,13 @@ class GuardedCall:
         return self._flow() if self.admission.circuit is None else self._flow_behind()
 
     def _flow_behind(self) -> Flow[Ending]:
-        """While the circuit is open, what is known can still be told: an outcome, or that an earlier call may have sent it."""
+        """While the circuit is open, what is known can still be returned: an outcome, or that an earlier call may have sent it."""
         refusal = self.admission.refusal()
         if refusal is not None:
             found: Record | Unavailable | None = yield from Find(self.key)
             if isinstance(found, Unavailable):
                 return found
-            if found is None or not (found.state in TERMINAL or in_the_air(found)):
+            if found is None or not (found.state in TERMINAL or outcome_pending(found)):
                 return NothingSent(refusal, 0, exhausted=False)
         return (yield from self._flow())
 
@@ -139,10 +139,10 @@ class GuardedCall:
                 case _:
                     ending = reply
             if type(ending) is not Again:
-                return ending if self.unanswered is None else (yield from self._told(ending, self.unanswered))
+                return ending if self.unanswered is None else (yield from self._as_maybe_sent(ending, self.unanswered))
             again = True
 
-    def _told(self, ending: Ending, unanswered: BaseException) -> Flow[Ending]:
+    def _as_maybe_sent(self, ending: Ending, unanswered: BaseException) -> Flow[Ending]:
         """A call that may have sent something does not end as if it had not, whatever it met afterwards."""
         if isinstance(ending, Unavailable | Busy | Latched | NothingSent | OutOfPatience):
             yield from self._leave(ending, 0, unanswered, UNKNOWN, "it could not go on")
@@ -152,7 +152,7 @@ class GuardedCall:
     # ------------------------------------------------------------ claim
 
     def _claim(self) -> Flow[tuple[ClaimReply, bool]]:
-        """Claim the effect; wait, within bounds, while somebody else works on it."""
+        """Claim the effect; wait, within bounds, while another worker works on it."""
         self.token = self.env.new_token()
         dispatch = not (self.plan.separate_dispatch or self.in_transaction)
         claim = Claim(self.request, self.token, self.plan.lease_s, dispatch, self.again)
@@ -214,10 +214,10 @@ class GuardedCall:
                 admission.release()
             match answer:
                 case Refused():
-                    yield from Renew(self.key, self.token, self.epoch, 0)  # latched, or somebody else's: the claim will tell
+                    yield from Renew(self.key, self.token, self.epoch, 0)  # latched, or another worker's: the claim will show
                     return Again()
                 case Unavailable():
-                    yield from Renew(self.key, self.token, self.epoch, 0)  # if it hears us, nobody waits for our lease
+                    yield from Renew(self.key, self.token, self.epoch, 0)  # if it arrives, no caller waits for our lease
                     return answer
                 case Unconfirmed(value, error):
                     ending = yield from self._resolve(value, error)
@@ -232,7 +232,7 @@ class GuardedCall:
             dispatched, closed = False, admission.refusal()
 
     def _let_go(self, *, dispatched: bool) -> Flow[None]:
-        """Nothing leaves after all: whoever calls next need not wait for our lease."""
+        """Nothing leaves after all: the next caller need not wait for our lease."""
         if dispatched:
             yield from self._take_back(0)
         else:
@@ -240,7 +240,7 @@ class GuardedCall:
 
     def _kept_back(self, refusal: Exception) -> Flow[Ending]:
         """The circuit let nothing of ours through. What was sent before, and never answered, it did not keep back."""
-        if self.patience.attempt > 0 and (self.sends > 0 or self.unanswered is None):  # else `_told` says it
+        if self.patience.attempt > 0 and (self.sends > 0 or self.unanswered is None):  # else `_as_maybe_sent` says it
             yield from self._leave(None, 0, refusal, self.plan.retrying.classify(refusal), "its breaker is open now")
         if self.sends > 0:
             error, attempts = (refusal, 0) if self.unanswered is None else (self.unanswered, self.patience.attempt)
@@ -258,7 +258,7 @@ class GuardedCall:
             case Refused():
                 if reply == GONE and self.sends > 0 and (yield from self._sent_before(self.plan.lease_s)):
                     return (yield from self._dispatch())
-                # Somebody else's by now, or sent before and the downstream no longer honours our key. The claim will tell.
+                # Another worker's by now, or sent before and the downstream no longer honours our key. The claim will show.
                 yield from Renew(self.key, self.token, self.epoch, 0)
                 return Again()
             case Unavailable():
@@ -373,7 +373,7 @@ class GuardedCall:
             answer = yield from Ask(self.key, self.token, self.epoch)
             if isinstance(answer, Ok) and isinstance(answer.value, Found):
                 return (yield from self._complete(answer.value.result, by="probe"))
-        outcome = excuse(f"{why} ({told(type(error).__name__, printable(error))})")
+        outcome = excuse(f"{why} ({describe_error(type(error).__name__, printable(error))})")
         reply = yield from self._write_down(Complete(self.key, self.token, self.epoch, outcome))
         if isinstance(reply, Refused):
             return (yield from self._too_late(outcome, None))
@@ -394,7 +394,7 @@ class GuardedCall:
             return None
         attempts, after_s = self.patience.attempt, verdict.retry_after_s
         if self.sends > 0 or isinstance(reply, Refused):
-            # An earlier attempt, or whoever owns the record now, may have done it.
+            # An earlier attempt, or the owner of the record now, may have done it.
             return Exhausted(error, attempts, after_s, then.why)
         return NothingSent(error, attempts, exhausted=then.worthwhile, retry_after_s=after_s, why=then.why)
 
@@ -437,7 +437,7 @@ class GuardedCall:
                 return Lost(error, reason)
 
     def _unrecorded(self, error: BaseException) -> Ending:
-        """It was refused, but that is not written down: whoever calls next does not know, and may send it again."""
+        """It was refused, but that is not written down: the next caller does not know, and may send it again."""
         if self.request.terms.resend_s > 0:
             return Exhausted(error, self.patience.attempt)
         return Lost(error, f"refused ({printable(error)}), but the store could not write that down")
@@ -455,7 +455,7 @@ class GuardedCall:
                 return None
             return Exhausted(error, self.patience.attempt, verdict.retry_after_s, then.why)
         unaided = (OUTSIDE if self.in_transaction else KEY_UNREAD) if self.unaided else ""
-        reason = f"{verdict.why} ({told(type(error).__name__, printable(error))}){unaided}"
+        reason = f"{verdict.why} ({describe_error(type(error).__name__, printable(error))}){unaided}"
         reply = yield from self._write_down(Doubt(self.key, self.token, self.epoch, reason, self.unaided))
         yield from self._leave(reply, self.patience.attempt, error, verdict, then.why)
         if self.plan.has_probe and isinstance(error, Exception) and isinstance(reply, Applied):
@@ -479,7 +479,7 @@ class GuardedCall:
             case Held(epoch):
                 self.epoch, self.sends = epoch, 0
             case Busy():
-                return doubtful  # somebody is asking already
+                return doubtful  # another caller is asking already
             case Refused(state):
                 return doubtful if state is None else Again()
             case _:
@@ -496,4 +496,4 @@ class GuardedCall:
         yield from insist(Renew(self.key, self.token, self.epoch, 0), self.env)
         if isinstance(answer, Raised) and not isinstance(answer.error, Exception):
             return Lost(answer.error, "the probe was interrupted")
-        return Doubtful(doubtful.since_s, f"{doubtful.reason}; {what_the_probe_said(answer)}")
+        return Doubtful(doubtful.since_s, f"{doubtful.reason}; {why_still_in_doubt(answer)}")

@@ -111,7 +111,7 @@ def sorts_alike(encoded: bytes) -> bool:
 def fingerprint(document: bytes, secret: bytes = b"") -> str:
     """Digest canonical bytes. The version in front lets the form change without mistaking old for new.
 
-    With a secret it is an HMAC: whoever reads the store cannot try out amounts and card numbers until one fits.
+    With a secret it is an HMAC: a reader of the store cannot try out amounts and card numbers until one fits.
     """
     if secret:
         return f"{VERSION}h:{hmac.digest(secret, b'fingerprint ' + document, 'sha256').hex()}"

@@ -156,7 +156,7 @@ def is_closed(data: bytes) -> bool:
 
 
 def encode_arguments(arguments: Mapping[str, Any], redacted: Sequence[str], hints: Mapping[str, Any]) -> bytes:
-    """Store arguments without those that nobody may see or that are no data, and mark it: a probe cannot be asked with these."""
+    """Store arguments without those that must stay secret or that are no data, and mark it: a probe cannot be asked with these."""
     left_out = dict.fromkeys(redacted, REDACTED)
     try:
         stored = encode({**arguments, **left_out} if left_out else arguments, hints)
@@ -179,23 +179,23 @@ def _storable(value: Any, hint: Any) -> bool:
 
 def encode_error(error: BaseException, facts: Mapping[str, Any] | None = None) -> bytes:
     """Store a definite failure; *facts* are what else is known about it."""
-    said = {**(facts or {}), "type": type(error).__qualname__, "message": printable(error)}
-    return b"v1 error " + orjson.dumps(said)
+    report = {**(facts or {}), "type": type(error).__qualname__, "message": printable(error)}
+    return b"v1 error " + orjson.dumps(report)
 
 
 def encode_partial(message: str, done: Any, corrective_action: str) -> bytes:
-    """Store what a tool said about a partial success."""
+    """Store what a tool reported about a partial success."""
     try:
-        told = orjson.loads(orjson.dumps(_tag(done)))
-        _rebuild(told, Any)  # it will have to be read without a declared type
+        readable = orjson.loads(orjson.dumps(_tag(done)))
+        _rebuild(readable, Any)  # it will have to be read without a declared type
     except Exception:  # noqa: BLE001  # see `encode`
-        told = printable(done)
-    report = {"message": printable(message), "done": told, "corrective_action": printable(corrective_action)}
+        readable = printable(done)
+    report = {"message": printable(message), "done": readable, "corrective_action": printable(corrective_action)}
     stored = PARTIAL + orjson.dumps(report)
     return stored if len(stored) <= STORED_BYTES_MAX else PARTIAL + orjson.dumps(report | {"done": printable(done)})
 
 
-_SAID = {b"error": ("type", "message"), b"partial": ("message", "done", "corrective_action"), b"unavailable": ("why",)}
+_REPORTED = {b"error": ("type", "message"), b"partial": ("message", "done", "corrective_action"), b"unavailable": ("why",)}
 
 
 class Stored(Struct, frozen=True):
@@ -242,10 +242,10 @@ def decode(data: bytes, hint: Any = Any) -> Stored:
 
 def _report(status: bytes, body: Any) -> dict[str, Any]:
     """What is known beside a result, with all that its readers ask it for."""
-    said = _rebuild(body, Any)
-    if not isinstance(said, dict) or not all(name in said for name in _SAID[status]):
-        raise NotReadable(f"it does not say {', '.join(_SAID[status])}")
-    return said
+    report = _rebuild(body, Any)
+    if not isinstance(report, dict) or not all(name in report for name in _REPORTED[status]):
+        raise NotReadable(f"it does not say {', '.join(_REPORTED[status])}")
+    return report
 
 
 def as_declared(value: Any, hint: Any) -> Any:
@@ -263,13 +263,13 @@ def _validated(cls: Any, value: Any) -> Any:
 def printable(thing: Any) -> str:
     try:
         return str(thing)[:10_000].encode("utf-8", "replace").decode()
-    except Exception:  # noqa: BLE001  # somebody's __str__
+    except Exception:  # noqa: BLE001  # a foreign __str__
         return f"a {type(thing).__name__} that cannot be printed"
 
 
-def told(kind: str, said: str) -> str:
-    """An error in a sentence: its type, and what it said, if it said anything."""
-    return f"{kind}: {said}" if said else kind
+def describe_error(kind: str, message: str) -> str:
+    """An error in one phrase: its type, and its message, if it has one."""
+    return f"{kind}: {message}" if message else kind
 
 
 # ---------------------------------------------------------------- tags

@@ -25,7 +25,7 @@ class Action(StrEnum):
     REPLAN = "replan"  # tell the model at once: another prompt, another way
     REPAIR = "repair"  # tell the model what was wrong with its answer, once per turn
     SHORTEN = "shorten"  # send less context, or fail
-    HAND_BACK = "hand_back"  # not now: whoever called may come again later
+    HAND_BACK = "hand_back"  # not now: the caller may come again later
     LET_THROUGH = "let_through"  # not an error: the caller's own wish, or a framework's way to stop
     FAIL = "fail"  # the same request would fail again
 
@@ -48,7 +48,7 @@ NEVER = frozenset({Bucket.AUTH, Bucket.NOT_FOUND, Bucket.SCHEMA, Bucket.CONTENT_
 _NO_ERROR = frozenset({Bucket.OK, Bucket.CONTROL_FLOW, Bucket.CANCELLED})
 GATE: tuple[DecisionRow, ...] = (
     DecisionRow(Action.RECONCILE, "it may have happened: the probe can tell", certain=False, repeatable=False, probe=True),
-    DecisionRow(Action.ESCALATE, "it may have happened, and nobody can tell", certain=False, repeatable=False, probe=False),
+    DecisionRow(Action.ESCALATE, "it may have happened, and nobody can know", certain=False, repeatable=False, probe=False),
     DecisionRow(Action.LET_THROUGH, "it is not an error", _NO_ERROR),
     DecisionRow(
         Action.HAND_BACK, "the breaker is open: nothing was sent, and no attempt is spent", frozenset({Bucket.CIRCUIT_OPEN})
@@ -58,10 +58,10 @@ GATE: tuple[DecisionRow, ...] = (
     ),
     DecisionRow(Action.SHORTEN, "it is too long: send less, or fail", frozenset({Bucket.CONTEXT_LENGTH})),
     DecisionRow(
-        Action.REPLAN, "the tool told the model what went wrong: let it find another way", frozenset({Bucket.TOOL_ERROR})
+        Action.REPLAN, "the tool reported to the model what went wrong: let it find another way", frozenset({Bucket.TOOL_ERROR})
     ),
     DecisionRow(Action.HAND_BACK, "it is used up until the time that they name", frozenset({Bucket.QUOTA}), delay=True),
-    DecisionRow(Action.ESCALATE, "it is used up: somebody must pay, or wait", frozenset({Bucket.QUOTA})),
+    DecisionRow(Action.ESCALATE, "it is used up: a person must pay, or wait", frozenset({Bucket.QUOTA})),
     DecisionRow(Action.FAIL, "the same request would fail again", NEVER),
     DecisionRow(Action.RETRY, "it had no effect, and may go better", certain=True, worthwhile=True),
     DecisionRow(

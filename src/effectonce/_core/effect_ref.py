@@ -36,5 +36,5 @@ class EffectRef(Struct, frozen=True):
 
 
 def reference_of(key: str) -> str:
-    """How people are told of the effect that has this key."""
+    """How the effect that has this key is shown to people."""
     return f"eff_{key[-REFERENCE_LENGTH:]}"

@@ -1,4 +1,4 @@
-"""How a call ends, as values. What a caller is told about each is in `outcome.py`."""
+"""How a call ends, as values. What is returned or raised for each is in `outcome.py`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Rejection(Struct, frozen=True):
 
 
 class NothingSent(Struct, frozen=True):
-    """The tool failed and certainly had no effect. Nothing is stored: the key is as good as new."""
+    """The tool failed and certainly had no effect. Nothing is stored: the key can be used as if for the first time."""
 
     error: BaseException
     attempts: int
@@ -63,14 +63,14 @@ class OutOfPatience(Struct, frozen=True):
 
 
 class Lost(Struct, frozen=True):
-    """It may have happened, and nobody can tell: in doubt."""
+    """It may have happened, and nobody can know: in doubt."""
 
     error: BaseException
     reason: str
 
 
 class Fenced(Struct, frozen=True):
-    """The tool ran, but somebody else owns the record by now. What we know is kept as evidence."""
+    """The tool ran, but another worker owns the record by now. What we know is kept as evidence."""
 
     value: Any
 

@@ -87,7 +87,7 @@ Place: TypeAlias = AtStep | AtOrdinal | ByName | InSequence | ByContent
 
 
 class Secret(bytes):
-    """What makes keys unguessable. It is handed on inside values that somebody may print, so it does not print itself."""
+    """What makes keys unguessable. It is handed on inside values that a caller may print, so it does not print itself."""
 
     def __repr__(self) -> str:
         return "<secret>" if self else "b''"
@@ -223,7 +223,7 @@ _UNSTABLE_DEFAULTS = {
 
 
 def unstable_default(factory: object) -> str | None:
-    """What a field gets by default, if that is something new each time. Of a function of somebody's own nobody can tell."""
+    """What a field gets by default, if that is something new each time. Of a user's own function that is not known."""
     return _UNSTABLE_DEFAULTS.get(getattr(factory, "__qualname__", ""))
 
 

@@ -43,7 +43,7 @@ class Request(Struct, frozen=True):
     scope: str = ""
     step: str = ""
     arguments: bytes = b""
-    latch: str = ""  # effects that share it may not be in the air together; "" = none
+    latch: str = ""  # of effects that share it, only one may be sent without an outcome; "" = none
     after: str = ""  # the key that must have an outcome first; "" = none
 
 
@@ -73,7 +73,7 @@ class Busy(Struct, frozen=True):
 
 
 class Mismatch(Struct, frozen=True):
-    """The key is taken by a different request. What it stored is not told."""
+    """The key is taken by a different request. What it stored is not shown."""
 
     tool: str
 
@@ -92,7 +92,7 @@ class Latched(Struct, frozen=True):
 
     key: str
     tool: str
-    retry_after_s: float | None  # None: nobody is working on it
+    retry_after_s: float | None  # None: no worker is working on it
 
 
 class Early(Struct, frozen=True):
@@ -242,7 +242,7 @@ class Attest(Op["Record | None | Unavailable"], frozen=True):
     key: str
     note: str
     outcome: bytes = b""
-    at: float | None = None  # when that was, if another store's clock told; None: now
+    at: float | None = None  # when that was, by another store's clock; None: now
 
 
 class Find(Op["Record | None"], frozen=True):
@@ -336,9 +336,9 @@ class ReadCell(Op[Cell], frozen=True):
 
 
 class WriteCell(Op["Cell | None"], frozen=True):
-    """Replace what was seen. None: written. Otherwise somebody was faster, and this is what stands there now.
+    """Replace what was seen. None: written. Otherwise another writer was faster, and this is what stands there now.
 
-    After a lost acknowledgement that somebody may have been we ourselves: the value tells. Names and values are kept in the clear.
+    After a lost acknowledgement that writer may have been this process: the value shows it. Names and values are kept in the clear.
     """
 
     name: str
@@ -421,7 +421,7 @@ class Invoke(Op[Answer], frozen=True):
 
 
 class Unconfirmed(Struct, frozen=True):
-    """The tool ran and COMMIT was asked for, but nobody answered: the record will tell."""
+    """The tool ran and COMMIT was asked for, but no answer came: the record will show it."""
 
     value: Any
     error: Exception
@@ -469,7 +469,7 @@ class Interrupted(Struct, frozen=True):
 
 
 class Keep(Op[None], frozen=True):
-    """The store cannot be told what happened: keep this write here, to repeat it when the store is back."""
+    """The store cannot be reached: keep this write here, to repeat it when the store is back."""
 
     op: Complete | Fail
 

@@ -1,12 +1,12 @@
-"""What a probe said, in words, where it did not settle the doubt."""
+"""What a probe answered, in words, where it did not settle the doubt."""
 
 from __future__ import annotations
 
-from effectonce._core.codec import printable, told
+from effectonce._core.codec import describe_error, printable
 from effectonce._core.ops import Answer, CannotTell, NotFound, NotStarted, Ok, Raised
 
 
-def what_the_probe_said(answer: Answer) -> str:
+def why_still_in_doubt(answer: Answer) -> str:
     """Why a doubt stays one."""
     match answer:
         case Ok(NotFound()):
@@ -16,4 +16,4 @@ def what_the_probe_said(answer: Answer) -> str:
         case Ok(value):
             return f"the probe returned {type(value).__name__} instead of Found, NotFound or CannotTell"
         case Raised(error) | NotStarted(error):
-            return f"the probe failed ({told(type(error).__name__, printable(error))})"
+            return f"the probe failed ({describe_error(type(error).__name__, printable(error))})"

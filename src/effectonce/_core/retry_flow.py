@@ -21,7 +21,7 @@ class Over(Struct, frozen=True):
 
 
 def plain_call(patience: RetryState, error: BaseException, *, repeatable: bool) -> Flow[Fresh | Over]:
-    """Go on after the first attempt, which ended with *error*. Whoever made it has told the circuit."""
+    """Go on after the first attempt, which ended with *error*. Its caller has reported it to the circuit."""
     how = patience.how
     while True:
         verdict = how.classify(error)
@@ -61,7 +61,7 @@ def _attempt(patience: RetryState) -> Flow[Fresh | Over | BaseException]:
 
 
 def over(patience: RetryState, error: BaseException, verdict: Verdict, then: RetryDecision) -> Over:
-    """What to tell the caller. If any attempt may have had an effect, that is what is known, whatever the last one said."""
+    """What the caller gets. If any attempt may have had an effect, that is what is known, whatever the last one said."""
     unsure = patience.unanswered is not None and verdict.certainty in SURE
     known = (
         verdict.but(certainty=Certainty.AMBIGUOUS, why=f"{verdict.why}: an earlier attempt may have landed")

@@ -1,7 +1,7 @@
 """How long one call goes on: the same rules for a guarded call, a read and a plain function.
 
-Layers that retry inside each other do not multiply: whoever gave up has retried enough, and its `GaveUp` is retried by nobody. What an
-outer loop of somebody else's adds is bounded by the turn, if there is one.
+Layers that retry inside each other do not multiply: the layer that gave up has retried enough, and no other layer retries its `GaveUp`.
+What an outer loop of another library adds is bounded by the turn, if there is one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class CircuitProtocol(Protocol):
 
     @property
     def free(self) -> PermitProtocol | None:
-        """The permit of everybody who calls now; None: ask for one."""
+        """The permit that all callers share now; None: ask for one."""
 
     def refusal(self) -> Exception | None: ...
 
@@ -211,7 +211,7 @@ class RetryState:
             return RetryDecision(Action.HAND_BACK, used_up, gave_up=True)
         base_s = how.throttled_base_s if verdict.bucket in THROTTLED else how.base_s
         delay_s = delay(how.jitter, self.attempt, self.previous_s, base_s, how.cap_s, self.env.rng, how.multiplier)
-        if verdict.retry_after_s is not None:  # spread, too: everybody who was told the same would come back together
+        if verdict.retry_after_s is not None:  # spread, too: all clients that got the same delay would come back together
             delay_s = max(delay_s, verdict.retry_after_s + base_s * self.env.rng())
         if now + delay_s >= self.give_up_at:
             return _enough("deadline", f"the next attempt would be in {delay_s:.3g} s, which is too late")
@@ -296,4 +296,4 @@ def persist(op: Op[W], reply: Any, give_up_at: float, env: Env) -> Flow[W]:
             return small  # type: ignore[no-any-return]
     if isinstance(op, Complete | Fail):
         yield from Keep(op)
-    return reply  # type: ignore[return-value]  # as every op is replied to, if nobody answers
+    return reply  # type: ignore[return-value]  # as every op is replied to, if the store does not answer

@@ -67,7 +67,7 @@ EVIDENCE_MAX = 32  # entries; results that came too late are kept beyond it
 
 
 class Evidence(Struct, frozen=True):
-    """What somebody knew about an effect at a moment when it could not change the record."""
+    """What a worker or a person knew about an effect at a moment when it could not change the record."""
 
     at: float
     note: str
@@ -83,7 +83,7 @@ class Record(Struct, frozen=True):
     request: Request
     state: State
     epoch: int  # +1 at every change of owner, and at every send taken back
-    token: str  # the owner's, "" = nobody's
+    token: str  # the owner's, "" = it has no owner
     lease_until: float
     created_at: float
     sends: int = 0
@@ -102,7 +102,7 @@ class Scene(Struct, frozen=True):
     """Everything outside the record that a rule may look at."""
 
     now: float  # the store's clock
-    rival: Record | None = None  # another effect of the same latch that is in the air or in doubt
+    rival: Record | None = None  # another effect of the same latch that was sent and has no outcome yet
     predecessor: Record | None = None  # the effect that must come before this one
     steady_since: float = -inf  # since when the clock is known to have made no step
 
@@ -120,7 +120,7 @@ class TransitionRule(Struct, frozen=True):
     change: Change
 
 
-def in_the_air(r: Record) -> bool:
+def outcome_pending(r: Record) -> bool:
     """Was it sent, with no outcome so far? Then its step may run nothing else."""
     return r.state in (State.DISPATCHED, State.IN_DOUBT) or (r.state is State.CLAIMED and r.sends > 0)
 

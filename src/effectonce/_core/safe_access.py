@@ -10,7 +10,7 @@ def attempt(function: Callable[..., Any], *args: Any) -> Any:
     """What *function* answers, or None if it raises."""
     try:
         return function(*args)
-    except Exception:  # noqa: BLE001  # somebody else's code: whatever it raises, it has nothing to say
+    except Exception:  # noqa: BLE001  # foreign code: whatever it raises, it has nothing to say
         return None
 
 

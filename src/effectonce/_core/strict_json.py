@@ -1,4 +1,4 @@
-"""JSON that everybody reads alike, read without losing a digit. Pure."""
+"""JSON that every parser reads alike, read without losing a digit. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def exact_number(text: str) -> float | Decimal:
-    """A float, unless digits would be lost: whoever reads decimals tells those apart."""
+    """A float, unless digits would be lost: a reader of decimals distinguishes those."""
     value = float(text)
     return value if Decimal(repr(value)) == Decimal(text) else Decimal(text)
 

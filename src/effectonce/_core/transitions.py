@@ -102,7 +102,7 @@ def _reply(before: Record | None, after: Record | None, op: RecordOp | Sweep, sc
 
 
 def _vanished(r: Record, scene: Scene) -> bool:
-    """Its owner ended without a word: for those who count, nothing is decided by it. Whoever gives up says so after the lease is let go."""
+    """Its owner ended without a word: it decides nothing for those who count. A call that gives up says so after its lease is let go."""
     under_way = r.state in (State.DISPATCHED, State.CLAIMED) and (r.sends > 0 or r.request.terms.steps)
     if not under_way or r.token == "" or r.lease_until >= scene.now:
         return False

@@ -1,4 +1,4 @@
-"""The types that somebody's code declares, as far as they can be told.
+"""The types that a user's code declares, as far as they can be resolved.
 
 One annotation that cannot be resolved (imported for type checkers only, a word about what is meant) says nothing about the others.
 """

@@ -1,7 +1,7 @@
 """A workflow is an effect that consists of effects.
 
 Theory of operation. A run is a record like any other: claimed by who runs it, kept alive by its heartbeat, completed with its result.
-It is never sent. All that it does are its steps, which are effects of their own, so whoever comes after a crash claims the run again and
+It is never sent. All that it does are its steps, which are effects of their own, so the next worker after a crash claims the run again and
 calls the same function: steps that have an outcome are replayed, the one that was running goes on by its own contract, and the rest is
 new. Resuming is replaying; there is no second engine.
 
@@ -13,7 +13,7 @@ A step is keyed by its position in the run and nothing else. Other arguments, or
 a new effect: that is how changed code is noticed.
 
 A step that may be repeated is claimed when its end is known, and both are written at once: one commit per step. A crash before that repeats
-the step, which its contract allows. Only who is the first to have the run may do so: nobody can have done the step before. All other steps
+the step, which its contract allows. Only the first worker of the run may do so: no other can have done the step before. All other steps
 are claimed before they are done, like any effect.
 """
 
@@ -76,7 +76,7 @@ class WorkflowCall(GuardedCall):
         return NothingSent(error, self.patience.attempt, exhausted=False)
 
     def _persist(self, op: Op[W], reply: Any) -> Flow[W]:
-        """Whoever resumes the run comes to the same end, so nobody waits for the store for ever."""
+        """A worker that resumes the run comes to the same end, so the wait for the store is bounded."""
         return (yield from repeated(op, reply, self.env)) if isinstance(reply, Unavailable) else reply  # type: ignore[no-any-return]
 
     def _over(self, error: BaseException, verdict: Verdict) -> Flow[Ending]:
@@ -94,7 +94,7 @@ class WorkflowCall(GuardedCall):
 
 
 class LateCall(GuardedCall):
-    """One call of a step that may be repeated, in a run that nobody had before: it has no record until its end is known."""
+    """One call of a step that may be repeated, in a run that no worker had before: it has no record until its end is known."""
 
     late = False
 
@@ -117,9 +117,9 @@ class LateCall(GuardedCall):
         both = Together((claim, Complete(self.key, self.token, self.epoch, outcome)))
         replies = yield from self._persist(both, (yield both))
         if isinstance(replies, Unavailable):
-            # And not kept: an end without its claim is nothing that a store could ever be told.
+            # And not kept: an end without its claim is nothing that could ever be written to a store.
             return Fresh(value, recorded=False)
-        # If the claim was refused, both were written before and only the acknowledgement was lost, or somebody else has done it meanwhile.
+        # If the claim was refused, both were written before and only the acknowledgement was lost, or another worker has done it meanwhile.
         return Fresh(value, outcome=outcome) if isinstance(replies[1], Applied) else Fenced(value)
 
     def _failed(self, error: BaseException, seen: Seen | None) -> Flow[Ending | None]:

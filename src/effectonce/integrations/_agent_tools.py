@@ -29,7 +29,7 @@ from effectonce._core.effect_ref import EffectRef
 from effectonce._core.guarantees import Kind, Terms
 from effectonce._core.keys import AtOrdinal, Stable
 from effectonce._core.ops import Find, Flow, Unavailable
-from effectonce._core.rules import Record, in_the_air
+from effectonce._core.rules import Record, outcome_pending
 from effectonce._log import LOG
 from effectonce._runtime.drive import AsyncPlain, Plain, Prepared, adrive, drive
 from effectonce._runtime.step import Delivered, Step, at_ordinal, flagged, named
@@ -353,7 +353,7 @@ def _place(ordinal: int, key: KeyAt | None) -> Flow[int]:
         if isinstance(found, Unavailable):
             raise found.error
         if found is not None:
-            return earlier if in_the_air(found) else ordinal
+            return earlier if outcome_pending(found) else ordinal
     return ordinal
 
 

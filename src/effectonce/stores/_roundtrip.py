@@ -1,4 +1,4 @@
-"""How a store behind a wire answers an op: see the record, decide by the table, swap it if nobody else did.
+"""How a store behind a wire answers an op: see the record, decide by the table, swap it if it did not change meanwhile.
 
 Theory of operation. The protocol lives in the transition table and nowhere else, not in SQL and not in Lua. A backend only performs
 exchanges. Each is one round trip and one atomic step on the server:
@@ -7,13 +7,13 @@ exchanges. Each is one round trip and one atomic step on the server:
   bear     insert a record that is not there; otherwise see it                T1: the first write of every call
   finish   complete a record that is dispatched and owned by this token       T5: the second write of every call
   enter    insert a record that has its outcome already, if there is none of its key
-  see      the record, whoever shares its latch, its predecessor, the time
+  see      the record, the one that shares its latch, its predecessor, the time
   swap     replace the record that was seen, if it is still the same revision
 
 and the same for cells, the small values that processes share: see, swap, list, and forget those that are past their time.
 
-So a first call costs two round trips and a replay one. Everything else sees and swaps, and starts again if somebody was faster:
-whatever was decided on an older revision is thrown away. Like the engine's flows, `answer` is one generator for both colours.
+So a first call costs two round trips and a replay one. Everything else sees and swaps, and starts again if another writer was faster:
+whatever was decided on an older revision is thrown away. Like the engine's flows, `answer` is one generator for sync and async.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from effectonce.errors import StoreUnavailable
 
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
-PATIENCE = 100  # how often a record may change under a decision; each time somebody else got on
+PATIENCE = 100  # how often a record may change under a decision; each time another writer succeeded
 
 
 class RoundTrip(Struct, Generic[R], frozen=True):
@@ -73,15 +73,15 @@ class SeenRecord(Struct, frozen=True):
     now: float  # the server's clock
     record: Record | None = None
     revision: int = 0  # 0: there is none
-    rival: Record | None = None  # another effect of the same latch that is in the air or in doubt
+    rival: Record | None = None  # another effect of the same latch that was sent and has no outcome yet
     predecessor: Record | None = None
 
 
 class InsertNew(RoundTrip["SeenRecord | Recorded | None"], frozen=True):
     """Insert this record, which was born at time zero: the server adds its clock to every time that is set.
 
-    Not if it is there already, and not if another effect of its latch is in the air. None: it is born. `Recorded`: its outcome is
-    known, the fingerprint is the same and its window is open. Anything else is `SeenRecord`.
+    Not if it is there already, and not if another effect of its latch was sent and has no outcome yet. None: it is born. `Recorded`: its
+    outcome is known, the fingerprint is the same and its window is open. Anything else is `SeenRecord`.
     """
 
     record: Record
@@ -114,7 +114,7 @@ class Read(RoundTrip[SeenRecord], frozen=True):
 
 
 class CompareAndSwap(RoundTrip[bool], frozen=True):
-    """Replace revision *revision* of a record. False: it changed meanwhile, or *after* would be in the air beside a rival."""
+    """Replace revision *revision* of a record. False: it changed meanwhile, or *after* would be sent while a rival has no outcome."""
 
     key: str
     revision: int  # 0: insert it
@@ -263,7 +263,7 @@ def _decide(op: RecordOp, table: Table, seen: SeenRecord | None = None) -> Answe
 def decide_once(op: Complete, table: Table = TABLE) -> Answering[Applied | Refused]:
     """Complete a record inside a tool's own transaction. Only a change counts: if it is done already, the tool's writes must not stay.
 
-    A heartbeat that was under way when the tool returned may change the record under this decision, like anybody else's write.
+    A heartbeat that was under way when the tool returned may change the record under this decision, like any other write.
     """
     state: State | None = None
     for _ in range(PATIENCE):
@@ -282,7 +282,7 @@ def _scene(seen: SeenRecord, op: RecordOp) -> Scene:
 
 
 def _together(op: Together, table: Table) -> Answering[tuple[Any, ...]]:
-    """Everybody's first exchange goes out with the others'; most need no second one."""
+    """The first exchanges of all ops go out together; most ops need no second one."""
     once = born_and_ended(op, Scene(0.0), table)
     if once is not None and (yield InsertFinished(cast(Record, once.after))):
         return cast("tuple[Any, ...]", once.reply)
@@ -336,7 +336,7 @@ def run(answering: Answering[T], perform: Callable[[RoundTrip[Any]], Any]) -> T:
 
 
 async def arun(answering: Answering[T], perform: Callable[[RoundTrip[Any]], Awaitable[Any]]) -> T:
-    """The same in the other colour."""
+    """The same for async."""
     try:
         exchange = next(answering)
         while True:

@@ -141,7 +141,7 @@ def read_due(rows: Iterable[tuple[Any, ...]]) -> tuple[list[Record], list[str]]:
     return found, unreadable
 
 
-UNREADABLE = (KeyError, ValueError, TypeError)  # a row of a newer release, or one that somebody else has written
+UNREADABLE = (KeyError, ValueError, TypeError)  # a row of a newer release, or one that another program has written
 STATES = {str(state): state for state in State}
 
 
@@ -150,8 +150,8 @@ def write_terms(terms: Terms) -> str:
     # JSON has no infinity, so numbers are written as text. What is as usual is left out: every record carries this.
     fields = {name: getattr(terms, name) for name in Terms.__struct_fields__}
     usual = dict(zip(reversed(Terms.__struct_fields__), reversed(Terms.__struct_defaults__), strict=False))
-    said = {name: value for name, value in fields.items() if name not in usual or value != usual[name]}
-    return orjson.dumps({name: repr(v) if isinstance(v, float) else v for name, v in said.items()}).decode()
+    unusual = {name: value for name, value in fields.items() if name not in usual or value != usual[name]}
+    return orjson.dumps({name: repr(v) if isinstance(v, float) else v for name, v in unusual.items()}).decode()
 
 
 @lru_cache(maxsize=1024)

@@ -42,8 +42,8 @@ def where_is(given: Any, store: Any) -> str:
     return as_option(given, os.environ) if isinstance(given, str) else " --app MODULE:GUARD"
 
 
-def tellable(error: Exception, url: str) -> str:
-    """What a parser said about *url*, unless it quotes what stands before the @: then only how to put it right."""
+def safe_message(error: Exception, url: str) -> str:
+    """What a parser reported about *url*, unless it quotes what stands before the @: then only how to put it right."""
     userinfo = url.partition("://")[2].rpartition("@")[0]
     quoted = [single or double for single, double in _QUOTED.findall(str(error))]
     if any("@" in word or word in userinfo for word in quoted):

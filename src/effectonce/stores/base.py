@@ -1,4 +1,4 @@
-"""What a store is: one method in each colour, and what it can promise."""
+"""What a store is: one method, sync and async, and what it can promise."""
 
 from __future__ import annotations
 
@@ -43,14 +43,12 @@ class Finding(Struct, frozen=True):
 
 
 DUE_SHOWN = 1000  # more than that is "many"
-SKEW_S = 5.0  # a clock that is further off is told; leases and windows follow the store's
+SKEW_S = 5.0  # a clock that is further off is reported; leases and windows follow the store's
 
 
 def clock_finding(ahead_s: float) -> Finding:
     """How far a server's clock is from this machine's."""
-    advice = (
-        "Leases and windows follow the store's clock; set the other one right all the same." if abs(ahead_s) > SKEW_S else ""
-    )
+    advice = "Leases and windows follow the store's clock; set the other one right anyway." if abs(ahead_s) > SKEW_S else ""
     return Finding("clock", f"{ahead_s:+.1f} s from this machine's", advice)
 
 
@@ -137,10 +135,10 @@ class RolledBack(StoreUnavailable):
 class Transaction(Protocol):
     """An open transaction: the connection for the tool, and the record's write in the same COMMIT.
 
-    `complete` replies `Applied` only if it changed the record. A record that is done already was done by somebody else, or by an older run
+    `complete` replies `Applied` only if it changed the record. A record that is done already was done by another worker, or by an older run
     whose COMMIT was not answered: then this run's writes must not stay.
 
-    `commit` raises `RolledBack` only if it is certain that nothing stays; any other `StoreUnavailable` means that nobody knows.
+    `commit` raises `RolledBack` only if it is certain that nothing stays; after any other `StoreUnavailable` it is not known what stays.
     """
 
     connection: Any
@@ -156,7 +154,7 @@ class Transaction(Protocol):
 
 
 class AsyncTransaction(Protocol):
-    """The same in the other colour."""
+    """The same for async."""
 
     connection: Any
     exclusive: bool

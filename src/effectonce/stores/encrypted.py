@@ -1,8 +1,8 @@
-"""A store that keeps nothing readable: whatever a caller or a downstream said is sealed on its way in and opened on its way out.
+"""A store that keeps nothing readable: whatever a caller or a downstream sent is sealed on its way in and opened on its way out.
 
 Sealed are arguments, results and failures, evidence, and reasons, which quote error messages. In the clear are what a store decides by,
 and what a person looks for: keys, fingerprints, states, times, tenant, tool, scope, step, and who settled a doubt. Cells too: they
-count, and say nothing that anybody said.
+count, and hold no content of a call.
 
 What does not open is replaced by the reason why, in the codec's own words for a result that is lost. The record still says what happened,
 so the effect is not run again.
@@ -141,7 +141,7 @@ def _open_recorded(recorded: Recorded, key: str, ring: Keyring) -> Recorded:
     try:
         return replace(recorded, outcome=ring.open(recorded.outcome, key, "outcome"))
     except NotOpened as error:
-        # Nothing remains of it, so nobody remembers it: the missing key may be added in a moment.
+        # No time remains for it, so no cache keeps it: the missing key may be added in a moment.
         return replace(recorded, outcome=closed(str(error)), remaining_s=0.0)
 
 

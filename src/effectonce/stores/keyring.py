@@ -3,7 +3,7 @@
     v1 sealed <key id> <nonce><ciphertext>          AES-256-GCM
 
 Theory of operation. A write may come twice, because its acknowledgement was lost, and the record then compares what it holds with what
-it is told. So sealing the same bytes for the same place must give the same bytes: the nonce is not random but the beginning of an HMAC
+it is given. So sealing the same bytes for the same place must give the same bytes: the nonce is not random but the beginning of an HMAC
 over the place and the plaintext, under a key of its own (the idea of AES-SIV). Two different plaintexts share a nonce as rarely as they
 would by chance. What an observer learns is whether one field of one row was written with the same content twice.
 AES-GCM-SIV is made for this, but needs OpenSSL 3.2, which the distributions' own builds of `cryptography` may not have.
@@ -68,9 +68,9 @@ class _Key:
 class Keyring:
     """The keys that seal arguments, results and evidence in the store: one for new writes, all of them for reading.
 
-    *keys* are 32 random bytes each, under an id that is stored beside what they seal. *primary* is the one for new writes; unless said,
-    the first. What is not sealed is not believed: whoever can write to the store may have put it there. Records from before encryption are
-    read until the day *plaintext_until*.
+    *keys* are 32 random bytes each, under an id that is stored beside what they seal. *primary* is the one for new writes; by
+    default the first. What is not sealed is not believed: anyone who can write to the store may have put it there. Records from
+    before encryption are read until the day *plaintext_until*.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Keyring:
     def from_env(cls, name: str = "EFFECTONCE_KEYS", *, plaintext_until: date | str | None = None) -> Self:
         """Read `id:base64,id:base64` from an environment variable. The first one seals, all of them open.
 
-        Unless it is said, EFFECTONCE_PLAINTEXT_UNTIL says until when records from before encryption are read.
+        Unless it is given, EFFECTONCE_PLAINTEXT_UNTIL says until when records from before encryption are read.
         """
         entries = [entry.strip() for entry in os.environ.get(name, "").split(",") if entry.strip()]
         if not entries:
@@ -159,12 +159,12 @@ class Keyring:
         return SEALED + primary.encode() + b" " + self._keys[primary].seal(data, _place(effect_key, field))
 
     def open(self, data: bytes, effect_key: str, field: str) -> bytes:
-        """What was sealed into this field of this effect's record; `NotOpened` with the reason if it cannot be told."""
+        """What was sealed into this field of this effect's record; `NotOpened` with the reason if it cannot be opened."""
         if data == b"":
             return data
         if not data.startswith(SEALED):
             if time.time() >= self._plaintext_until:
-                raise NotOpened("it is not sealed, and whoever can write to the store may have put it there")
+                raise NotOpened("it is not sealed, and anyone who can write to the store may have put it there")
             return data
         name, _, sealed = data[len(SEALED) :].partition(b" ")
         key_id = name.decode("ascii", "replace")

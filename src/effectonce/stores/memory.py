@@ -29,7 +29,7 @@ from effectonce._core.ops import (
     WriteCell,
 )
 from effectonce._core.pages import Beside, Count, Recent, Refer, look
-from effectonce._core.rules import TABLE, TERMINAL, Record, Scene, State, Table, delayed, in_the_air, latch_of
+from effectonce._core.rules import TABLE, TERMINAL, Record, Scene, State, Table, delayed, latch_of, outcome_pending
 from effectonce._core.transitions import transition
 from effectonce.stores._clock_steps import Steadiness
 from effectonce.stores.base import Capabilities, in_a_signal_handler
@@ -121,9 +121,9 @@ class MemoryStore:
         return Scene(self._clock(), rival, predecessor, self._steady.since)
 
     def _rival(self, others: set[str], key: str) -> Record | None:
-        """The first of those that share a latch that is in the air."""
+        """The first of those that share a latch that was sent and has no outcome yet."""
         rivals = (self._records[each] for each in sorted(others) if each != key)
-        return next((r for r in rivals if in_the_air(r)), None)
+        return next((r for r in rivals if outcome_pending(r)), None)
 
     def _sweep(self, op: Sweep) -> Swept:
         scene = Scene(self._clock())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from effectonce._core.codec import AS_DATA, SEALED, NotReadable, Stored, decode, told
+from effectonce._core.codec import AS_DATA, SEALED, NotReadable, Stored, decode, describe_error
 from effectonce._core.effect_ref import INSIDE, EffectRef
 from effectonce._core.failed_attempts import attempts_of
 from effectonce._core.ops import ReadCell
@@ -136,7 +136,9 @@ def outcome_of(data: bytes, *, reveal: bool) -> ShownError:
         case "ok":
             return ShownError("", stored.content) if reveal else ShownError(f"a result of {len(data):,} bytes", None, "it")
         case "error":
-            return ShownError(told(stored.content["type"], stored.content["message"]), stored.content if reveal else None)
+            return ShownError(
+                describe_error(stored.content["type"], stored.content["message"]), stored.content if reveal else None
+            )
         case "partial":
             return ShownError(f"some of it happened: {stored.content['message']}", stored.content if reveal else None)
         case _:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 from msgspec import Struct, structs
 
 from effectonce._core.call import GuardedCall
-from effectonce._core.codec import encode_error, printable
-from effectonce._core.codec import told as told_as
+from effectonce._core.codec import describe_error, encode_error, printable
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import Ending, Fenced, Fresh, NothingSent
 from effectonce._core.keys import run_key
@@ -440,7 +439,7 @@ class Run:
         left = next((record.request.step for record in found if record is not None), None)
         if left is None:
             return
-        how = "returns" if failed is None else f"fails ({told_as(type(failed).__name__, printable(failed))})"
+        how = "returns" if failed is None else f"fails ({describe_error(type(failed).__name__, printable(failed))})"
         then = "It does not end." if failed is None else "Nothing was compensated, and it does not end."
         raise CodeChanged(
             f"{self._ref} {how}, but step {left!r} was begun when the run was here before, and the code of today does not "

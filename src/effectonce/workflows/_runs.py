@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
 from msgspec import Struct
 
 from effectonce._core.attempt_log import FailedAttempt
-from effectonce._core.codec import AS_DATA, NotReadable, decode, told
+from effectonce._core.codec import AS_DATA, NotReadable, decode, describe_error
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.failed_attempts import attempts_of
 from effectonce._core.guarantees import DAY_S, Kind
@@ -348,9 +348,13 @@ def _error(record: Record) -> str:
         return ""
     if record.state is not State.FAILED:
         attempts = attempts_of(record)
-        return told(attempts[-1].error, attempts[-1].message) if attempts else record.reason
+        return describe_error(attempts[-1].error, attempts[-1].message) if attempts else record.reason
     content = _content(record.outcome)
-    return told(content["type"], content["message"]) if isinstance(content, dict) and "message" in content else str(content)
+    return (
+        describe_error(content["type"], content["message"])
+        if isinstance(content, dict) and "message" in content
+        else str(content)
+    )
 
 
 def _content(stored: bytes) -> Any:

@@ -30,7 +30,7 @@ class Phase(StrEnum):
     CLOSED = "closed"  # calls pass and are counted
     OPEN = "open"  # calls are refused until the next probe
     HALF_OPEN = "half_open"  # a few calls pass, to see how it is
-    FORCED_OPEN = "forced_open"  # calls are refused until somebody closes it
+    FORCED_OPEN = "forced_open"  # calls are refused until a person closes it
     DISABLED = "disabled"  # calls pass and are not counted
 
 
@@ -75,7 +75,9 @@ class Sign(StrEnum):
 
 
 UNHEALTHY = frozenset({Bucket.OVERLOADED, Bucket.SERVER_ERROR, Bucket.UNREACHABLE, Bucket.NO_ANSWER})
-NEVER_COUNTED = frozenset({Bucket.CANCELLED, Bucket.CIRCUIT_OPEN, Bucket.CONTROL_FLOW})  # nobody was asked, or nobody waited
+NEVER_COUNTED = frozenset(
+    {Bucket.CANCELLED, Bucket.CIRCUIT_OPEN, Bucket.CONTROL_FLOW}
+)  # no request was sent, or no caller waited
 
 
 def sign_of(verdict: Verdict, failures: frozenset[Bucket] = UNHEALTHY, successes: frozenset[Bucket] = frozenset()) -> Sign:
@@ -152,7 +154,7 @@ class Machine:
         self._limits, self._rng = limits, rng
         self.phase, self.since, self.until, self.why = Phase.CLOSED, now, inf, ""
         self.generation = 1
-        self.moved: Phase | None = None  # where the last event came from; whoever tells others sets it back
+        self.moved: Phase | None = None  # where the last event came from; the code that reports it sets it back
         self.ours = False  # is it open because of our own calls?
         self.in_a_row = self._good_probes = 0
         self.probes: dict[int, float] = {}  # permits that are out, and when their leases end
@@ -181,7 +183,7 @@ class Machine:
         return None
 
     def wait_s(self, now: float) -> float | None:
-        """How long until somebody may probe, at the latest; None: until somebody closes it."""
+        """How long until a call may probe, at the latest; None: until a person closes it."""
         match self.phase:
             case Phase.OPEN:
                 return max(0.0, self.until - now)
@@ -273,7 +275,7 @@ class Machine:
     # ------------------------------------------------------------ calls that go well, by the dozen
 
     def counts_until(self, now: float) -> float:
-        """Until when calls that go well may just be counted, and told with `passed`: -inf if each must be told."""
+        """Until when calls that go well may just be counted, and reported with `passed`: -inf if each must be reported."""
         if self.phase is Phase.DISABLED:
             return inf
         if self.phase is not Phase.CLOSED or (self.in_a_row and self._limits.consecutive is not None):
@@ -281,18 +283,18 @@ class Machine:
         return inf if self.window is None else self.window.counts_until(now)
 
     def passed(self, count: int) -> None:
-        """So many calls went well since this was last told, none of them slow."""
+        """So many calls went well since the last report, none of them slow."""
         if self.phase is not Phase.DISABLED:
             self.succeeded_calls += count
         if self.phase is Phase.CLOSED:
-            self.in_a_row = 0  # a failure is told at once, so these came after the last one
+            self.in_a_row = 0  # a failure is reported at once, so these came after the last one
             if self.window is not None:
                 self.window.passed(count)
 
     # ------------------------------------------------------------ changes
 
     def open(self, now: float, for_s: float | None) -> None:
-        """Refuse calls from now on: for *for_s* seconds, or until somebody closes it."""
+        """Refuse calls from now on: for *for_s* seconds, or until a person closes it."""
         self._go(BreakerEvent.OPEN_BY_HAND if for_s is None else BreakerEvent.OPEN_FOR, now, "by hand")
         self.until = inf if for_s is None else now + for_s
 

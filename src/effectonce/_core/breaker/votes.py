@@ -11,13 +11,13 @@ from msgspec import Struct
 
 from effectonce._core.ops import Cell, Flow, ReadCell, WriteCell
 
-TRIES = 3  # somebody else writes the same cell: the next refresh is soon
+TRIES = 3  # another process writes the same cell: the next refresh is soon
 LATELY = 4  # refreshes after which a silent process is no longer counted
 AT_LEAST = 2  # one process is no quorum, even if it is alone
 
 
 class Vote(Struct, frozen=True, array_like=True):
-    seen: float  # when its process last said anything
+    seen: float  # when its process last wrote anything
     until: float = 0.0  # its own circuit is open until then
 
 
@@ -68,7 +68,7 @@ def carried(standing: Quorum, quorum: float) -> bool:
 
 
 def votes_of(cell: Cell) -> dict[str, Vote]:
-    """Every process that said anything lately."""
+    """Every process that wrote anything lately."""
     try:
         return msgspec.json.decode(cell.value, type=dict[str, Vote]) if cell.value else {}
     except msgspec.MsgspecError:  # not ours, or of another version: it is written anew

@@ -1,6 +1,6 @@
 """How the latest calls went: the last so many, or those of the last so many seconds. Time is an argument.
 
-Calls that went well need not be told one by one: whoever makes them may count them, and `passed` adds up what was counted. With seconds,
+Calls that went well need not be reported one by one: their caller may count them, and `passed` adds up what was counted. With seconds,
 that holds until the slot ends that they belong to.
 """
 
@@ -98,7 +98,7 @@ class LastSeconds:
         self.slow += slow
 
     def passed(self, count: int) -> None:
-        """*count* calls went well, in the slot whose end was told last."""
+        """*count* calls went well, in the slot whose end was reported last."""
         if self._slots:
             self._slots[-1][1] += count
             self.calls += count

@@ -28,7 +28,7 @@ from effectonce._core.classification.tables import (
 from effectonce._core.classification.tables._row import OPEN, Table, TableRow
 from effectonce._core.classification.verdicts import SURE, UNKNOWN, Bucket, Certainty, Verdict
 
-# A code says what these leave open, whosever it is. Under others that say that nobody knows, such as 500, it must be known whose it is.
+# A code says what these leave open, from any vendor. Under others that leave the outcome unknown, such as 500, the vendor must be known.
 CLARIFIED = (409, 503)
 ASK_LATER = (Bucket.RATE_LIMIT, Bucket.OVERLOADED, Bucket.QUOTA, Bucket.UNKNOWN)
 
@@ -46,7 +46,7 @@ def judge(thing: Any, now: float | None) -> Verdict:
     seen = [(read(link.thing), link.trusted) for link in chain(thing)]
     match = _decide(seen)
     delay_s = _delay([signals for signals, _ in seen], now)
-    verdict = UNKNOWN if match is None else _as_told(match, seen)
+    verdict = UNKNOWN if match is None else _with_certainty(match, seen)
     if match is None or not match.row.settled:
         verdict = _refined(verdict, "\n".join(signals.text for signals, _ in seen).lower(), delay_s)
     if delay_s is None and verdict.bucket in ASK_LATER:
@@ -114,7 +114,7 @@ def _whose(entries: Sequence[Entry], theirs: tuple[Table, ...]) -> Entry:
     return next((entry for table in theirs for entry in entries if entry[0] is table), entries[0])
 
 
-def _as_told(match: Match, seen: list[tuple[Signals, bool]]) -> Verdict:
+def _with_certainty(match: Match, seen: list[tuple[Signals, bool]]) -> Verdict:
     """The row's verdict, as certain as the way it came allows."""
     verdict, signals = match.row.verdict, match.signals
     inside = seen[next(at for at, (each, _) in enumerate(seen, start=1) if each is signals) :]
@@ -133,7 +133,7 @@ def _as_told(match: Match, seen: list[tuple[Signals, bool]]) -> Verdict:
         return verdict.but(certainty=Certainty.AMBIGUOUS, matched=matched)
     if signals.status is not None and _lost(inside):
         return verdict.but(
-            certainty=Certainty.AMBIGUOUS, matched=matched, why=f"{verdict.why}, says somebody who had no answer"
+            certainty=Certainty.AMBIGUOUS, matched=matched, why=f"{verdict.why}, reported by a layer that got no answer"
         )
     return verdict.but(matched=matched)
 
@@ -195,11 +195,11 @@ def _server_word(verdict: Verdict, seen: list[Signals]) -> Verdict:
         verdict = verdict.but(retry=False)
     for signals in seen:
         for name in ("x-should-retry", "stripe-should-retry", "grpc-retry-pushback-ms"):
-            told = signals.headers.get(name, "").lower()
-            if told:
-                pushback_ms = number(told)
-                allowed = told == "true" if name != "grpc-retry-pushback-ms" else pushback_ms is not None and pushback_ms >= 0
-                return _allowed(verdict, f"{name}: {told}", allowed=allowed)
+            value = signals.headers.get(name, "").lower()
+            if value:
+                pushback_ms = number(value)
+                allowed = value == "true" if name != "grpc-retry-pushback-ms" else pushback_ms is not None and pushback_ms >= 0
+                return _allowed(verdict, f"{name}: {value}", allowed=allowed)
     return verdict
 
 
@@ -213,8 +213,8 @@ def word_from_below(verdict: Verdict, seen: list[Signals]) -> Verdict:
     return verdict
 
 
-def _allowed(verdict: Verdict, told: str, *, allowed: bool) -> Verdict:
-    matched = f"{verdict.matched}; header {told}"
+def _allowed(verdict: Verdict, header: str, *, allowed: bool) -> Verdict:
+    matched = f"{verdict.matched}; header {header}"
     if not allowed:
         return verdict.but(retry=False, matched=matched)
     if verdict.retryable or verdict.bucket is Bucket.OK:

@@ -63,9 +63,9 @@ def from_headers(headers: Mapping[str, str], now: float | None) -> float | None:
     if asked is None:
         return None
     # A proxy may have added one of its own; clients join them with a comma.
-    told = [number(part) for part in asked.split(",")]
-    if None not in told:
-        return max((long_s for each in told if each is not None and (long_s := bounded(each)) is not None), default=None)
+    numbers = [number(part) for part in asked.split(",")]
+    if None not in numbers:
+        return max((long_s for each in numbers if each is not None and (long_s := bounded(each)) is not None), default=None)
     until, since = _date(asked), _date(headers.get("date", "")) if now is None else now
     return None if until is None or since is None else bounded(max(0.0, until - since))
 

@@ -1,6 +1,6 @@
-"""What can be read off an error or a response, whosever it is, without importing anything of theirs.
+"""What can be read off an error or a response of any library, without importing that library.
 
-Foreign objects are looked at from a distance: a property may raise, answer nonsense, or answer for ever. So everything is read
+Foreign objects are looked at from a distance: a property may raise, answer nonsense, or never stop answering. So everything is read
 through `get`, only plain data is believed, and everything is bounded. Nothing is awaited and no body is read from the network: what
 the library has already read is used.
 """
@@ -77,10 +77,10 @@ def chain(thing: Any) -> list[Link]:
 
 def _wrapped(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
     group = items(get(error, "exceptions"))
-    said = [inner for inner in items(error.args) if isinstance(inner, BaseException)]
+    arguments = [inner for inner in items(error.args) if isinstance(inner, BaseException)]
     named = [error.__cause__, get(error, "reason"), get(error, "cause"), *(group if len(group) == 1 else ())]
     yield from ((inner, True) for inner in named if isinstance(inner, BaseException))
-    yield from ((inner, len(said) == 1) for inner in said)  # of several requests, none speaks for all
+    yield from ((inner, len(arguments) == 1) for inner in arguments)  # of several requests, none speaks for all
     if error.__context__ is not None and not error.__suppress_context__:
         yield error.__context__, False
 
@@ -123,11 +123,11 @@ def _made_up(thing: Any, classes: tuple[str, ...]) -> bool:
 
 def _tried(thing: Any, headers: Mapping[str, str]) -> str:
     """What a layer of ours below says: on the error, or in the headers of the response, which others carry on."""
-    tried, said = get(thing, "effectonce_tried"), get(thing, "effectonce_verdict")
+    tried, verdict = get(thing, "effectonce_tried"), get(thing, "effectonce_verdict")
     if isinstance(tried, Tried):
         return tried.mark
-    if isinstance(said, Verdict) and said.certainty not in SURE:
-        return UNSURE  # an error of ours that somebody has wrapped: what it was raised from speaks for one attempt only
+    if isinstance(verdict, Verdict) and verdict.certainty not in SURE:
+        return UNSURE  # an error of ours that other code has wrapped: what it was raised from speaks for one attempt only
     return headers.get(TRIED_HEADER, "")
 
 
@@ -225,9 +225,9 @@ def _details(nodes: list[Any]) -> Iterator[Any]:
 def _delay(nodes: list[Any]) -> float | None:
     """RetryInfo as JSON or as a message, or an attribute by which libraries hand the delay on."""
     for detail in _details(nodes):
-        told = get(detail, "retryDelay")
-        if isinstance(told, str):
-            return duration(told)
+        written = get(detail, "retryDelay")
+        if isinstance(written, str):
+            return duration(written)
         message = get(detail, "retry_delay")
         whole = None if message is None else number(get(message, "seconds"))
         if whole is not None:
@@ -304,13 +304,13 @@ def _host(nodes: list[Any]) -> str:
 
 
 def _text(thing: Any, nodes: list[Any], remote: _Remote | None, *, is_error: bool, failed: bool) -> str:
-    said = [attempt(str, thing)] if is_error else []
-    said += [get(node, name) for node in nodes for name in ("message", "Message", "detail")]
+    parts = [attempt(str, thing)] if is_error else []
+    parts += [get(node, name) for node in nodes for name in ("message", "Message", "detail")]
     if failed:
-        said += [_stored(node, name) for node in nodes for name in ("_content", "_body", "body", "text", "http_body")]
+        parts += [_stored(node, name) for node in nodes for name in ("_content", "_body", "body", "text", "http_body")]
     if remote is not None:
-        said.append(remote.details)
-    return "\n".join(_plain(part[:TEXT_MAX]) for part in said if isinstance(part, str | bytes))[:TEXT_MAX]
+        parts.append(remote.details)
+    return "\n".join(_plain(part[:TEXT_MAX]) for part in parts if isinstance(part, str | bytes))[:TEXT_MAX]
 
 
 class _Remote(Struct, frozen=True):

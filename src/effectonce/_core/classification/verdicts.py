@@ -16,12 +16,12 @@ class Bucket(StrEnum):
     """What kind of error it is: what to do about it follows from this."""
 
     RATE_LIMIT = "rate_limit"  # too fast: slow down, try again
-    QUOTA = "quota"  # used up: no retry helps, somebody must pay or wait
+    QUOTA = "quota"  # used up: no retry helps, a person must pay or wait
     OVERLOADED = "overloaded"  # they have too much to do: try again later
     SERVER_ERROR = "server_error"  # their fault, perhaps a passing one
     UNREACHABLE = "unreachable"  # no connection came about
-    NO_ANSWER = "no_answer"  # a time-out, a reset, a 504: the request left and nobody told
-    CONFLICT = "conflict"  # somebody else changed it meanwhile, or has the key
+    NO_ANSWER = "no_answer"  # a time-out, a reset, a 504: the request left and no answer came
+    CONFLICT = "conflict"  # another client changed it meanwhile, or has the key
     CONFLICT_IN_FLIGHT = "conflict_in_flight"  # the same request is being worked on: ask again with the same key
     AUTH = "auth"  # who we are, or what we may do
     NOT_FOUND = "not_found"
@@ -146,7 +146,7 @@ class Verdict(Struct, frozen=True):
         )
 
     def exhausted(self, *, unsure: bool) -> Verdict:
-        """What this says when whoever saw it has tried often enough. It is no final answer to the request, only the last one."""
+        """What this says when the layer that saw it has tried often enough. It is no final answer to the request, only the last one."""
         scope = Scope.HOST if self.scope is Scope.REQUEST else self.scope
         return self.but(certainty=Certainty.AMBIGUOUS if unsure else None, retry=False, scope=scope)
 

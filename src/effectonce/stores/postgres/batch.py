@@ -50,7 +50,7 @@ class First(RoundTrip[Any], frozen=True):
     birth: Birth[batches.PackedArrays]
 
 
-# Somebody else was faster: a unique index, a serialisation failure or a deadlock decided so, and nothing was written.
+# Another writer was faster: a unique index, a serialisation failure or a deadlock decided so, and nothing was written.
 RACED = frozenset({"23505", "40001", "40P01"})
 _LOSES: dict[type, Any] = {
     First: LOOK_AGAIN,
@@ -95,7 +95,7 @@ class PendingQuery:
         self.end()
 
     def refuse(self, error: Exception) -> None:
-        """It was not done; or nobody knows."""
+        """It was not done, or that is not known."""
         if isinstance(error, ServerError) and error.sqlstate in RACED and type(self.exchange) in _LOSES:
             self.reply = _LOSES[type(self.exchange)]
         else:
@@ -107,7 +107,7 @@ class PendingQuery:
         return error.sqlstate in RACED and type(self.exchange) not in _LOSES and time.monotonic() < self.give_up_at
 
     def end(self) -> None:
-        """Let its caller go on, unless that was told before that its time is over."""
+        """Let its caller go on, unless the caller has already stopped waiting because its time was over."""
         if self.done:
             return
         self.done = True

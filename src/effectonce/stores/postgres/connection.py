@@ -1,4 +1,4 @@
-"""One connection to PostgreSQL: queries go out, results come in, and whoever waits in between is somebody else's business.
+"""One connection to PostgreSQL: queries go out, results come in, and waiting in between is left to the caller.
 
 `send` and `receive` never block, so that threads and event loops share them. One query travels as it is; several travel in libpq's pipeline
 mode with a single Sync at the end: one round trip, and outside a transaction one commit, all or nothing.
@@ -76,7 +76,7 @@ class PostgresConnection:
                 self.pgconn.pipeline_sync()
             self.flushed = not self.pgconn.flush()
         except OperationalError as error:
-            raise ConnectionLost(said(error)) from None
+            raise ConnectionLost(libpq_message(error)) from None
 
     def send_simple(self, sql: str) -> None:
         """Ask by the simple protocol: several statements, no parameters."""
@@ -85,7 +85,7 @@ class PostgresConnection:
             self.pgconn.send_query(sql.encode())
             self.flushed = not self.pgconn.flush()
         except OperationalError as error:
-            raise ConnectionLost(said(error)) from None
+            raise ConnectionLost(libpq_message(error)) from None
 
     def _ask(self, query: BoundStatement, *, named: bool) -> None:
         statement, parameters = query.statement, query.parameters
@@ -113,7 +113,7 @@ class PostgresConnection:
                 else:
                     self._results.append(result)
         except OperationalError as error:
-            raise ConnectionLost(said(error)) from None
+            raise ConnectionLost(libpq_message(error)) from None
         return None
 
     def _received(self) -> list[PGresult]:
@@ -158,7 +158,7 @@ class PostgresConnection:
         return self.wait(give_up_at)
 
     def stale(self) -> bool:
-        """Did the server say anything while nobody asked? It closes the connection, then. Not asked of one that has just answered."""
+        """Did the server send anything without a request? It closes the connection, then. Not asked of one that has just answered."""
         return time.monotonic() - self._answered_at > FRESH_S and bool(self._poller.poll(0))
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ def connect(conninfo: str, give_up_at: float) -> PostgresConnection:
     try:
         while (status := pgconn.connect_poll()) != pq.PollingStatus.OK:
             if status not in (READING, WRITING):
-                raise ConnectionLost(said(pgconn))
+                raise ConnectionLost(libpq_message(pgconn))
             poller = select.poll()
             poller.register(pgconn.socket, select.POLLIN if status == READING else select.POLLOUT)
             left_s = give_up_at - time.monotonic()
@@ -189,7 +189,7 @@ def connect(conninfo: str, give_up_at: float) -> PostgresConnection:
         raise
 
 
-def said(source: Any) -> str:
+def libpq_message(source: Any) -> str:
     """What libpq says about it, in one line."""
     text = str(source) if isinstance(source, Exception) else source.error_message.decode(errors="replace")
     return "; ".join(line.strip() for line in text.splitlines() if line.strip()).rstrip(".?") or "the connection was closed"

@@ -63,7 +63,7 @@ class Shared:
         return self.jobs[0].place()[0], "", ""
 
     def settle(self, results: list[PGresult]) -> None:
-        """Rows come back of those jobs only that have more to be said about them than that all went well."""
+        """Rows come back only for jobs that have more to report than that all went well."""
         result: Any = results[-1]
         rows = {sql.unpack_place(result.get_value(row, 0)): row for row in range(result.ntuples)}
         well = True if type(self.jobs[0].exchange) is Finish else None
@@ -122,7 +122,7 @@ def _look(jobs: list[Any]) -> sql.BoundStatement:
 def talk(wire: PostgresConnection, jobs: list[PendingQuery], habits: Habits) -> Talk:
     """Do these jobs, as many as possible in one transaction. Yields until when the results must be there.
 
-    Whoever waits for a row that somebody else has locked waits last, when nobody is held up by it any more.
+    A job that waits for a locked row waits last, when it holds up no other job any more.
     """
     groups = deque([(jobs, True)] if len(jobs) == 1 else [(group, len(group) == 1) for group in _groups(jobs)])
     while groups:
@@ -147,7 +147,7 @@ def talk(wire: PostgresConnection, jobs: list[PendingQuery], habits: Habits) -> 
             if named and error.sqlstate in UNPREPARED:
                 habits.named = False
                 groups.appendleft((group, patient))
-            elif len(group) > 1:  # nothing of it was written, and nobody knows whose fault it was
+            elif len(group) > 1:  # nothing of it was written, and it is not known which job was at fault
                 groups.extendleft(([job], False) for job in reversed(group))
             elif not patient and error.sqlstate == LOCKED:
                 groups.append((group, True))

@@ -1,7 +1,7 @@
 """Who carries jobs to the server and back: threads take turns at a few connections, an event loop keeps a few of its own.
 
 Both work the same way. A job that finds a connection idle goes out at once, alone. One that does not waits, and the connection that is free
-first takes along everybody who waits, in one transaction: the busier it is, the more calls share a round trip and a commit. The tasks that
+first takes along all jobs that wait, in one transaction: the busier it is, the more calls share a round trip and a commit. The tasks that
 an answer wakes ask again one after the other: they are waited for, so that the first of them does not go alone.
 """
 
@@ -23,7 +23,7 @@ Open = Callable[[float], PostgresConnection]  # connects, until the given moment
 
 
 def fail(jobs: Iterable[PendingQuery], error: Exception) -> None:
-    """Nobody knows what became of these."""
+    """What became of these is not known."""
     for job in jobs:
         if not job.done:
             job.refuse(error)
@@ -33,7 +33,7 @@ def fail(jobs: Iterable[PendingQuery], error: Exception) -> None:
 
 
 class _Turn:
-    """A thread that waits for a connection, or for somebody who takes its job along."""
+    """A thread that waits for a connection, or for another thread that takes its job along."""
 
     __slots__ = ("gate", "jobs", "thread", "wire", "won")
 
@@ -104,7 +104,7 @@ class ThreadPool:
             self._hand_over(turn.wire)
 
     def _await(self, turn: _Turn) -> None:
-        """Somebody took our job along just when we stopped waiting: it has the same deadline, so it is not long."""
+        """Another thread took our job along just when we stopped waiting: it has the same deadline, so it is not long."""
         while not all(job.done for job in turn.jobs):
             turn.gate.acquire(timeout=0.01)
 
@@ -119,7 +119,7 @@ class ThreadPool:
         return jobs
 
     def _lead(self, wire: PostgresConnection | None, jobs: list[PendingQuery]) -> None:
-        """Work for everybody on the list; then let the next one lead."""
+        """Do all jobs on the list; then let the next one lead."""
         well, failure = False, None
         try:
             if wire is not None and wire.stale():
@@ -152,7 +152,7 @@ class ThreadPool:
                 self._idle.append(wire)
 
     def close(self) -> None:
-        """Close what nobody is using."""
+        """Close the connections that are not in use."""
         with self._lock:
             while self._idle:
                 self._idle.pop().close()
@@ -198,7 +198,7 @@ class LoopConnection:
         self._connecting: asyncio.Task[PostgresConnection] | None = None
 
     def work(self) -> None:
-        """Take along everybody who waits."""
+        """Take along all jobs that wait."""
         waiting = self._lanes.waiting
         while waiting:
             self._jobs = self._lanes.take_along()
@@ -263,11 +263,11 @@ class LoopConnection:
             self.work()
 
     def _hear(self) -> None:
-        """Nobody asked anything: the server says that it closes the connection."""
+        """No request is open: the server says that it closes the connection."""
         assert self.wire is not None
         try:
             self.wire.pgconn.consume_input()
-        except Exception as error:  # noqa: BLE001  # whatever is wrong with an idle connection, nobody waits for it
+        except Exception as error:  # noqa: BLE001  # whatever is wrong with an idle connection, no caller waits for it
             self._break(ConnectionLost(str(error)))
 
     def _look_at_the_clock(self) -> None:
@@ -376,7 +376,7 @@ class LoopPool:
                 break
 
     def take_along(self) -> list[PendingQuery]:
-        """Everybody who waits, but for those whose time was over before their turn came."""
+        """All jobs that wait, but for those whose time was over before their turn came."""
         waiting = self.waiting
         jobs = [waiting.popleft() for _ in range(min(len(waiting), BATCH_MAX))]
         self._crowded = len(jobs) > 1

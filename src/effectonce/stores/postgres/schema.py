@@ -80,7 +80,7 @@ def prepare(wire: PostgresConnection, give_up_at: float, *, accept_fsync_off: bo
 
 
 def facts(wire: PostgresConnection, give_up_at: float) -> tuple[Finding, ...]:
-    """What somebody who runs this server wants to see."""
+    """What an operator of this server wants to see."""
     row = wire.ask([BoundStatement(FACTS, ())], give_up_at)[0]
     version, fsync, pages, commit, standbys, role, size = (unpack_text(row.get_value(0, n) or b"") for n in range(7))
     safe = fsync == pages == "on"
@@ -107,7 +107,7 @@ def _version(wire: PostgresConnection, give_up_at: float) -> int:
 
 
 def migrate(wire: PostgresConnection, give_up_at: float) -> None:
-    """Apply what is missing. Whoever comes second finds nothing left to do, and waits for that no longer than its caller does."""
+    """Apply what is missing. The second process finds nothing left to do, and waits for that no longer than its caller does."""
     try:
         wire.ask_simple(BEGIN, give_up_at)
         give_up_at = time.monotonic() + MIGRATION_S

@@ -3,9 +3,9 @@
 Theory of operation. A column of texts is one parameter, joined here and taken apart by the server; a column of anything else is one
 array. So there is one statement, and one plan, for any number of rows. Its answer names the rows that it did nothing for: usually none.
 
-Rule 1: no two rows of one statement have the same key. Which of them was written could not be said.
+Rule 1: no two rows of one statement have the same key. Which of them was written would not be known.
 Rule 2: rows are written in the order of their latch and key, in whatever order they were asked for: two batches rarely wait for each other.
-Rule 3: `TOGETHER` is said before these statements, in their transaction. It asks for a durable commit, once for all rows; and it rules out
+Rule 3: `TOGETHER` is sent before these statements, in their transaction. It asks for a durable commit, once for all rows; and it rules out
 plans that read the whole table, which may be best for a small one and are kept when it has grown: each row is looked up by its key.
 """
 
@@ -52,8 +52,8 @@ def _values() -> Iterable[str]:
 _KNOWN = ("fingerprint", "state", "outcome", "decided_at", "dedup_until", "settled_by")
 # LIMIT keeps the planner from making a join of it, whose best plan may be to read the whole table.
 _LOOKED_UP = f"LATERAL (SELECT {', '.join(_KNOWN)} FROM effectonce.effects WHERE key = given.key LIMIT 1)"
-# As `BEAR`: look first, and let the indexes decide between those that see nothing at the same time. Whoever is neither born nor seen has
-# to look again; so has the second of two rows that share a latch.
+# As `BEAR`: look first, and let the indexes decide between those that see nothing at the same time. A row that is neither born nor seen
+# has to look again; so has the second of two rows that share a latch.
 BEAR_MANY = statement(
     f"""
 WITH asked AS MATERIALIZED (

@@ -5,7 +5,7 @@ All parameters and results are binary, so a number is packed once and never pars
 Rule 1: $1 is the time if a test has a clock of its own, else null. The server's clock is `statement_timestamp()`: one value for a whole
 statement, and unlike `now()` it moves on within a tool's transaction.
 Rule 2: a statement that writes asks for a durable commit itself (`_DURABLE`). A setting of the session would be lost behind a pooler, and
-the defaults of a role or a database are somebody else's.
+the defaults of a role or a database are not ours to set.
 Rule 3: a statement's name is made from its text. Behind a pooler another release may have prepared its own statements in our session.
 """
 
@@ -70,7 +70,7 @@ _AT_BIRTH = (*_rows.BIRTH, *_rows.LIFE[:8], "due_at")  # the rest has defaults
 _NOW = "coalesce($1, date_part('epoch', statement_timestamp()))"
 _DURABLE = """set_config('synchronous_commit',
                    CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true) <> ''"""
-_IN_THE_AIR = "latch <> '' AND (state IN ('dispatched', 'in_doubt') OR (state = 'claimed' AND sends > 0))"
+_OUTCOME_PENDING = "latch <> '' AND (state IN ('dispatched', 'in_doubt') OR (state = 'claimed' AND sends > 0))"
 
 
 def _places(names: Sequence[str], first: int) -> dict[str, str]:
@@ -91,8 +91,8 @@ _BORN_AT = _BORN | {
     "sent_until": f"CASE WHEN {_BORN['sends']} > 0 THEN {_NOW} + {_BORN['sent_until']} ELSE 0 END",
     "due_at": f"{_NOW} + {_BORN['due_at']}",
 }
-# Look first: a replay then never opens the indexes for writing. Two calls that see nothing at the same time are told apart by the
-# indexes: one is born; the other gets (false, no row) and has to look again, because this statement cannot see what came after it began.
+# Look first: a replay then never opens the indexes for writing. The indexes decide between two calls that see nothing at the
+# same time: one is born; the other gets (false, no row) and has to look again, because this statement cannot see what came after it began.
 _BEAR = f"""
 WITH seen AS MATERIALIZED (
   SELECT fingerprint, state, outcome, decided_at, dedup_until, settled_by FROM effectonce.effects WHERE key = $2
@@ -105,8 +105,8 @@ WITH seen AS MATERIALIZED (
 )
 SELECT EXISTS (SELECT FROM born), {_NOW}, seen.* FROM (VALUES (1)) AS one LEFT JOIN seen ON true
 """
-# What is not sent yet is in no index of what is in the air, so it asks; if its step is taken a moment later, its dispatch finds out.
-_UNLATCHED = f"NOT EXISTS (SELECT FROM effectonce.effects WHERE {_IN_THE_AIR} AND latch = {_BORN['latch']})"
+# What is not sent yet is not in the index of pending outcomes, so it asks; if its step is taken a moment later, its dispatch finds out.
+_UNLATCHED = f"NOT EXISTS (SELECT FROM effectonce.effects WHERE {_OUTCOME_PENDING} AND latch = {_BORN['latch']})"
 BEAR = statement(_BEAR, FLOAT, *_types(_AT_BIRTH))
 BEAR_UNSENT = statement(_BEAR.replace(_DURABLE, f"{_DURABLE} AND {_UNLATCHED}"), FLOAT, *_types(_AT_BIRTH))
 
@@ -148,7 +148,7 @@ SELECT {_NOW}, e.* FROM (VALUES (1)) AS one LEFT JOIN (
   SELECT 'record' AS role, {_READ} FROM effectonce.effects WHERE key = $2
    UNION ALL
   SELECT 'rival', {_READ} FROM effectonce.effects
-   WHERE {_IN_THE_AIR} AND key <> $2 AND latch = coalesce((SELECT latch FROM effectonce.effects WHERE key = $2), $3)
+   WHERE {_OUTCOME_PENDING} AND key <> $2 AND latch = coalesce((SELECT latch FROM effectonce.effects WHERE key = $2), $3)
    UNION ALL
   SELECT 'predecessor', {_READ} FROM effectonce.effects WHERE key = $4 AND $4 <> ''
 ) AS e ON true
@@ -173,8 +173,8 @@ UPDATE effectonce.effects
 """,
     *(*_types(_WRITTEN), INT),
 )
-# T5b ends in the state that leaves the index of what is in the air, so it passes through one that is in it: whoever claims another call of
-# the step at the same time waits for this transaction, or this one fails. The leap keeps the second write from meeting anybody else's.
+# T5b ends in a state that leaves the index of pending outcomes, so it passes through one that is in it: a claim of another call of the
+# step at the same time waits for this transaction, or this one fails. The leap keeps the second write from meeting another one.
 LEAP = 10**12
 LIFT = statement(
     f"UPDATE effectonce.effects SET state = 'dispatched', revision = revision + {LEAP} WHERE key = $1 AND revision = $2",
@@ -254,7 +254,7 @@ SELECT name, value FROM effectonce.cells WHERE name > $2 AND name < $3 AND forge
 """
 LISTED_CELLS = statement(_LISTED_CELLS, FLOAT, TEXT, TEXT, INT)
 LISTED_CELLS_BACKWARDS = statement(_LISTED_CELLS.replace("name LIMIT", "name DESC LIMIT"), FLOAT, TEXT, TEXT, INT)
-# A cell that somebody is writing again just now is not past its time any more, or is left for the next sweep.
+# A cell that another process is writing again just now is not past its time any more, or is left for the next sweep.
 FORGET = statement(
     f"""
 DELETE FROM effectonce.cells WHERE name IN (
@@ -265,8 +265,8 @@ DELETE FROM effectonce.cells WHERE name IN (
 
 # ---------------------------------------------------------------- transactions
 
-# Said once for calls that share a transaction. None of them may hold up the others for long: they are asked again one by one.
-# Rows of many calls are looked up one by one, and their plan is made once (see `_postgres_batches.py`).
+# Sent once for calls that share a transaction. None of them may hold up the others for long: they are asked again one by one.
+# Rows of many calls are looked up one by one, and their plan is made once (see `shared_statements.py`).
 TOGETHER = statement(
     f"""
 SELECT set_config('lock_timeout', '100', true), set_config('plan_cache_mode', 'force_generic_plan', true),

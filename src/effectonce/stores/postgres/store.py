@@ -1,8 +1,8 @@
 """PostgreSQL: durable, for many machines, and a tool's own rows can commit together with its record.
 
-Theory of operation. Every op is answered by exchanges (see `_exchange.py`), and every exchange is one round trip and one transaction of the
-server. The server decides races, by a primary key, by a unique index of what is in the air, and by the revision of a row; it never decides
-about the protocol. Several exchanges that wait at the same time share a round trip and a commit (see `_postgres_crews.py`).
+Theory of operation. Every op is answered by exchanges (see `_roundtrip`), and every exchange is one round trip and one transaction of the
+server. The server decides races, by a primary key, by a unique index of pending outcomes, and by the revision of a row; it never decides
+about the protocol. Several exchanges that wait at the same time share a round trip and a commit (see `pool.py`).
 
 Nothing is remembered in a session: a transaction pooler may lend us another one each time. Commits are durable whatever the defaults of the
 server, the role or the database are; a server that could lose what it acknowledged is refused. Connections are made when they are first
@@ -41,7 +41,7 @@ from effectonce.stores._roundtrip import (
     is_first,
     run,
 )
-from effectonce.stores._urls import ENCODE, shown, tellable
+from effectonce.stores._urls import ENCODE, safe_message, shown
 from effectonce.stores.base import DUE_SHOWN, LARGE_B, Capabilities, Finding, TooLarge, clock_finding, due_finding, size_b
 
 try:
@@ -85,7 +85,7 @@ class PostgresStore:
         """Open nothing yet.
 
         At most *connections* are used by all threads together, as many again by each event loop, and *transactions* by tools that run
-        inside one. Two are enough for most: while they are busy, whoever waits shares the next round trip, which beats a connection each.
+        inside one. Two are enough for most: while they are busy, waiting calls share the next round trip, which beats a connection each.
         `prepared=False` is for poolers that refuse prepared statements outright; others are noticed. With `accept_fsync_off=True` a server
         that may lose records is accepted, and the store no longer calls itself durable. Only tests pass a *clock*.
         """
@@ -93,7 +93,7 @@ class PostgresStore:
             self._conninfo = make_conninfo(url, client_encoding="utf8", fallback_application_name="effectonce")
         except ProgrammingError as error:
             raise ContractViolation(
-                f"{shown(url)!r} is not the URL of a PostgreSQL database: {tellable(error, url)}"
+                f"{shown(url)!r} is not the URL of a PostgreSQL database: {safe_message(error, url)}"
             ) from None  # the cause quotes the URL
         self.where = _where(url)
         self.capabilities = Capabilities(durable=not accept_fsync_off, transactions=True)
@@ -126,7 +126,7 @@ class PostgresStore:
     def _now(self) -> bytes | None:
         return None if self._clock is None else sql.pack_float(self._clock())
 
-    # ------------------------------------------------------------ both colours
+    # ------------------------------------------------------------ sync and async
 
     def apply(self, op: Op[R], /) -> R:
         give_up_at = time.monotonic() + self._timeout_s
@@ -288,8 +288,8 @@ def _rest(op: Op[R], job: PendingQuery) -> Answering[R]:
 
 
 def _unfinished(exchange: RoundTrip[Any], reply: Any) -> Answering[Any] | None:
-    """How to go on where this was no reply, because somebody else was faster. None: it was one."""
-    if reply is None or isinstance(reply, bool):  # most are told in a word
+    """How to go on where this was no reply, because another writer was faster. None: it was one."""
+    if reply is None or isinstance(reply, bool):  # most replies are one value
         return None
     match exchange:
         case Pipeline(exchanges) if reply is ONE_BY_ONE:

@@ -96,7 +96,7 @@ def _check_committed(results: list[PGresult]) -> None:
 
 
 class OpenTransaction:
-    """What both colours know about one open transaction."""
+    """What sync and async know about one open transaction."""
 
     def __init__(self, wire: PostgresConnection, connection: Any, where: str, now: Now, timeout_s: float) -> None:
         self.wire, self.connection = wire, connection
@@ -159,7 +159,7 @@ class TransactionPool:
         return self._loan(wire, connection)
 
     def end(self, loan: OpenTransaction) -> None:
-        """Roll back what is not committed. A session that a tool has used is washed before anybody else gets it."""
+        """Roll back what is not committed. A session that a tool has used is reset before another caller gets it."""
         try:
             for command in _ending(loan.wire):
                 loan.wire.ask_simple(command, loan.give_up_at())
@@ -247,14 +247,14 @@ def _ending(wire: PostgresConnection) -> Iterator[str]:
             pass
         case pq.TransactionStatus.INTRANS | pq.TransactionStatus.INERROR:
             yield "ROLLBACK"
-        case _:  # in the middle of something: nobody knows what its next answer will be about
+        case _:  # in the middle of something: it is not known what its next answer will be about
             wire.close()
             return
     yield "DISCARD ALL"
 
 
 class _Lent:
-    """What both colours of an open transaction share."""
+    """What sync and async open transactions share."""
 
     exclusive = False  # until its record is written, it holds no lock that a renewal would wait for
 
@@ -263,7 +263,7 @@ class _Lent:
         self.connection = loan.connection
 
     def take_back(self) -> None:
-        """Whoever kept the connection finds it closed."""
+        """A tool that kept the connection finds it closed."""
         self.connection.pgconn = _CLOSED
 
     @property

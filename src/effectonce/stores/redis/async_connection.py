@@ -35,7 +35,7 @@ class Lane:
         """Send one batch. Its replies come in a list, or `StoreUnavailable` does."""
         loop, timeout_s = self._loop, self.connection.timeout_s
         future: asyncio.Future[list[Any]] = loop.create_future()
-        if self.closed:  # between finding this lane and asking it: nobody would ever answer
+        if self.closed:  # between finding this lane and asking it: no answer would ever come
             future.set_exception(StoreUnavailable(f"{self.target} hung up before it was asked. Nothing was written."))
             return future
         try:
@@ -48,7 +48,7 @@ class Lane:
         if self._timer is None:
             self._timer = loop.call_later(timeout_s, self._check_time)
         if len(self._asked) == 1:
-            self._flush()  # nobody else is waiting: a tick later would only be later
+            self._flush()  # no other request is waiting: a tick later would only be later
         elif not self._flushing:
             self._flushing = True
             loop.call_soon(self._flush)
@@ -59,7 +59,7 @@ class Lane:
         self.connection.hear(await self.ask(ABOUT_YOU, ABOUT_YOU_REPLIES))
 
     def close(self, error: StoreUnavailable | None = None) -> None:
-        """Hang up. Whoever waits for a reply does not get one."""
+        """Hang up. Callers that wait for a reply do not get one."""
         if self.closed:
             return
         self.closed = True
@@ -71,7 +71,7 @@ class Lane:
         self.connection.close()
         waiting, self._asked = self._asked, deque()
         for future, _, _ in waiting:
-            if not future.done() and not self._loop.is_closed():  # otherwise there is nobody left to tell
+            if not future.done() and not self._loop.is_closed():  # otherwise no caller is left that could be notified
                 future.set_exception(error or lost(self.target, ConnectionError("the store was closed"), 0))
 
     # ------------------------------------------------------------ what the loop calls
@@ -121,7 +121,7 @@ class Lane:
         gets, got, asked = self._reader.gets, self._got, self._asked
         while (reply := gets()) is not MORE:
             if not asked:
-                self.close()  # nobody asked: it is taking its leave
+                self.close()  # no request is open: the server is closing the connection
                 return
             got.append(reply)
             future, replies, _ = asked[0]

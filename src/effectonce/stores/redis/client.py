@@ -1,4 +1,4 @@
-"""Exchanges as Redis commands, and their replies back. One generator for both colours: it yields batches and is sent their replies.
+"""Exchanges as Redis commands, and their replies back. One generator for sync and async: it yields batches and is sent their replies.
 
 Everything of one conversation or stream lies in one bucket, which is one slot of a cluster: a record, its latch, its predecessor and the
 indexes that they stand in. So each exchange about one record is one script on one node. A script that a server does not know did nothing
@@ -62,7 +62,7 @@ _ADVICE = {  # nothing was written when a server answers with one of these
     "NOAUTH": "Give the URL a user and a password.",
     "NOPERM": "Its user needs evalsha, eval, get, set, del, mget, msetnx, zadd, zrem, zcard, zcount, zrange*, zrevrange*, "
     "zscore, time, info, wait.",
-    "BUSY": "A script of somebody else's does not end.",
+    "BUSY": "A script of another client does not end.",
 }
 
 
@@ -132,7 +132,7 @@ class RedisClient:
         return _TIME + pack((b"GET", self._bucket(request.key).prefix + b"r:" + request.key.encode()))
 
     def known(self, request: Request, replies: Sequence[Any]) -> Recorded | None:
-        """What these say about the request. Whatever went wrong is told by the exchange that follows."""
+        """What these say about the request. Whatever went wrong is reported by the exchange that follows."""
         time, written = replies
         if not isinstance(written, bytes) or not isinstance(time, list):
             return None
@@ -157,7 +157,7 @@ class RedisClient:
             case Paged(asked):
                 return self._lists.paged(asked)
             case Forget():
-                return self._ask_nobody()
+                return self._forget_nothing()
             case ListedCells(cells):
                 return self._listed_cells(cells)
             case _:
@@ -204,7 +204,7 @@ class RedisClient:
             first, last = (first, names[-1][0].decode()) if op.backwards else (names[-1][0].decode(), last)
 
     def _page_of_cells(self, first: bytes, last: bytes, page: int, *, backwards: bool) -> Conversing:
-        """From each bucket as many as could be asked for: nobody knows in which of them the next ones are."""
+        """From each bucket as many as could be asked for: it is not known in which of them the next ones are."""
         between = ("ZREVRANGEBYLEX", b"(" + last, b"(" + first) if backwards else ("ZRANGEBYLEX", b"(" + first, b"(" + last)
         command, *ends = between
         buckets = list(self._buckets.values())
@@ -213,7 +213,7 @@ class RedisClient:
         names = ((name, b) for b, some in zip(buckets, pages, strict=True) for name in some)
         return (nlargest if backwards else nsmallest)(page, names, _first)
 
-    def _ask_nobody(self) -> Conversing:
+    def _forget_nothing(self) -> Conversing:
         """Redis forgets cells by itself."""
         yield from ()
         return 0
@@ -294,7 +294,7 @@ class RedisClient:
             wait = pack(("WAIT", str(self._replicas), self._wait_ms))
             got = yield Batch(address, payload + mark + wait, len(commands) + 2)
         if isinstance(got, StoreUnavailable):
-            self._nodes = {}  # its slots may be somebody else's by now
+            self._nodes = {}  # its slots may be another node's by now
             raise got
         replies, confirmed = got[: len(commands)], got[len(commands) :]
         if confirmed and not any(isinstance(reply, ReplyError) for reply in replies):
@@ -363,13 +363,13 @@ class RedisClient:
                 return
         raise cast(StoreUnavailable, trouble)
 
-    def _unavailable(self, bucket: IndexBucket, said: str) -> StoreUnavailable:
-        code = said.partition(" ")[0]
+    def _unavailable(self, bucket: IndexBucket, refusal: str) -> StoreUnavailable:
+        code = refusal.partition(" ")[0]
         at = self._target.at(self._address(bucket))
         if code == "READONLY":
-            self._hang_up(at.address)  # whoever connects again may find the new primary there, or is told whom it found
+            self._hang_up(at.address)  # the next connection may find the new primary there, or learns what it found
         known = f"Nothing was written. {_ADVICE[code]}" if code in _ADVICE else "Whether anything was written is not known."
-        return refused(said)(f"{at} answered {said.rstrip('.')}. {known}")
+        return refused(refusal)(f"{at} answered {refusal.rstrip('.')}. {known}")
 
 
 def _where(node: Sequence[Any], seed: Address) -> Address:

@@ -1,7 +1,7 @@
 """Connections of our own: a socket, hiredis, and nothing that retries behind our back.
 
-A connection is opened by blocking code in either colour (a loop lends it a thread), because that happens once. It is checked before it is
-used: a server that may drop records, or that somebody else writes to, is refused there. What breaks is thrown away, never repaired: a reply
+A connection is opened by blocking code, sync and async (a loop lends it a thread), because that happens once. It is checked before it is
+used: a server that may drop records, or is a replica, is refused there. What breaks is thrown away, never repaired: a reply
 that did not come may still come, and would be taken for the answer to another question.
 """
 
@@ -33,7 +33,7 @@ except ModuleNotFoundError as missing:
     raise ModuleNotFoundError("Redis and Valkey stores need hiredis: pip install 'effectonce[redis]'") from missing
 
 IDLE_S = 1.0  # a connection that rested longer is looked at before it is used: the server may have hung up
-FACTS_S = 30.0  # what a server said about itself is asked again after this: CONFIG SET changes it under an open connection
+FACTS_S = 30.0  # what a server reports about itself is asked again after this: CONFIG SET changes it under an open connection
 _CHUNK = 1 << 16
 _OLDEST = (6, 2)
 MORE = object()
@@ -121,7 +121,7 @@ class ServerFacts(Struct, frozen=True):
         return ""
 
     def findings(self, node: str, waits_for: int) -> tuple[Finding, ...]:
-        """What a node promises. That it can forget is no fault, as long as nobody relies on it: irreversible tools are refused."""
+        """What a node promises. That it can forget is no fault, as long as no tool relies on it: irreversible tools are refused."""
         forgets = "" if self.synced else "For irreversible tools: appendonly yes and appendfsync always."
         lags = f"For irreversible tools: RedisStore(url, replicas={self.replicas})." if self.replicas > waits_for else ""
         synced = "every write is on the disk before it is acknowledged" if self.synced else "the last writes can be lost"
@@ -137,7 +137,7 @@ UNKNOWN = ServerFacts("", "", "", synced=False, replicas=0)
 
 
 class RedisConnection:
-    """One socket to one node. Not shared: whoever holds it waits for its replies."""
+    """One socket to one node. Not shared: its holder waits for its replies."""
 
     def __init__(self, target: Target, timeout_s: float) -> None:
         self.target, self.timeout_s, self.used_at = target, timeout_s, 0.0
@@ -172,12 +172,12 @@ class RedisConnection:
             raise refused(refusals[0])(
                 f"{target} refused us: {refusals[0]}. Nothing was written. Check user, password and database."
             )
-        told = info.decode(errors="replace")  # it also quotes paths, in whatever encoding
-        if "loading:1\r\n" in told:
+        reported = info.decode(errors="replace")  # it also quotes paths, in whatever encoding
+        if "loading:1\r\n" in reported:
             # Until it has read its append-only file, it says that it has none.
             raise StoreUnavailable(f"{target} is reading its data and will answer soon. Nothing was written.")
         try:
-            facts = _facts(told, fsync, bulk_max)
+            facts = _facts(reported, fsync, bulk_max)
         except KeyError as missing:
             raise StoreUnavailable(
                 f"{target} does not say what its {missing} is, so no record may be kept there. Nothing was written."
@@ -219,11 +219,11 @@ class RedisConnection:
             )
 
     def stale(self, now: float) -> bool:
-        """Did the server hang up while nobody looked? Nothing is due, so whatever can be read is an end."""
+        """Did the server hang up while the connection was idle? Nothing is due, so whatever can be read is an end."""
         return now - self.used_at > IDLE_S and bool(_readable(self.socket))
 
     def outdated(self, now: float) -> bool:
-        """Is it so long ago that it said what it promises, that it may have been set up anew?"""
+        """Did the server report its settings so long ago that they may have changed?"""
         return now - self.asked_at > FACTS_S
 
     def close(self) -> None:
@@ -266,23 +266,23 @@ def _readable(sock: socket.socket) -> list[Any]:
 
 
 def _facts(info: str, fsync: Any, bulk_max: Any) -> ServerFacts:
-    said = dict(line.split(":", 1) for line in info.split("\r\n") if ":" in line)
-    # Where CONFIG is forbidden nobody knows how often it syncs, and what is not known is not promised.
+    reported = dict(line.split(":", 1) for line in info.split("\r\n") if ":" in line)
+    # Where CONFIG is forbidden it is not known how often it syncs, and what is not known is not promised.
     always = isinstance(fsync, list) and fsync[1:] == [b"always"]
     return ServerFacts(
-        said["redis_version"],
-        said["role"],
-        said["maxmemory_policy"],
-        said["aof_enabled"] == "1" and always,
-        int(said.get("connected_slaves", "0")),
-        int(said.get("used_memory", "0")),
+        reported["redis_version"],
+        reported["role"],
+        reported["maxmemory_policy"],
+        reported["aof_enabled"] == "1" and always,
+        int(reported.get("connected_slaves", "0")),
+        int(reported.get("used_memory", "0")),
         int(bulk_max[1]) if isinstance(bulk_max, list) and bulk_max else BULK_MAX_B,
     )
 
 
-def refused(said: str) -> type[StoreUnavailable]:
+def refused(reply: str) -> type[StoreUnavailable]:
     """The error for a refusal: whom a server does not let in today it does not let in a moment later."""
-    return StoreUnusable if said.partition(" ")[0] in ("NOAUTH", "WRONGPASS", "NOPERM") else StoreUnavailable
+    return StoreUnusable if reply.partition(" ")[0] in ("NOAUTH", "WRONGPASS", "NOPERM") else StoreUnavailable
 
 
 def lost(target: Target, error: Exception, timeout_s: float) -> StoreUnavailable:
@@ -304,7 +304,7 @@ class Pool:
     ) -> None:
         self._connect, self._accept, self._timeout_s = connect, accept, timeout_s
         self._idle: deque[RedisConnection] = deque()
-        # Not a number that is counted down and up: a signal may strike in between. A connection that nobody holds any more makes room.
+        # Not a number that is counted down and up: a signal may strike in between. A connection that no thread holds any more makes room.
         self._alive: weakref.WeakSet[RedisConnection] = weakref.WeakSet()
         self._size, self._opening, self._waiting = size, 0, 0
         self._changed = threading.Condition()
@@ -364,7 +364,7 @@ class Pool:
     def close(self) -> None:
         """Close those that rest."""
         while self._idle:
-            with contextlib.suppress(IndexError):  # somebody else took it
+            with contextlib.suppress(IndexError):  # another thread took it
                 connection = self._idle.pop()
                 connection.close()
                 with self._changed:
@@ -377,7 +377,7 @@ class Pool:
             try:
                 while len(self._alive) + self._opening >= self._size:
                     if self._idle:
-                        with contextlib.suppress(IndexError):  # somebody else took it
+                        with contextlib.suppress(IndexError):  # another thread took it
                             return self._idle.pop()
                     left_s = until - time.monotonic()
                     if left_s <= 0:

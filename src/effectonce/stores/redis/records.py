@@ -88,7 +88,7 @@ def score(record: Record) -> int:
 
 
 def first_revision() -> int:
-    """Not 1: a key that was forgotten and is used again must not look like the revision that somebody saw before."""
+    """Not 1: a key that was forgotten and is used again must not look like the revision that a process saw before."""
     return random_bits(48) | 1  # it need not be unguessable, only another one
 
 
@@ -165,7 +165,7 @@ def read(key: str, written: bytes) -> tuple[Record, int]:
     except (struct.error, ValueError, msgspec.MsgspecError) as error:
         raise StoreUnavailable(
             f"the record of {reference_of(key)} cannot be read by this release ({error}). Nothing was changed. "
-            f"Upgrade effectonce here, unless somebody else wrote it."
+            f"Upgrade effectonce here, unless another program wrote it."
         ) from error
 
 

@@ -1,6 +1,6 @@
 """Redis and Valkey: for many machines, as durable as its server is set up to be.
 
-Theory of operation. The protocol is not in Lua. A script sees, or swaps what was seen, and Python decides by the table (`_exchange.py`); the
+Theory of operation. The protocol is not in Lua. A script sees, or swaps what was seen, and Python decides by the table (`_roundtrip`); the
 two exchanges of every call, bear and finish, are one round trip each. Time is the server's. Threads borrow connections from a pool; the
 tasks of an event loop share one. There is no retry here: a reply that does not come is `StoreUnavailable`, its connection is thrown away,
 and the engine repeats the write with the same token.
@@ -52,13 +52,13 @@ class RedisStore:
         connections: int = 16,
         prefix: str = "eo",
     ) -> None:
-        self._target, said = parse(url)
+        self._target, from_url = parse(url)
         options: dict[str, Any] = {
             "replicas": replicas,
             "timeout_s": timeout_s,
             "connections": connections,
             "prefix": prefix,
-        } | said
+        } | from_url
         self._replicas, self._timeout_s, self._connections = options["replicas"], options["timeout_s"], options["connections"]
         if self._replicas < 0 or self._timeout_s <= 0 or self._connections < 1 or set(options["prefix"]) & set("{}"):
             raise ContractViolation(
@@ -142,7 +142,7 @@ class RedisStore:
         nodes = [self._look(address) for address in self._drive(self._talk.discover())]
         about = [finding for node in nodes for finding in node.facts.findings(str(node.target), self._replicas)]
         before_s = time.time()
-        its_s = self._perform(Read("a key that nobody has")).now
+        its_s = self._perform(Read("a key without a record")).now
         due = self._perform(Due(DUE_SHOWN))
         return (*about, clock_finding(its_s - (before_s + time.time()) / 2), due_finding(due.count, due.unreadable))
 
@@ -263,12 +263,12 @@ class RedisStore:
             return error
 
     def _near(self, address: Address) -> Lane | None:
-        """The connection of this loop, if it is open and its server has lately said what it promises."""
+        """The connection of this loop, if it is open and its server has lately reported what it promises."""
         lane = self._lanes.get((asyncio.get_running_loop(), address))
         return None if lane is None or lane.closed or lane.connection.outdated(time.monotonic()) else lane
 
     async def _lane(self, address: Address) -> Lane:
-        """The connection of this loop, opened in a thread by whoever comes first."""
+        """The connection of this loop, opened in a thread by the first task that asks."""
         place = (asyncio.get_running_loop(), address)
         opening = self._opening.get(place)
         if opening is None:
@@ -300,7 +300,7 @@ class RedisStore:
 
 
 def _close(loop: asyncio.AbstractEventLoop, lane: Lane) -> None:
-    """A loop that runs is told in its own thread."""
+    """A running loop closes its connection in its own thread."""
     if loop.is_running():
         loop.call_soon_threadsafe(lane.close)
     else:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from effectonce.errors import ContractViolation
-from effectonce.stores._urls import shown, tellable
+from effectonce.stores._urls import safe_message, shown
 
 Address: TypeAlias = tuple[str, int]  # a unix socket has the port 0
 SCHEMES = ("redis", "rediss", "valkey", "valkeys", "redis+unix", "redis+cluster", "rediss+cluster")
@@ -47,7 +47,8 @@ def parse(url: str) -> tuple[Target, dict[str, Any]]:
         options = {name: _OPTIONS[name](value) for name, value in query.items()}
     except (KeyError, OSError, ValueError) as error:
         raise ContractViolation(
-            f"{shown(url)!r} is not the URL of a Redis or Valkey store ({tellable(error, url)}). Write redis://user:password@host:6379/0, "
+            f"{shown(url)!r} is not the URL of a Redis or Valkey store ({safe_message(error, url)}). "
+            f"Write redis://user:password@host:6379/0, "
             f"rediss:// for TLS, redis+unix:///path/of/socket, redis+cluster://host:6379; options: {', '.join((*_OPTIONS, *_TARGET))}."
         ) from None  # the cause quotes the URL
     return target, options

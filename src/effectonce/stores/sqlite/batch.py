@@ -1,4 +1,4 @@
-"""Ops that wait for somebody who writes for all: who waits for what, in which colour."""
+"""Ops that wait for one caller that writes for all: which caller waits for what, sync or async."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PendingWrite:
             self.reply, self.done = reply, True
 
     def wake(self) -> None:
-        """Tell a sync caller to look again."""
+        """Wake a sync caller, so that it looks again."""
         if self.follower is not None:
             self.follower.set()
 

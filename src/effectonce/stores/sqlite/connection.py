@@ -1,10 +1,10 @@
 """One SQLite file: its schema, its statements, and a connection with a place in the queue of writers.
 
 Processes queue on a lock file before they ask SQLite for its write lock: SQLite's own busy handler sleeps with growing pauses, and the
-unluckiest of eight processes waits more than a second. A wait is bounded by `busy_s`; past it, nothing was written and the caller is told.
+unluckiest of eight processes waits more than a second. A wait is bounded by `busy_s`; past it, nothing was written and that is raised.
 
 What can go wrong with a file is checked before it can cost an effect: a connection never crosses a fork, and a database or a log of it that
-was deleted or replaced underneath is noticed before the next write (records written to an unlinked file protect nobody).
+was deleted or replaced underneath is noticed before the next write (records written to an unlinked file protect nothing).
 """
 
 from __future__ import annotations
@@ -112,13 +112,13 @@ REPLACE = f"""
 INSERT INTO effects ({_ROW}) VALUES ({_VALUES})
     ON CONFLICT (key) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _rows.BIRTH[1:] + _rows.LIFE)}
 """
-# T1 in one statement: born only if no other call of its step is in the air, and it is absent. A rival leaves it without a fingerprint, and
-# such a row is ignored. INSERT ... SELECT would do the same, and SQLite would build a table for it.
-_IN_THE_AIR = " OR ".join(
+# T1 in one statement: born only if it is absent and no other call of its step was sent without an outcome. A rival leaves it without a
+# fingerprint, and such a row is ignored. INSERT ... SELECT would do the same, and SQLite would build a table for it.
+_OUTCOME_PENDING = " OR ".join(
     f"EXISTS (SELECT 1 FROM effects WHERE {OPEN} AND {which} AND latch = ?8)"
     for which in ("state = 'dispatched'", "state = 'in_doubt'", "state = 'claimed' AND sends > 0")
 )
-_UNLATCHED = f"CASE WHEN ?8 <> '' AND ({_IN_THE_AIR}) THEN NULL ELSE ?2 END"
+_UNLATCHED = f"CASE WHEN ?8 <> '' AND ({_OUTCOME_PENDING}) THEN NULL ELSE ?2 END"
 _BIRTH = f"INSERT OR IGNORE INTO effects ({_ROW}) VALUES (?1, {_UNLATCHED}, {{rest}})"
 BIRTH = _BIRTH.format(rest=", ".join(f"?{n}" for n in range(3, 1 + len(_rows.BIRTH + _rows.LIFE))))
 # The same for a first send. What each of these has alike costs less as a part of the statement.
@@ -178,7 +178,7 @@ SELECT {_COLUMNS} FROM effects INDEXED BY effects_due WHERE {_DUE} AND due_at <=
 """
 
 CELL = "SELECT value, revision FROM cells WHERE name = ? AND forget_at > ?"
-# 0 rows: it is not the revision that was seen. A name that was forgotten starts anywhere, so that nobody takes it for what he saw before.
+# 0 rows: it is not the revision that was seen. A name that was forgotten starts anywhere, so that no process mistakes it for an older one.
 WRITE_CELL = """
 INSERT INTO cells (name, value, revision, forget_at)
 SELECT ?1, ?3, 1 + abs(random() % 1000000000000000), ?4
@@ -458,7 +458,7 @@ class SqliteConnection:
                 return True
 
     def _pass_by(self) -> None:
-        """Begin without a turn: whoever may open the queue may hold it and never write. Only the lock of the file counts.
+        """Begin without a turn: a process that may open the queue may hold it and never write. Only the lock of the file counts.
 
         Having waited for a turn, we wait no longer; having passed by before, we wait for that lock alone.
         """

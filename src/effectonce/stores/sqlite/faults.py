@@ -156,7 +156,7 @@ def of_another_application(path: Path, why: str) -> StoreUnusable:
 
 
 def unavailable(path: Path, error: BaseException) -> StoreUnavailable:
-    """What a caller is told. Its cause is the error, unless the message says all that the error does."""
+    """The error that is raised to the caller. Its cause is the error, unless the message says all that the error does."""
     if isinstance(error, TOO_LARGE):
         return TooLarge(f"{path}: SQLite refuses a value for its size ({error}). Nothing of it was written.")
     if isinstance(error, StoreUnavailable):  # as another caller found who wrote for this one

@@ -2,7 +2,7 @@
 
 SQLite notes in the memory of a process which files its connections have locked. A child inherits that memory and none of the locks: its own
 connection to such a file would be content with a lock that is not there, and the first process to close the file would take its log away
-from under the child. What the child wrote from then on would be seen by nobody, and its effects would run again. So nothing is open
+from under the child. No process would see what the child wrote from then on, and its effects would run again. So nothing is open
 during a fork; and where something must be, because a tool is using it, the child is refused.
 """
 
@@ -32,7 +32,7 @@ def check(path: Path) -> None:
 
 
 def before() -> None:
-    """Close what is at rest, and let nobody open anything until the fork is over. Whoever is at work is waited for, though not for ever."""
+    """Close what is at rest, and open nothing until the fork is over. Work that has begun is waited for, within bounds."""
     held = _HELD[threading.get_ident()] = []
     for store in sorted(STORES, key=id):  # in one order: two threads may fork
         wait_s = 2 * store._busy_s  # noqa: SLF001  # this module is a part of that class
@@ -50,7 +50,7 @@ def after_in_parent() -> None:
 
 
 def after_in_child() -> None:
-    """What is open all the same is the parent's, and not even closed here: SQLite would tidy up under the parent's feet.
+    """What is still open is the parent's, and not even closed here: SQLite would tidy up under the parent's feet.
 
     Its place in the queue is given up, though: a lock of the parent's would outlive it as long as the child holds its end.
     """

@@ -1,6 +1,6 @@
 """SQLite: the embedded default, durable, for many threads and processes of one machine.
 
-Theory of operation. One connection, one lock, and a list of jobs. Whoever holds the lock works off everything that waits, in one
+Theory of operation. One connection, one lock, and a list of jobs. The holder of the lock works off everything that waits, in one
 transaction and so with one fsync, however many callers share it (group commit); a lone caller does its own job and pays for no thread.
 Async callers wait for a writer thread that does the same. Readers' jobs are answered from a plain read, so a replay never writes.
 
@@ -109,7 +109,7 @@ class SqliteStore:
             self._connections.append(connection)
         return connection
 
-    # ------------------------------------------------------------ both colours
+    # ------------------------------------------------------------ sync and async
 
     def apply(self, op: Op[R], /) -> R:
         if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way to ask
@@ -121,11 +121,11 @@ class SqliteStore:
             connection = self._connect()
             reply = self._read(connection, op)
             return self._commit(connection, (op,))[0] if reply is MUST_WRITE else reply  # type: ignore[no-any-return]
-        except Exception as error:  # noqa: BLE001  # whatever it is, nobody knows what was written
-            raise (told := self._unavailable(error)) from told.__cause__
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is not known what was written
+            raise (raised := self._unavailable(error)) from raised.__cause__
         finally:
             try:
-                self._lock.release()  # at once: a signal may strike where a function of ours begins, and everybody else would wait for ever
+                self._lock.release()  # at once: a signal may strike where a function of ours begins, and all others would wait without end
             except RuntimeError:
                 pass  # it is not ours
             else:
@@ -139,7 +139,7 @@ class SqliteStore:
                 return None
             known = self._main.look(request, self._clock())
         except sqlite3.Error:
-            return None  # the claim will meet it too, and tell
+            return None  # the claim will meet it too, and raise it
         finally:
             try:
                 self._lock.release()  # as in `apply`
@@ -163,7 +163,7 @@ class SqliteStore:
         return cast(R, await job.future)
 
     def _look(self, job: PendingWrite) -> bool:
-        """Answer an async caller on its own loop, if a read is enough and nobody is in the way: a replay needs no thread."""
+        """Answer an async caller on its own loop, if a read is enough and no other caller is in the way: a replay needs no thread."""
         try:
             if self._main is None or self._main.at_rest or self._jobs or not self._lock.acquire(False):
                 return False
@@ -171,7 +171,7 @@ class SqliteStore:
             job.looked = True
             return job.done
         except Exception as error:  # noqa: BLE001  # as in `apply`
-            raise (told := self._unavailable(error)) from told.__cause__
+            raise (raised := self._unavailable(error)) from raised.__cause__
         finally:
             self._hand_over()
 
@@ -185,7 +185,7 @@ class SqliteStore:
                     raise StoreUnavailable(f"there is no file {self.path}.") from FileNotFoundError()
                 return self._connect().examine(self._clock())
             except (sqlite3.Error, OSError) as error:
-                raise (told := self._unavailable(error)) from told.__cause__
+                raise (raised := self._unavailable(error)) from raised.__cause__
 
     def close(self) -> None:
         """Close every connection. A later call opens new ones."""
@@ -215,7 +215,7 @@ class SqliteStore:
         with self._lock:
             if self._writer is None:
                 wake = self._wake
-                store = weakref.ref(self, lambda _: wake.set())  # or the thread would wait for ever
+                store = weakref.ref(self, lambda _: wake.set())  # or the thread would never stop waiting
                 writer = threading.Thread(
                     target=_write_for_async_callers, args=(store, wake), name="effectonce-sqlite", daemon=True
                 )
@@ -243,7 +243,7 @@ class SqliteStore:
         return job.reply
 
     def _lead(self, job: PendingWrite) -> None:
-        """Work for everybody who waits, until our own job is done."""
+        """Work for all callers that wait, until our own job is done."""
         while not job.done:
             self._work()
             if not job.done and not self._jobs:  # type: ignore[redundant-expr]  # _work() may have done it
@@ -260,14 +260,14 @@ class SqliteStore:
 
     def _wake_next(self) -> None:
         if self._jobs:
-            with contextlib.suppress(IndexError):  # somebody else took it
+            with contextlib.suppress(IndexError):  # another thread took it
                 self._jobs[0].wake()
 
     def _follow(self, job: PendingWrite) -> None:
-        """Somebody else holds the lock: it takes our job along, or leaves the lead to us.
+        """Another caller holds the lock: it takes our job along, or leaves the lead to us.
 
         Not by waiting for the lock: sixty waiters would pass it from one to the next only to find that their jobs are done, and
-        whoever came in between would commit alone.
+        a caller that came in between would commit alone.
         """
         job.follower = threading.Event()
         if not job.done:
@@ -287,7 +287,7 @@ class SqliteStore:
             writes = [job for job in jobs if not job.done]
             if writes:
                 self._write_all(connection, writes)
-        except Exception as error:  # noqa: BLE001  # one caller works for all: each must hear of it, none may wait for ever
+        except Exception as error:  # noqa: BLE001  # one caller works for all: it is raised to each, and none may wait without end
             failure = error
         finally:
             for job in jobs:
@@ -314,7 +314,7 @@ class SqliteStore:
             case Claim(request):
                 known = connection.look(request, self._clock())
                 if known is None:
-                    return MUST_WRITE  # a first call, unless another call of its step is in the air
+                    return MUST_WRITE  # a first call, unless another call of its step has no outcome yet
                 if isinstance(known, Recorded):
                     return known
                 record = connection.record(READ, request.key)
@@ -474,7 +474,7 @@ class SqliteStore:
                 self._end(lent)
                 raise
         except (sqlite3.Error, OSError, StoreUnavailable) as error:
-            raise (told := self._unavailable(error)) from told.__cause__
+            raise (raised := self._unavailable(error)) from raised.__cause__
         return lent
 
     def _end(self, transaction: ToolTransaction) -> None:

@@ -73,7 +73,7 @@ class SqliteTransaction(SqliteConnection):
     def end(self) -> None:
         """Roll back what is not committed, and close it: a tool that kept it finds it closed."""
         self._ours = True
-        with contextlib.suppress(sqlite3.Error):  # it was closed all the same, and what is open ends with it
+        with contextlib.suppress(sqlite3.Error):  # the tool closed it, and what is open ends with it
             self.db.set_progress_handler(None, 0)  # the tool's own would stop this, too
             if self.db.in_transaction:
                 self.db.execute("ROLLBACK")  # not by closing alone: a cursor that was kept would hold the lock
@@ -110,7 +110,7 @@ class ToolTransaction:
         try:
             self.held.commit()
         except sqlite3.Error as error:
-            lost = f"{self.held.path}: {error}. COMMIT failed; the record tells whether it was carried out all the same."
+            lost = f"{self.held.path}: {error}. COMMIT failed; the record shows whether it was carried out anyway."
             raise StoreUnavailable(lost) from error
 
 
@@ -130,7 +130,7 @@ class AsyncLent:
 
 
 class Handover:
-    """A transaction that is begun in a thread for a caller who may be gone when it is. Somebody has to end it, exactly once."""
+    """A transaction that is begun in a thread for a caller that may be gone when it is. It must be ended exactly once."""
 
     def __init__(self, begin: Callable[[], ToolTransaction], end: Callable[[ToolTransaction], None]) -> None:
         self._begin, self._end, self._lock = begin, end, threading.Lock()

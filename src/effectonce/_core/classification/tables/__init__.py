@@ -1,6 +1,6 @@
 """The tables, and an index over them. Imported when the first error is classified, not before.
 
-The order of the tables decides where two of them know the same code and nobody knows whose it is.
+The order of the tables decides where two of them know the same code and it is not known whose it is.
 """
 
 from __future__ import annotations

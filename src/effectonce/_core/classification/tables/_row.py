@@ -25,7 +25,7 @@ WHY = {
     B.SERVER_ERROR: "the service failed",
     B.UNREACHABLE: "no connection came about",
     B.NO_ANSWER: "the request may have left, and no answer came",
-    B.CONFLICT: "somebody else changed it at the same time",
+    B.CONFLICT: "another client changed it at the same time",
     B.CONFLICT_IN_FLIGHT: "the same request, or the thing it changes, is being worked on",
     B.AUTH: "the credentials are not accepted, or not for this",
     B.NOT_FOUND: "what it asks for is not there",

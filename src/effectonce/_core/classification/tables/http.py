@@ -1,4 +1,4 @@
-"""HTTP itself, for whoever sends no code of its own."""
+"""HTTP itself, for servers that send no code of their own."""
 
 from effectonce._core.classification.tables._row import A, B, M, N, R, Table, code, status, text
 
@@ -37,7 +37,7 @@ TABLE = Table(
         status("525 526", B.CONFIG, M, "the gateway and the server behind it have no TLS in common"),
         status("529", B.OVERLOADED, R),
         status("5xx", B.SERVER_ERROR, M),
-        status("3xx", B.CONFIG, M, "a redirect that nobody followed: it may have been done before"),
+        status("3xx", B.CONFIG, M, "a redirect that was not followed: it may have been done before"),
         status("1xx 2xx", B.OK, A),
         code("rate_limited too_many_requests", B.RATE_LIMIT, R),
         text("rate limit | too many requests", B.RATE_LIMIT),

@@ -8,7 +8,7 @@ GRPC = Table(
     packages=("grpc",),
     headers=("grpc-",),
     rows=(
-        code("UNAVAILABLE", B.NO_ANSWER, M, "not sent only if the connection never came about, which is not told"),
+        code("UNAVAILABLE", B.NO_ANSWER, M, "not sent only if the connection never came about, which is not reported"),
         code("RESOURCE_EXHAUSTED", B.RATE_LIMIT, M, "also raised on this side, for an answer that is too large"),
         code("DEADLINE_EXCEEDED", B.NO_ANSWER, M),
         code("UNKNOWN INTERNAL DATA_LOSS", B.SERVER_ERROR, M),
