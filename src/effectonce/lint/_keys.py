@@ -281,8 +281,8 @@ def _differs(module: Module, call: ast.Call) -> str:
         case "builtins.str" | "builtins.repr" if _type_of(module, given) == "set":
             return "a set has another order in each process"
         case "json.dumps" if keyword(call, "sort_keys") is None and all(each.arg for each in call.keywords):
-            said = "json.dumps() without sort_keys=True writes a dict in the order in which it was filled"
-            return said if _type_of(module, given) in ("dict", "") and not _is_in_order(module.value(given)) else ""
+            why = "json.dumps() without sort_keys=True writes a dict in the order in which it was filled"
+            return why if _type_of(module, given) in ("dict", "") and not _is_in_order(module.value(given)) else ""
         case _:
             return ""
 

@@ -147,7 +147,7 @@ class _DecidesOnAnOldRead(_Wrapped):
 
 
 class _ForgetsAcknowledgements(_Wrapped):
-    """A repeated write is refused, and a repeated claim is somebody else's."""
+    """A repeated write is refused, and a repeated claim is another owner's."""
 
     def apply(self, op: Op[R], /) -> R:
         before = self.inner._records.get(getattr(op, "key", ""))  # noqa: SLF001
