@@ -5,8 +5,8 @@
     was_cached(message)
 
 A question changes nothing, costs money, and may be asked again: it is a read with a record. Its identity is its content, which is every
-argument that can change the answer. So a run that crashed and is resumed gets the answers that it had, a caller that asks while it is under
-way gets the same answer, and after the window the model is asked anew. Another answer to the same question is another `sample`.
+argument that can change the answer. So a run that crashed and is resumed gets the answers that it had, a caller that asks while it is
+under way gets the same answer, and after the window the model is asked anew. Another answer to the same question is another `sample`.
 
 An answer is kept as it is, a refusal or a cut-off one too; an error is none, and the next call asks again. Retries are ours: those of the
 client are switched off, so that an attempt is one request, counted by the turn.
@@ -248,7 +248,7 @@ class LLMCall(Generic[R]):
 
 
 def was_cached(answer: Any) -> bool:
-    """Was this answer known, so that the model was not asked for it? Takes an answer of an SDK, or an `Outcome`.
+    """Was this answer known, so that no model was asked for it? Takes an answer of an SDK, or an `Outcome`.
 
     Plain dicts and strings carry no such mark: ask for the `Outcome`, `ask.call(...)`.
     """
@@ -346,7 +346,7 @@ class _NoAnswer:
             error.effectonce_verdict = verdict.but(certainty=Certainty.NOT_SENT, retry=False)  # type: ignore[union-attr]
 
 
-# ---------------------------------------------------------------- an SDK's method
+# ---------------------------------------------------------------- a method of an SDK
 
 
 def _inmost(create: Callable[..., Any]) -> Callable[..., Any]:
@@ -425,7 +425,7 @@ def plain(value: Any) -> Any:
 def _rebuilt(cls: Any, fields: dict[str, Any], effect: EffectRef) -> Any:
     if cls is None:
         raise ResultUnavailable(
-            f"{effect} was answered, but with no declared type: declare what the function returns, or once_llm(..., returns=...).",
+            f"{effect} was answered, but the answer's type is not known: declare what the function returns, or once_llm(..., returns=...).",
             effect=effect,
         )
     base = next(each for each in cls.__mro__ if each.__module__ == "pydantic.main")

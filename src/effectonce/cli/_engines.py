@@ -36,7 +36,7 @@ def _things(package: str) -> Iterator[tuple[str, Any]]:
 
 
 def _all_of(things: list[tuple[str, Any]], module: str, cls: str) -> list[tuple[str, Any]]:
-    """Those of a class, if anybody has imported it."""
+    """Those of a class, if it was imported."""
     kind = getattr(sys.modules.get(module), cls, None)
     return [] if kind is None else [(name, thing) for name, thing in things if isinstance(thing, kind)]
 

@@ -263,7 +263,7 @@ def _result(given: str | None, file: Path | None) -> Any:
 
     try:
         value = read_exactly(given if given is not None else click.open_file(str(file), encoding="utf-8").read())
-        encode(value)  # before anybody is asked
+        encode(value)  # before a question is asked
     except (ValueError, ArithmeticError, RecursionError) as error:
         raise click.BadParameter(f"{error}. A text needs quotes: '\"done\"'", param_hint="the result") from None
     return value

@@ -48,7 +48,7 @@ class DashboardRequest:
         self._links: dict[str, str] = {}  # by reference
 
     def let_in(self, access: Access | None, *, acting: bool) -> None:
-        """Nothing is read or changed for anybody before this."""
+        """Nothing is read or changed before this."""
         if access is None:
             raise RefusedVisit(403, "You may not look at this", "The operator of this dashboard has not given you access.")
         self._access = access

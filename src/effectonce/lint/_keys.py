@@ -160,7 +160,7 @@ def _is_written_down(module: Module, key: ast.expr) -> bool:
     call = module.parents.get(given) if isinstance(given, ast.keyword) else None
     if isinstance(call, ast.Call):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        row = name in ("create", "acreate") and not module.origin(call.func)  # of a model, as far as anybody can tell
+        row = name in ("create", "acreate") and not module.origin(call.func)  # of a model, as far as the file shows
         return name[:1].isupper() or name in _WRITES_DOWN or row
     assigned = module.parents.get(given) if isinstance(given, ast.Dict) else None
     function = module.function_around(key)

@@ -307,7 +307,7 @@ class _ReplacesCellsUnseen(_Wrapped):
 
 
 class _BringsCellsBack(_Wrapped):
-    """It writes what is not there any more, for anybody who saw it once."""
+    """It writes what is not there any more, for a process that saw it once."""
 
     def apply(self, op: Any, /) -> Any:
         if isinstance(op, WriteCell) and self.inner.apply(ReadCell(op.name)).revision == 0:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def is_there(guard: Guard) -> bool:
-    """Did anybody write one?"""
+    """Was one written?"""
     return bool(guard.store.apply(ListCells(BATCHES, "", 1)))
 
 
