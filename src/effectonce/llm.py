@@ -5,8 +5,8 @@
     was_cached(message)
 
 A question changes nothing, costs money, and may be asked again: it is a read with a record. Its identity is its content, which is every
-argument that can change the answer. So a run that crashed and is resumed gets the answers that it had, whoever asks while it is under way
-gets the same answer, and after the window the model is asked anew. Another answer to the same question is another `sample`.
+argument that can change the answer. So a run that crashed and is resumed gets the answers that it had, a caller that asks while it is
+under way gets the same answer, and after the window the model is asked anew. Another answer to the same question is another `sample`.
 
 An answer is kept as it is, a refusal or a cut-off one too; an error is none, and the next call asks again. Retries are ours: those of the
 client are switched off, so that an attempt is one request, counted by the turn.
@@ -93,7 +93,7 @@ def once_llm(
     budget: RetryBudget | None = None,
     fallback: Sequence[str | Mapping[str, Any]] = (),
 ) -> LLMCall[R]:
-    """Ask each question once: *create* is a method of an SDK's client, or any function of keyword arguments, in either colour.
+    """Ask each question once: *create* is a method of an SDK's client, or any function of keyword arguments, sync or async.
 
     An answer is given again for *window*. It is *shared* in its tenant; if not, it belongs to the conversation of the step that it is asked
     in. *volatile* are arguments that do not change the answer, besides `CLIENT_SIDE`. *returns* is the model that answers are rebuilt as,
@@ -109,7 +109,7 @@ def once_llm(
         downstream=Downstream.none(),
         identity=("content",),
         volatile=("asking",),
-        redact=("content", "asking"),  # prompts are long, and nobody's business; the answer is what is kept
+        redact=("content", "asking"),  # prompts are long, and private; the answer is what is kept
         lease_s=lease_s,
         wait_s=policy.deadline_s if wait_s is None else wait_s,
         retry=policy,
@@ -162,7 +162,7 @@ class LLMCall(Generic[R]):
             try:
                 return _instead(self._concluded(self._tool.call(prepared), asking), number)
             except _NotKept as why:
-                return _instead(why.told(prepared.ref, asking), number)
+                return _instead(why.as_outcome(prepared.ref, asking), number)
             except Exception as error:  # of an SDK: the tables say what it means
                 if not _is_down(error):
                     raise
@@ -178,7 +178,7 @@ class LLMCall(Generic[R]):
             try:
                 return _instead(self._concluded(await self._tool.acall(prepared), asking), number)
             except _NotKept as why:
-                return _instead(why.told(prepared.ref, asking), number)
+                return _instead(why.as_outcome(prepared.ref, asking), number)
             except Exception as error:  # of an SDK: the tables say what it means
                 if not _is_down(error):
                     raise
@@ -248,7 +248,7 @@ class LLMCall(Generic[R]):
 
 
 def was_cached(answer: Any) -> bool:
-    """Was this answer known, so that nobody was asked for it? Takes an answer of an SDK, or an `Outcome`.
+    """Was this answer known, so that no model was asked for it? Takes an answer of an SDK, or an `Outcome`.
 
     Plain dicts and strings carry no such mark: ask for the `Outcome`, `ask.call(...)`.
     """
@@ -307,7 +307,7 @@ class _Asking:
                 raise _NotKept(ValueError(f"a {type(own).__name__} does not tell its fields"))
         try:
             encode(made)
-        except ValueError as error:  # it is not storable, or a model's field is not; whoever asked has paid for it
+        except ValueError as error:  # it is not storable, or a model's field is not; the caller has paid for it
             raise _NotKept(error) from error
         return made
 
@@ -319,7 +319,7 @@ class _NotKept(Exception):
         super().__init__(f"its answer cannot be kept: {why}")
         self.effectonce_verdict = Verdict(Bucket.SCHEMA, Certainty.NOT_SENT, str(self), retry=False)
 
-    def told(self, effect: EffectRef, asking: _Asking) -> Outcome[Any]:
+    def as_outcome(self, effect: EffectRef, asking: _Asking) -> Outcome[Any]:
         LOG.warning("%s: %s. It is asked anew each time. Let it return plain data, or a model.", effect, self)
         return Outcome(status="succeeded", effect=effect, value=asking.own, recorded=False)
 
@@ -346,7 +346,7 @@ class _NoAnswer:
             error.effectonce_verdict = verdict.but(certainty=Certainty.NOT_SENT, retry=False)  # type: ignore[union-attr]
 
 
-# ---------------------------------------------------------------- somebody else's method
+# ---------------------------------------------------------------- a method of an SDK
 
 
 def _inmost(create: Callable[..., Any]) -> Callable[..., Any]:
@@ -378,7 +378,7 @@ def _one_request_each(create: Callable[..., R]) -> tuple[Callable[..., R], str]:
     except TypeError:  # it sends through something that is not known
         once = client.with_options(max_retries=0)
     query = {name: str(value) for name, value in dict(getattr(client, "default_query", None) or {}).items()}
-    always = _betas(getattr(client, "default_headers", None)), query  # said with every question
+    always = _betas(getattr(client, "default_headers", None)), query  # sent with every question
     at = f"{client.base_url} {canonical(always).decode()}" if any(always) else str(client.base_url)
     return getattr(type(resource)(once), create.__name__), at
 
@@ -407,8 +407,8 @@ def _is_given(value: Any) -> bool:
 
 def _betas(headers: Any) -> dict[str, Any]:
     """The headers that ask for another kind of answer."""
-    said = dict(headers or {}).items()
-    return {name.lower(): value for name, value in said if name.lower().endswith("-beta") and _is_given(value)}
+    given = dict(headers or {}).items()
+    return {name.lower(): value for name, value in given if name.lower().endswith("-beta") and _is_given(value)}
 
 
 def plain(value: Any) -> Any:
@@ -425,7 +425,7 @@ def plain(value: Any) -> Any:
 def _rebuilt(cls: Any, fields: dict[str, Any], effect: EffectRef) -> Any:
     if cls is None:
         raise ResultUnavailable(
-            f"{effect} was answered, but nobody says what the answer is: declare what the function returns, or once_llm(..., returns=...).",
+            f"{effect} was answered, but the answer's type is not known: declare what the function returns, or once_llm(..., returns=...).",
             effect=effect,
         )
     base = next(each for each in cls.__mro__ if each.__module__ == "pydantic.main")

@@ -143,7 +143,7 @@ def test_without_the_secret_marks_are_not_checked_and_that_is_said(depot):
 
     assert done.returncode == 1
     assert done.stdout.startswith("! not checked  ")
-    assert "can only be told with the secret: give --app" in " ".join(done.stdout.split())
+    assert "can only be checked with the secret: give --app" in " ".join(done.stdout.split())
 
 
 def test_what_is_expected_has_to_be_there(tmp_path):

@@ -15,7 +15,7 @@ from effectonce._core.ops import Attest, Browse, Claim, Search
 from effectonce.cli import main
 from effectonce.stores import open_store
 from effectonce.testing.conformance.bench import request
-from effectonce.views.history import attempt_told
+from effectonce.views.history import describe_attempt
 from effectonce.views.text import Screen
 
 NEWEST_FIRST = ["book", "mail", "refund", "refund", "refund", "refund"]
@@ -171,7 +171,7 @@ def test_every_field_of_an_effect_is_in_the_reference():
 
 IN_DOUBT = """\
 ? in doubt  refund  {ref}
-Nobody knows whether it happened. It is not sent again until that is settled.
+It is unknown whether it happened. It is not sent again until that is settled.
 
 where      chat-4/refund
 tenant     main
@@ -430,4 +430,4 @@ def test_ones_own_guard_names_the_store(desk):
 def test_an_attempt_says_what_its_verdict_rests_on(basis, shown):
     attempt = FailedAttempt(1, "HTTPStatusError", "422", "schema", "rejected", "a field is wrong", basis=basis)
 
-    assert shown in attempt_told(attempt, Screen())
+    assert shown in describe_attempt(attempt, Screen())

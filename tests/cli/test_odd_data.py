@@ -97,7 +97,7 @@ def test_who_gave_up_is_not_told_as_gone(odd):
     shown = one_line(odd.run("effect", "show", odd.refs["book 12A"]).stdout)
 
     assert "It may have happened, and its owner gave up. The next call sends the same request again" in shown
-    assert "nobody renewed it" not in shown
+    assert "and was not renewed" not in shown
 
 
 def test_a_long_error_leaves_the_story_on_one_screen(odd):

@@ -40,7 +40,7 @@ def record(state, *, on=None, **changes):
         (record(State.COMPLETED, settled_by="ada"), "It happened: ada says so. Every later call gets the stored result."),
         (record(State.FAILED), "It did not happen: the downstream refused it. Every later call gets this failure."),
         (record(State.FAILED, settled_by="ada"), "It did not happen: ada says so. Every later call gets this failure."),
-        (record(State.IN_DOUBT, **SENT), "Nobody knows whether it happened. It is not sent again until that is settled."),
+        (record(State.IN_DOUBT, **SENT), "It is unknown whether it happened. It is not sent again until that is settled."),
         (record(State.DISPATCHED, **SENT, **HELD), "It is being done right now."),
         (record(State.CLAIMED, **HELD), "It is claimed; nothing was sent yet."),
         (record(State.CLAIMED, **GONE), "Nothing was sent, and its owner is gone. The next call does it."),

@@ -70,7 +70,7 @@ def test_no_open_run_is_good_news(empty):
 
 WAITING = """\
 ? waiting  deliver  {run}
-This run of a workflow waits. The next call, or whoever resumes it, goes on where it stopped.
+This run of a workflow waits. The next call, or resuming it, goes on where it stopped.
 
 begun       1 time, first DATE
 stopped by  InDoubt: tell {step} (deliver {run}/3 tell the customer) is in

@@ -11,7 +11,7 @@ from effectonce._core.ops import Find
 from effectonce.stores.base import Capabilities
 from effectonce.stores.memory import MemoryStore
 from effectonce.stores.sqlite import SqliteStore
-from effectonce.testing.conformance import CHECKS, COLOURS, Bench, claims, promises
+from effectonce.testing.conformance import CHECKS, MODES, Bench, claims, promises
 from effectonce.testing.conformance import bench as bench_room
 from effectonce.testing.conformance.bench import request
 
@@ -79,19 +79,19 @@ BROKEN = [
     (NoLock, "sync", claims.of_many_racers_one_holds),
     (ReadsBeforeItWaits, "async", claims.of_many_racers_one_holds),
     (GivesUp, "sync", claims.of_many_that_take_over_one_holds),
-    *((CallsItselfDurable, colour, promises.a_durable_store_knows_everything_when_it_is_opened_again) for colour in COLOURS),
-    *((CallsItselfTransactional, colour, promises.a_store_with_transactions_can_begin_one) for colour in COLOURS),
-    *((CommitsAnyway, colour, promises.what_is_not_committed_does_not_stay) for colour in COLOURS),
+    *((CallsItselfDurable, mode, promises.a_durable_store_knows_everything_when_it_is_opened_again) for mode in MODES),
+    *((CallsItselfTransactional, mode, promises.a_store_with_transactions_can_begin_one) for mode in MODES),
+    *((CommitsAnyway, mode, promises.what_is_not_committed_does_not_stay) for mode in MODES),
 ]
 
 
-@pytest.mark.parametrize(("store", "colour", "check"), BROKEN, ids=lambda value: getattr(value, "__name__", value))
-def test_the_suite_catches(store, colour, check, tmp_path):
+@pytest.mark.parametrize(("store", "mode", "check"), BROKEN, ids=lambda value: getattr(value, "__name__", value))
+def test_the_suite_catches(store, mode, check, tmp_path):
     place = (tmp_path / "effects.db",) if issubclass(store, SqliteStore) else ()
 
     assert check in CHECKS
     with (
-        Bench(lambda clock: store(*place, clock=clock), colour) as bench,
+        Bench(lambda clock: store(*place, clock=clock), mode) as bench,
         pytest.raises((AssertionError, StoreUnavailable)),
     ):
         check(bench)

@@ -2,15 +2,15 @@
 
 import pytest
 
-from effectonce.testing.conformance import CHECKS, COLOURS, Bench
+from effectonce.testing.conformance import CHECKS, MODES, Bench
 from effectonce.testing.mutants import MUTANTS
 
 
-def caught_by(mutant, colour):
+def caught_by(mutant, mode):
     """The checks that fail on this store."""
     failed = []
     for check in CHECKS:
-        with Bench(mutant.open, colour) as bench:
+        with Bench(mutant.open, mode) as bench:
             try:
                 check(bench)
             except (AssertionError, KeyError):
@@ -18,10 +18,10 @@ def caught_by(mutant, colour):
     return failed
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_suite_catches(mutant, colour):
-    assert caught_by(mutant, colour), f"no check notices that {mutant.name}"
+def test_the_suite_catches(mutant, mode):
+    assert caught_by(mutant, mode), f"no check notices that {mutant.name}"
 
 
 def test_every_rule_of_the_protocol_has_a_mutant():

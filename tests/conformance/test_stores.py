@@ -9,7 +9,7 @@ from effectonce.stores.memory import MemoryStore
 from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.redis import RedisStore
 from effectonce.stores.sqlite import SqliteStore
-from effectonce.testing.conformance import CHECKS, COLOURS, Bench
+from effectonce.testing.conformance import CHECKS, MODES, Bench
 
 RING = Keyring({"2026-11": b"n" * 32})
 PLACES = {
@@ -31,12 +31,12 @@ STORES = {
 }
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("backend", STORES)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_conformance(check, backend, colour, request):
+def test_conformance(check, backend, mode, request):
     place = PLACES[backend](request)
-    with Bench(lambda clock: STORES[backend](place, clock), colour) as bench:
+    with Bench(lambda clock: STORES[backend](place, clock), mode) as bench:
         check(bench)
 
 

@@ -89,10 +89,10 @@ SQLITE = {
 }
 
 
-def caught(open_store, colour="sync"):
+def caught(open_store, mode="sync"):
     """The first check that fails on this store."""
     for check in CHECKS:
-        with Bench(open_store, colour) as bench:
+        with Bench(open_store, mode) as bench:
             try:
                 check(bench)
             except StoreUnavailable as error:  # a decision that can never be written is one that is wrong

@@ -383,7 +383,7 @@ def test_a_letter_that_somebody_makes_meanwhile_is_told(clock):
 
     store.apply = first
     (problem,) = guard.dead_letters.load(io.BytesIO(line)).problems
-    assert problem.why == "somebody else has made it meanwhile; nothing was changed"
+    assert problem.why == "another process has made it meanwhile; nothing was changed"
 
 
 class Killed(BaseException):

@@ -152,7 +152,7 @@ def test_the_proof_says_what_the_command_line_says(shop, viewer):
     page = viewer.get(f"/effects/{doubt}").text
     audited = viewer.get(f"/effects/{doubt}?audit=on").text
 
-    assert "Nobody knows whether it happened. It is not sent again until that is settled." in page
+    assert "It is unknown whether it happened. It is not sent again until that is settled." in page
     assert "write, downstream none, version 1: at most once + in doubt" in page
     assert "chat-2/step" in page
     assert "attempt 1 failed with TimeoutError" in page
@@ -231,7 +231,7 @@ def test_breakers_say_whose_they_are(shop, viewer):
 
     assert "carrier" in page
     assert "Not shared: each process has its own" in page
-    assert "no process has said anything lately" in page
+    assert "no process has reported anything lately" in page
 
 
 def test_an_effect_that_is_not_there_is_a_page_that_says_so(shop, viewer):

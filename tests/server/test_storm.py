@@ -34,7 +34,7 @@ def test_what_many_have_does_not_come_back(viewer):
     assert not jitter.recovered
     assert row(page, "yours")[2:4] == [f"{jitter.goodput:.1%}", f"{jitter.amplification:.2f}x"]
     assert "It does not come back" in page
-    assert "nothing happens twice, and what nobody answered is in doubt" in page
+    assert "nothing happens twice, and what was not answered is in doubt" in page
 
 
 def test_the_picture_is_one(viewer):

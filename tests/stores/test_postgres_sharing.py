@@ -14,7 +14,7 @@ import pytest
 from effectonce import InDoubt, InFlight, StoreUnavailable
 from effectonce._core import ops
 from effectonce.stores.postgres import PostgresStore
-from effectonce.testing.conformance import CHECKS, COLOURS, Bench
+from effectonce.testing.conformance import CHECKS, MODES, Bench
 from effectonce.testing.conformance.bench import LEASE_S, request
 from tests.servers.postgres import Pooler, Postgres
 from tests.stores.helpers import aguarded, guarded
@@ -242,10 +242,10 @@ def pooled(postgres, database):
         yield pooler.url(database)
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("check", CHECKS[::6], ids=lambda check: check.__name__)
-def test_behind_a_transaction_pooler_it_conforms(check, colour, pooled):
-    with Bench(lambda clock: PostgresStore(pooled, clock=clock), colour) as bench:
+def test_behind_a_transaction_pooler_it_conforms(check, mode, pooled):
+    with Bench(lambda clock: PostgresStore(pooled, clock=clock), mode) as bench:
         check(bench)
 
 

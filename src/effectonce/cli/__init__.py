@@ -22,7 +22,7 @@ COMMANDS = {
     "doctor": ("effectonce.cli.doctor:doctor", "Is this store fit to hold effects? If not, what to change."),
     "status": ("effectonce.cli.status:status", "One screen: what is in doubt, what needs you."),
     "effect": ("effectonce.cli.effect:effect", "Look at effects: lists, and the whole story of one."),
-    "indoubt": ("effectonce.cli.indoubt:indoubt", "Settle effects whose outcome nobody knows."),
+    "indoubt": ("effectonce.cli.indoubt:indoubt", "Settle effects whose outcome is unknown."),
     "dlq": ("effectonce.cli.dlq:dlq", "Work off dead letters: what gave up, or cannot go on."),
     "workflow": ("effectonce.cli.workflow:workflow", "See the runs of workflows, go on with them, or end them."),
     "tail": ("effectonce.cli.tail:tail", "Follow effects as they are claimed, sent and decided."),
@@ -94,7 +94,7 @@ class CommandLine(click.Group):
             raise
         except click.ClickException as error:
             raise fitted(error) from None
-        except Exception as error:  # only ours are told; asking which they are imports the engine, and only now
+        except Exception as error:  # only our errors are reported; asking which they are imports the engine, and only now
             from effectonce import EffectOnceError, StoreUnavailable
 
             if isinstance(error, StoreUnavailable):

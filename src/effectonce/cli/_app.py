@@ -108,7 +108,7 @@ def imported(option: str, named: str, usual: str) -> Any:
     try:
         with contextlib.redirect_stdout(sys.stderr):  # what it prints is talk
             return getattr(importlib.import_module(module), name or usual)
-    except Exception as error:  # noqa: BLE001  # somebody else's module
+    except Exception as error:  # noqa: BLE001  # a user's module
         plain = isinstance(error, ImportError | AttributeError | ValueError)
         raise click.UsageError(f"{option} {named}: {error if plain else repr(error)}.") from None
 
@@ -124,7 +124,7 @@ def health_of(guard: Guard) -> Health:
 
 
 def _guard_of_store(url: str) -> Guard:
-    """Without a spool: outcomes that wait on this machine are the business of whoever put them there."""
+    """Without a spool: outcomes that wait on this machine belong to the process that put them there."""
     from effectonce import Guard, Keyring
     from effectonce.stores import open_store
 

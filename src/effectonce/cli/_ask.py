@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 
 def can_ask() -> bool:
-    """Is there somebody to ask?"""
+    """Is there a person to ask?"""
     return sys.stdin.isatty() and not setting("no_input")
 
 
 def make_sure(question: str, *, yes: bool) -> None:
-    """Ask, unless --yes was given. Whoever cannot be asked has to give it."""
+    """Ask, unless --yes was given. Without a terminal, --yes is required."""
     if yes:
         return
     if not can_ask():
-        raise click.UsageError(f"{question} Nobody can be asked here: give --yes.")
+        raise click.UsageError(f"{question} There is no terminal to ask on: give --yes.")
     if not click.confirm(harmless(question), err=True):
         raise Stop("Nothing was changed.", FAILED)
 
 
 def reason_given(reason: str | None) -> str:
-    """Why it is done. Somebody will ask."""
+    """Why it is done. It stays on the record."""
     if reason is None and can_ask():
         reason = click.prompt("Reason", err=True, type=str)
     if reason is None or not reason.strip():
@@ -51,10 +51,10 @@ def refuse_sealed(record: Record) -> None:
 
 
 def who() -> str:
-    """Whose decision it is: --by, the setting, or the user of this machine. Root is nobody in particular."""
+    """Whose decision it is: --by, the setting, or the user of this machine. Root does not name a person."""
     named: str = setting("by") or os.environ.get("SUDO_USER", "") or _login()
     if named in ("", "root"):
-        raise click.UsageError("Say who decides: --by NAME, or EFFECTONCE_BY. Root is nobody in particular.")
+        raise click.UsageError("Say who decides: --by NAME, or EFFECTONCE_BY. Root does not name a person.")
     return named
 
 

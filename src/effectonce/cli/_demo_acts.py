@@ -1,4 +1,4 @@
-"""The demo's three acts. What they return was read from the bank's ledger, from the store, or from what agents were told."""
+"""The demo's three acts. What they return was read from the bank's ledger, from the store, or from the agents' results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ProtectedAgent:
     calls: int
     attempts: int
     replayed: int  # the outcome was known
-    coalesced: int  # somebody was finding it out, and the call waited
+    coalesced: int  # another call was under way, and this one waited
     state: str
 
     def broken_promises(self) -> Iterator[str]:
@@ -58,7 +58,7 @@ class DemoDoubt:
     calls: int
     attempts: int
     state: str  # after the answer was lost
-    refused: int  # calls that sent nothing, because nobody knew
+    refused: int  # calls that sent nothing, because the outcome was unknown
     settled_by: str
     replayed: int  # calls after it was settled
 
@@ -72,7 +72,7 @@ class DemoDoubt:
 
 
 class Theatre:
-    """A folder for ledgers and stores, a seed, and somebody who watches."""
+    """A folder for ledgers and stores, a seed, and a function that gets each event."""
 
     def __init__(self, folder: Path, seed: int, show: Show) -> None:
         self._folder, self._seed, self._show = folder, seed, show
@@ -88,7 +88,7 @@ class Theatre:
             return Unprotected(ledger=bank.ledger(), calls=stage.calls, attempts=_count(stage, "sends"))
 
     def protected(self) -> ProtectedAgent:
-        """Act 2: the same faults and the same kill; then somebody asks once more, in other words."""
+        """Act 2: the same faults and the same kill; then the model asks once more, in other words."""
         with self._stage("act-2", honours_keys=True) as (stage, bank):
             job = self._job(bank, protection="key", store=self._store("act-2"))
             self._same_faults(stage, job)
@@ -106,7 +106,7 @@ class Theatre:
             )
 
     def doubt(self) -> DemoDoubt:
-        """Act 3: nobody can know, so nobody is told that it worked and nothing is sent again; until the bank can be asked."""
+        """Act 3: nobody can know, so no success is reported and nothing is sent again, until the bank can be asked."""
         with self._stage("act-3", honours_keys=False) as (stage, bank):
             job = self._job(bank, protection="probe", store=self._store("act-3"), payment_id=OTHER_PAYMENT, enquiries=False)
             first, second, third = stage.start(FIRST, SECOND, THIRD)

@@ -1,6 +1,6 @@
 """An agent of the demo: a process that pays once, as its job says, and reports every move as a JSON line.
 
-It is told what to do on stdin, after it has said that it is ready, so that two agents can be sent off at the same moment. It is killed from
+It reports that it is ready, and reads what to do from stdin, so that two agents can be sent off at the same moment. It is killed from
 outside; it never ends itself early.
 """
 

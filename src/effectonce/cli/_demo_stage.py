@@ -53,7 +53,7 @@ class Agent:
         self._process.stdin.flush()
 
     def kill(self) -> None:
-        """SIGKILL: no handler runs, nothing is flushed, nobody is told."""
+        """SIGKILL: no handler runs, nothing is flushed, nothing is reported."""
         self._process.send_signal(signal.SIGKILL)
 
     def close(self) -> None:

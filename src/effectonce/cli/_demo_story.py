@@ -68,8 +68,8 @@ class Story:
             "Act 2: the same faults, with effectonce", 'The tool has one decorator: kind="irreversible", downstream="key".'
         )
         act = theatre.protected()
-        said = f"{_refunds(act)} for {act.calls} calls: {act.coalesced} coalesced, {act.replayed} replayed."
-        self._end(act.ledger, said, good=not list(act.broken_promises()))
+        verdict = f"{_refunds(act)} for {act.calls} calls: {act.coalesced} coalesced, {act.replayed} replayed."
+        self._end(act.ledger, verdict, good=not list(act.broken_promises()))
         return act
 
     def doubt(self, theatre: Theatre) -> DemoDoubt:
@@ -78,14 +78,16 @@ class Story:
             'All it offers is an enquiry desk, closed for now: downstream="probe".',
         )
         act = theatre.doubt()
-        said = f"{_refunds(act)} for {act.calls} calls: {act.refused} refused in doubt, {act.replayed} replayed once settled."
-        self._end(act.ledger, said, good=not list(act.broken_promises()))
+        verdict = (
+            f"{_refunds(act)} for {act.calls} calls: {act.refused} refused in doubt, {act.replayed} replayed once settled."
+        )
+        self._end(act.ledger, verdict, good=not list(act.broken_promises()))
         return act
 
-    def _curtain(self, title: str, said: str) -> None:
+    def _curtain(self, title: str, subtitle: str) -> None:
         self._keys, self._senders = set(), set()
         self._console.rule(Text(title, style="bold"), align="left", style=QUIET)
-        self._console.print(Text(said, style=QUIET), end="\n\n")
+        self._console.print(Text(subtitle, style=QUIET), end="\n\n")
 
     def _end(self, entries: list[dict[str, Any]], verdict: str, *, good: bool) -> None:
         lines = "1 line" if len(entries) == 1 else f"{len(entries)} lines"
@@ -102,10 +104,10 @@ class Story:
     # ------------------------------------------------------------ the timeline
 
     def show(self, event: StageEvent) -> None:
-        told = self._tell(event)
-        if told is None:
+        shown = self._tell(event)
+        if shown is None:
             return
-        symbol, word, style, text = told
+        symbol, word, style, text = shown
         row = Table.grid(padding=(0, 2, 0, 0))
         row.add_column(width=8, justify="right", style=QUIET, no_wrap=True)
         row.add_column(width=7, no_wrap=True)
@@ -180,7 +182,7 @@ _ROWS = ("without effectonce", "with effectonce", "with, and a bank that ignores
 _BEGINNINGS = {"started": "+", "restarted": "↻", "asks": "→"}
 _STATES = {
     "dispatched": f"the record: sent, no outcome; claimed for {LEASE_S:.1f} s",
-    "in_doubt": "the record: sent once, and nobody knows",
+    "in_doubt": "the record: sent once, outcome unknown",
 }
 
 

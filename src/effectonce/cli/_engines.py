@@ -36,7 +36,7 @@ def _things(package: str) -> Iterator[tuple[str, Any]]:
 
 
 def _all_of(things: list[tuple[str, Any]], module: str, cls: str) -> list[tuple[str, Any]]:
-    """Those of a class, if anybody has imported it."""
+    """Those of a class, if it was imported."""
     kind = getattr(sys.modules.get(module), cls, None)
     return [] if kind is None else [(name, thing) for name, thing in things if isinstance(thing, kind)]
 
@@ -80,7 +80,7 @@ def _celery(guard: Guard, things: list[tuple[str, Any]]) -> Iterator[Finding]:
 
 
 def _visible(guard: Guard, subject: str, app: Any) -> Iterator[Finding]:
-    """After the visibility time-out, a message that somebody works on is given to somebody else as well."""
+    """After the visibility time-out, a message that one worker works on is given to another worker as well."""
     transport = str(app.conf.broker_url or "").partition("://")[0].partition("+")[0]
     visible_s = (app.conf.broker_transport_options or {}).get("visibility_timeout", VISIBLE_S.get(transport))
     contracts = [tool.contract for tool in tools_of(guard).values() if tool.contract.kind is not Kind.READ]
@@ -99,7 +99,7 @@ def _acknowledged(task: Any) -> Iterator[Finding]:
     off = [name for name in ("acks_late", "reject_on_worker_lost") if not getattr(task, name)]
     if off:
         found = f"{' and '.join(off)} {'is' if len(off) == 1 else 'are'} off: a worker that is killed loses the task"
-        advice = "Its effect is known, but nobody goes on from there. Leave them as EffectOnce(guard) has them."
+        advice = "Its effect is known, but no worker goes on from there. Leave them as EffectOnce(guard) has them."
         yield Finding(f"task {task.name}", found, advice)
 
 

@@ -56,7 +56,7 @@ def _search(guard: Guard, digits: str) -> tuple[Record, ...]:
 
 
 def _nearest(guard: Guard, digits: str) -> str:
-    """Somebody mistyped a digit near the end, or has it from another store."""
+    """A digit near the end was mistyped, or the reference is from another store."""
     alike = _search(guard, digits[:SHORTEST]) if len(digits) > SHORTEST else ()
     if alike:
         return f"Did you mean {' or '.join(reference(record) for record in alike[:3])}?"

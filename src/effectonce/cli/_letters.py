@@ -44,8 +44,8 @@ def letter_filters(command: F) -> F:
         **others: Any,
     ) -> Any:
         given = {"tool": tool, "error": error, "bucket": bucket, "state": state, "older_than_s": older_than}
-        said = {name: value for name, value in given.items() if value is not None}
-        return command(wanted=_checked({**said, "failed": failed}), **others)
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return command(wanted=_checked({**chosen, "failed": failed}), **others)
 
     for option in (
         click.option("--failed", is_flag=True, help="Definite failures as well: they have an outcome, and are not redriven."),
@@ -59,11 +59,11 @@ def letter_filters(command: F) -> F:
     return with_filters  # type: ignore[return-value]
 
 
-def _checked(said: dict[str, Any]) -> Wanted:
+def _checked(chosen: dict[str, Any]) -> Wanted:
     from effectonce import ContractViolation
     from effectonce.dead_letters._letter import LetterQuery
 
-    wanted: Any = {**said, "tenant": setting("tenant") or None}
+    wanted: Any = {**chosen, "tenant": setting("tenant") or None}
     try:
         LetterQuery(**wanted)
     except ContractViolation as error:
@@ -132,7 +132,7 @@ LETTERS = [
     Column("EFFECT IS", _effect_is, plain=lambda item: item["effect_state"], whole=True),
     Column("WHERE", _where),
     Column("TRIED", lambda item: str(sum(a["number"] > 0 for a in item["attempts"])), right=True, whole=True),
-    Column("ERROR", lambda item: item["error"] or "nobody lived to tell", plain=lambda item: item["error"]),
+    Column("ERROR", lambda item: item["error"] or "no error recorded", plain=lambda item: item["error"]),
     Column("FOR", lambda item: span(item["age_s"]), plain=lambda item: item["given_up_at"], right=True, whole=True),
 ]
 
@@ -154,7 +154,7 @@ def group_data(group: Group, now: float) -> dict[str, Any]:
 GROUPS = [
     Column("LETTERS", lambda item: f"{item['count']:,}", plain=lambda item: item["count"], right=True, whole=True),
     Column("TOOL", lambda item: item["tool"]),
-    Column("ERROR", lambda item: item["error"] or "nobody lived to tell", plain=lambda item: item["error"]),
+    Column("ERROR", lambda item: item["error"] or "no error recorded", plain=lambda item: item["error"]),
     Column("TAKEN FOR", _words("bucket"), plain=lambda item: item["bucket"], whole=True),
     Column("OLDEST", lambda item: span(item["_oldest_s"]), plain=lambda item: item["oldest_at"], right=True, whole=True),
     Column("ONE OF THEM", lambda item: item["sample"], whole=True),

@@ -1,4 +1,4 @@
-"""Options that many commands share. Each is remembered as a setting, so that the strongest wish wins wherever it was said."""
+"""Options that many commands share. Each is remembered as a setting, so that the strongest one wins wherever it was given."""
 
 from __future__ import annotations
 

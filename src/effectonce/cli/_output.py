@@ -36,7 +36,7 @@ class Column(NamedTuple):
     plain: Callable[[Any], object] | None = None  # for pipes; None: the same
     style: Callable[[Any], str] | None = None
     right: bool = False
-    whole: bool = False  # never cut: somebody will copy it, or it is short
+    whole: bool = False  # never cut: people copy it, or it is short
 
 
 def shape() -> Shape:
@@ -75,7 +75,7 @@ def print_rows(
 
 
 def print_one(data: Item, tell: Callable[[], None], *, schema: str) -> None:
-    """One thing: as JSON, or told to people."""
+    """One thing: as JSON, or as text for people."""
     match shape():
         case "json":
             print_json({"schema": f"effectonce.{schema}/1", **data})
@@ -86,7 +86,7 @@ def print_one(data: Item, tell: Callable[[], None], *, schema: str) -> None:
 
 
 def print_line(data: Item, schema: str) -> None:
-    """One JSON document on one line, at once: somebody may be following."""
+    """One JSON document on one line, written at once: a reader may be following."""
     echo(dumps({"schema": f"effectonce.{schema}/1", **_public(data)}))
     sys.stdout.flush()
 
@@ -106,7 +106,7 @@ def print_flat(values: Iterable[object]) -> None:
 
 
 def _table(items: Sequence[Item], columns: Sequence[Column]) -> None:
-    """One line to an item, whatever the width: only what nobody copies is cut."""
+    """One line to an item, whatever the width: only columns that people do not copy are cut."""
     from rich.cells import cell_len
     from rich.text import Text
 

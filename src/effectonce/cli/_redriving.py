@@ -1,4 +1,4 @@
-"""Redriving many letters from a terminal: first what would be done, then one after the other, until somebody says stop."""
+"""Redriving many letters from a terminal: first what would be done, then one after the other, until you stop it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def summary(items: Sequence[dict[str, Any]]) -> str:
 
 
 def preview(items: Sequence[dict[str, Any]]) -> str:
-    """What somebody is asked about: the first of them, and how many of each."""
+    """What you are asked to confirm: the first letters, and how many there are of each kind."""
     lines = [f"  {item['reference']}  {item['tool']}" for item in items if item["what"] == DUE]
     more = [f"  and {len(lines) - SHOWN:,} more"] if len(lines) > SHOWN else []
     return "\n".join([*lines[:SHOWN], *more, summary(items)])
@@ -85,7 +85,7 @@ class Redriving:
         return any(item["what"] not in DONE and (named or item["ran"]) for item in items)
 
     def go(self, items: Sequence[dict[str, Any]], *, by: str, reason: str, rps: float) -> list[dict[str, Any]]:
-        """Redrive what is due, one after the other. What was not tried when somebody said stop is told as well."""
+        """Redrive what is due, one after the other. What was not tried when you stopped it is reported as well."""
         import asyncio
 
         pace, total, number = Pace(rps), len(self.due(items)), 0

@@ -48,8 +48,8 @@ def _page(ctx: click.Context, command: click.Command) -> Iterator[str]:
     depth = ctx.command_path.count(" ")
     yield f"{'#' * min(2 + depth // 2, 3)} `{name}`"
     yield ""
-    told, _, examples = inspect.cleandoc(command.help or "").partition("\b\n")
-    yield from told.strip().splitlines()
+    text, _, examples = inspect.cleandoc(command.help or "").partition("\b\n")
+    yield from text.strip().splitlines()
     yield ""
     if examples:
         yield "```text"

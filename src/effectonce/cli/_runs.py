@@ -15,7 +15,7 @@ from effectonce.cli._output import LAST, NARROWEST, REVEAL, Column, on_a_line, p
 from effectonce.views.effects import arguments_of, reference
 from effectonce.views.history import is_run, run_of, run_state, run_steps, run_verdict
 from effectonce.views.runs import as_data, error_of, position, why_of
-from effectonce.views.text import SAID_MAX, Screen
+from effectonce.views.text import SHOWN_MAX, Screen
 from effectonce.views.times import moment, span
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def tell(record: Record, steps: list[Record], now: float, *, reveal: bool) -> No
     ended = f", ended {moment(record.decided_at)}" if data["ended_at"] else ""
     facts = [
         ("begun", f"{record.epoch} time{'s' * (record.epoch != 1)}, first {moment(record.created_at)}{ended}"),
-        ("stopped by" if state == "waiting" else "error", shortened(data["error"] or "", SAID_MAX)),
+        ("stopped by" if state == "waiting" else "error", shortened(data["error"] or "", SHOWN_MAX)),
         ("stopped", "" if data["error"] or data["cancelled"] else why_of(data)),
         ("arguments", arguments.words(Screen(reveal=reveal, reveal_with=REVEAL))),
         ("key", record.request.key if reveal else ""),
@@ -86,8 +86,8 @@ def _tell_steps(steps: list[Record]) -> None:
     from rich.text import Text
 
     screen = console(width_max=sys.maxsize)
-    told = [(f"{position(s)[1]}", position(s)[2], str(s.state).replace("_", " "), reference(s), error_of(s)) for s in steps]
-    rows = [[on_a_line(part) for part in row] for row in told]
+    cells = [(f"{position(s)[1]}", position(s)[2], str(s.state).replace("_", " "), reference(s), error_of(s)) for s in steps]
+    rows = [[on_a_line(part) for part in row] for row in cells]
     widths = [max(cell_len(row[n]) for row in rows) for n in range(5)]
     room = (
         screen.width - sum(widths) + widths[1] + widths[4] - min(widths[4], LAST) - 10

@@ -1,9 +1,9 @@
 """Settings, and where each came from.
 
 The stronger wins: an option, `EFFECTONCE_*` in the environment, the nearest `effectonce.toml` upward, `[tool.effectonce]` in the nearest
-`pyproject.toml` upward, the user's own file, the default. Whatever lets somebody in is never an option and never in a settings file: it is
-in the environment, or in a file of its own that a setting names. A file that only lies on the way upward is not trusted: it is not read if
-it belongs to another user, and code that it names is not run.
+`pyproject.toml` upward, the user's own file, the default. A secret that grants access is never an option and never in a settings file: it
+is in the environment, or in a file of its own that a setting names. A file that only lies on the way upward is not trusted: it is not read
+if it belongs to another user, and code that it names is not run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SETTINGS = (
     Setting("store_file", "", "A file that holds the URL of the store, for one with a password in it."),
     Setting("app", "", "A guard of yours, as `MODULE:GUARD`: its store, and what only your code knows: tools, probes, breakers.", "--app"),
     Setting("keys_file", "", "A file with the keys of a sealed store, as `EFFECTONCE_KEYS` has them: `id:base64`, one to a line."),
-    Setting("tenant", "", "Whose effects to show. Without it, everybody's.", "--tenant"),
+    Setting("tenant", "", "Whose effects to show. Without it, those of all tenants.", "--tenant"),
     Setting("by", "", "Who settles: a name that will be on the record. Without it, the user of this machine, unless that is root.", "--by"),
     Setting("output", "auto", "How data is printed. `auto` is a table on a terminal and tab-separated lines elsewhere.", "--output",
             ("auto", "table", "json", "jsonl")),
@@ -104,8 +104,10 @@ def settings() -> dict[str, Value]:
         meta[_RESOLVED] = resolve(flags, os.environ, folder, config)
         for path in () if config else _found_upward(folder):
             if not _is_trusted(path):
-                said = f"{path} is not read: it belongs to another user, or its folder does. Name it with --config to use it."
-                echo(on_one_line(said), err=True)
+                warning = (
+                    f"{path} is not read: it belongs to another user, or its folder does. Name it with --config to use it."
+                )
+                echo(on_one_line(warning), err=True)
     resolved: dict[str, Value] = meta[_RESOLVED]
     return resolved
 
@@ -165,7 +167,7 @@ def here() -> Path:
 
 
 def _is_file(path: Path) -> bool:
-    """One that may not be looked at is not there: whoever helps out as another user stands in a folder that is closed to him."""
+    """A file that may not be looked at is not there: a person who helps out as another user may be in a folder that is closed to them."""
     try:
         return path.is_file()
     except OSError:

@@ -1,4 +1,4 @@
-"""The whole story of one effect on one screen, for somebody who has a customer on the telephone."""
+"""The whole story of one effect on one screen, for a person who has a customer on the telephone."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def _tell_audit(screen: Console, audit: Sequence[Entry]) -> None:
     """The last entries: the beginning of a long one is in the timeline above."""
     from rich.text import Text
 
-    from effectonce.views.audit import told as what_it_says
+    from effectonce.views.audit import describe
 
     left = len(audit) - AUDIT_SHOWN
     rest = runnable(f"effectonce audit list --effect {audit[0].effect}")
     more = f"  the first {left:,} are not shown: {rest}" if left > 0 else ""
     screen.print(Text.assemble("in the audit", (more, "dim")), soft_wrap=True)
-    print_pairs([(moment(e.at), e.event.replace("_", " "), what_it_says(e)) for e in audit[-AUDIT_SHOWN:]])
+    print_pairs([(moment(e.at), e.event.replace("_", " "), describe(e)) for e in audit[-AUDIT_SHOWN:]])
     screen.print()
 
 

@@ -28,13 +28,15 @@ def gate_markdown() -> str:
     lines = ["| | error | effect | the call | then | because |", "|---|---|---|---|---|---|"]
     for number, row in enumerate(GATE, 1):
         buckets = "any" if row.buckets is None else ", ".join(f"`{bucket}`" for bucket in Bucket if bucket in row.buckets)
-        error = "; ".join([buckets, *_said(row.worthwhile, "worth another attempt"), *_said(row.delay, "a delay is named")])
+        error = "; ".join(
+            [buckets, *_condition(row.worthwhile, "worth another attempt"), *_condition(row.delay, "a delay is named")]
+        )
         effect = {None: "", True: "certainly none", False: "perhaps"}[row.certain]
         lines.append(f"| {number} | {error} | {effect} | {_call(row)} | **{row.action.replace('_', ' ')}** | {row.why} |")
     return "\n".join(lines)
 
 
-def _said(fact: bool | None, words: str) -> list[str]:  # noqa: FBT001  # a cell of the table
+def _condition(fact: bool | None, words: str) -> list[str]:  # noqa: FBT001  # a cell of the table
     return [] if fact is None else [words if fact else f"not {words}"]
 
 
@@ -49,7 +51,7 @@ def _buckets() -> Iterator[str]:
     yield "|---|---|---|---|"
     for bucket in Bucket:
         again = "yes" if bucket in RETRYABLE else "no"
-        yield f"| `{bucket}` | {WHY.get(bucket, 'nobody knows')} | {again} | {SCOPES.get(bucket, Scope.REQUEST)} |"
+        yield f"| `{bucket}` | {WHY.get(bucket, 'not known what it means')} | {again} | {SCOPES.get(bucket, Scope.REQUEST)} |"
 
 
 def _table(table: Table) -> Iterator[str]:

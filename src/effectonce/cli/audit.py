@@ -1,4 +1,4 @@
-"""`effectonce audit`: what happened and who decided it, whether somebody changed that, and calls that should have been one."""
+"""`effectonce audit`: what happened and who decided it, whether that was changed, and calls that should have been one."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 EMPTY = "The audit has no such entry. A guard writes one once it has it: guard.observe(Audit(guard))."
 SHOWN = 20
 UNSIGNED = "If your guard has a secret, give --app: without it every mark looks wrong."
-NOT_CHECKED = "Whether an entry was changed can only be told with the secret: give --app MODULE:GUARD."
+NOT_CHECKED = "Whether an entry was changed can only be checked with the secret: give --app MODULE:GUARD."
 REWRITABLE = (
-    "These marks are made without a secret: whoever can write to this store can write another audit that fits. "
+    "These marks are made without a secret: any process that can write to this store can write another audit that fits. "
     "Give your guard a secret, or keep an anchor elsewhere: effectonce audit anchor FILE"
 )
 _Anchors = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -71,7 +71,7 @@ def list_entries(*, effect: str | None, event: str | None, actor: str | None, to
     from effectonce.cli._audit import entries
     from effectonce.cli._find import find_one
     from effectonce.observe import EVENTS
-    from effectonce.views.audit import as_data, told
+    from effectonce.views.audit import as_data, describe
 
     if event is not None and event not in EVENTS:
         _refuse_unknown(event, EVENTS)
@@ -81,7 +81,7 @@ def list_entries(*, effect: str | None, event: str | None, actor: str | None, to
             found = entries(
                 guard, limit=setting("limit"), effect=about, event=event, actor=actor, tool=tool, since=_when(since)
             )
-    items = [{**as_data(entry), "_at": entry.at, "_told": told(entry)} for entry in found]
+    items = [{**as_data(entry), "_at": entry.at, "_text": describe(entry)} for entry in found]
     print_rows(items, _ENTRIES, schema="entry", plural="entries", empty=EMPTY)
 
 
@@ -90,7 +90,7 @@ _ENTRIES = [
     Column("EVENT", lambda item: item["event"].replace("_", " "), plain=lambda item: item["event"], whole=True),
     Column("TOOL", lambda item: item.get("tool", "")),
     Column("EFFECT", lambda item: item.get("effect", ""), whole=True),
-    Column("WHAT", lambda item: item["_told"]),
+    Column("WHAT", lambda item: item["_text"]),
 ]
 
 
@@ -124,8 +124,8 @@ def verify(*, expect: str | None, anchor: Path | None) -> None:
     r"""Find out whether an entry of the audit was changed or removed.
 
     Give --app if your guard has a secret, because the marks are made with it: without it they are not checked. Marks without a secret can be
-    made by everybody who can write to the store; then only --anchor or --expect tells. Nothing is written. The exit code is 0 if everything
-    was checked and fits, 1 if not. A process that was killed leaves a stream without an end; that is no flaw.
+    made by any process that can write to the store; then only --anchor or --expect shows a change. Nothing is written. The exit code is 0
+    if everything was checked and fits, 1 if not. A process that was killed leaves a stream without an end; that is no flaw.
 
     \b
     Examples:

@@ -83,7 +83,7 @@ def show(*, name: str) -> None:
         advice = (
             f"A breaker that is not shared lives in its process alone.{named}" if setting("app") else "Is it in another store?"
         )
-        raise Stop(f"no process has said anything about {name!r} lately.", NOT_FOUND, advice)
+        raise Stop(f"no process has reported anything about {name!r} lately.", NOT_FOUND, advice)
     if name in known and shared is None:
         found = dict(NOT_SHARED)
     data = {"name": name, "tools": known[name][1] if name in known else [], **found}

@@ -50,13 +50,13 @@ def show(*, origin: bool) -> None:
     ]
     columns = [
         Column("SETTING", lambda item: item["name"], whole=True),
-        Column("VALUE", lambda item: _said(item["value"])),
+        Column("VALUE", lambda item: _shown(item["value"])),
         *([Column("FROM", lambda item: item["origin"])] if origin else []),
     ]
     print_rows(items, columns, schema="setting", empty="")
 
 
-def _said(value: object) -> str:
+def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value) or "-"
 
 
@@ -70,7 +70,7 @@ def path() -> None:
       effectonce config path
       $EDITOR "$(effectonce config path | head -1 | cut -f1)"
     """
-    setting("output")  # a bad file is told
+    setting("output")  # reports a bad file
     found = files(here(), named_file())
     places = [*found, *(place for place in (here() / FILE, user_file()) if place not in found)]
     items = [{"path": str(place), "found": place in found} for place in places]

@@ -38,7 +38,7 @@ def demo(*, as_json: bool, seed: int) -> None:
       effectonce demo --json | jq .protected.effects
     """
     with tempfile.TemporaryDirectory(prefix="effectonce-demo-") as folder:
-        acts = _silently(Path(folder), seed) if as_json or for_machines() else _told(Path(folder), seed)
+        acts = _silently(Path(folder), seed) if as_json or for_machines() else _on_screen(Path(folder), seed)
     broken = [promise for act in acts for promise in act.broken_promises()]
     for promise in broken:
         echo(f"Error: {promise}", err=True)
@@ -64,7 +64,7 @@ def _counts(without: Unprotected, protected: ProtectedAgent, doubt: DemoDoubt) -
     }
 
 
-def _told(folder: Path, seed: int) -> Acts:
+def _on_screen(folder: Path, seed: int) -> Acts:
     from effectonce.cli._demo_acts import Theatre
     from effectonce.cli._demo_story import Story
 

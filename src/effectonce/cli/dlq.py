@@ -1,4 +1,4 @@
-"""`effectonce dlq`: work off dead letters. A letter is an effect without an outcome that somebody has given up on."""
+"""`effectonce dlq`: work off dead letters. A letter is an effect that was given up on without an outcome."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _Read = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 def dlq() -> None:
     r"""Work off dead letters: what gave up, or cannot go on.
 
-    A letter is an effect without an outcome that somebody has given up on. Nothing is ever dropped: it ends when its effect has an outcome.
+    A letter is an effect that was given up on without an outcome. Nothing is ever dropped: a letter ends when its effect has an outcome.
 
     \b
     Examples:
@@ -139,7 +139,7 @@ def _letter(guard: Guard, record: Record, now: float, *, failed: bool = False) -
     dead = is_dead(record, now, GRACE_S) and (record.state not in TERMINAL or (failed and record.state is State.FAILED))
     if letter is None or not dead:
         state = str(record.state).replace("_", " ")
-        why = state if record.state in TERMINAL else f"{state}, and nobody has given up on it"
+        why = state if record.state in TERMINAL else f"{state}, and not given up on"
         advice = f"See it: {runnable(f'effectonce effect show {reference(record)}')}"
         raise Stop(f"{reference(record)} is no dead letter: it is {why}.", CHANGED, advice)
     return letter
@@ -322,8 +322,8 @@ def export_letters(*, file: Path, wanted: Wanted) -> None:
 def import_letters(*, file: Path) -> None:
     r"""Take dead letters from FILE or standard input into this store, with their keys, terms and evidence.
 
-    Again changes nothing. A line that cannot be taken is told with its number and the reason, and the others are taken all the same; then the
-    exit code is 1.
+    Importing the same file twice has no effect. Invalid lines are reported with their number and the reason, and the other lines are
+    imported; then the exit code is 1.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`effectonce effect`: what was done, what was not, and what nobody knows."""
+"""`effectonce effect`: what was done, what was not, and what is in doubt."""
 
 from __future__ import annotations
 

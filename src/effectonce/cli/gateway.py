@@ -32,8 +32,9 @@ _File = click.Path(exists=True, dir_okay=False)
 def gateway(*, listen: str, uds: str | None, certfile: str | None, keyfile: str | None, check: bool, **given: Any) -> None:
     r"""Put these guarantees in front of an API, for callers in any language.
 
-    Requests with an Idempotency-Key reach the API once, whoever repeats them; the API gets a key of its own for each. There is one
-    upstream, no request names another, and every request has a tenant: say who is asking with --tenant-header, or with tokens in --config.
+    Requests with an Idempotency-Key reach the API once, however often they are repeated; the API gets a key of its own for each.
+    There is one upstream, no request names another, and every request has a tenant: say who is asking with --tenant-header, or with
+    tokens in --config.
 
     \b
     Examples:
@@ -54,9 +55,9 @@ def gateway(*, listen: str, uds: str | None, certfile: str | None, keyfile: str 
         raise click.UsageError(f"{error}. Install what the gateway needs: pip install 'effectonce[gateway]'") from None
     with opening():
         config = given.pop("config")
-        said, environment = _settings(**given), _environment()
-        _ask_for_the_rest(environment | said, config)
-        made = Gateway(read_settings(config, said, environment))
+        options, environment = _settings(**given), _environment()
+        _ask_for_the_rest(environment | options, config)
+        made = Gateway(read_settings(config, options, environment))
     if check:
         made.guard.close()
         echo("The settings can be used.")
@@ -69,7 +70,7 @@ def gateway(*, listen: str, uds: str | None, certfile: str | None, keyfile: str 
 
 
 def _environment() -> dict[str, Any]:
-    """What counts where neither an option nor the file says anything: gateways with one file are on one store, whoever starts them."""
+    """What counts where neither an option nor the file has a value: gateways with one file are on one store, whichever user starts them."""
     store = os.environ.get("EFFECTONCE_STORE")
     return {"store": store} if store else {}
 
@@ -77,9 +78,9 @@ def _environment() -> dict[str, Any]:
 NEEDED = {"upstream": "--upstream URL", "hosts": "--allow-host HOST", "tenants": "--tenant-header NAME", "store": "--store URL"}
 
 
-def _ask_for_the_rest(said: dict[str, Any], config: str | None) -> None:
-    """What there is no default for, in the words of whoever has only the command line."""
-    missing = [option for name, option in NEEDED.items() if name not in said]
+def _ask_for_the_rest(options: dict[str, Any], config: str | None) -> None:
+    """Ask for settings without a default, by the names that they have on the command line."""
+    missing = [option for name, option in NEEDED.items() if name not in options]
     if config is None and missing:
         raise click.UsageError(f"Give {', '.join(missing)}, or settings with --config FILE.")
 

@@ -1,4 +1,4 @@
-"""`effectonce indoubt`: the desk where a person, or a probe, settles what nobody knows."""
+"""`effectonce indoubt`: where a person, or a probe, settles what is in doubt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from effectonce.cli._filters import limit_option
 from effectonce.cli._options import app_options, dry_run_option, reason_option, store_options, takes, yes_option
 from effectonce.cli._output import Column, for_machines, print_one, print_rows, shortened
 from effectonce.cli._settings import setting
-from effectonce.views.text import SAID_MAX
+from effectonce.views.text import SHOWN_MAX
 from effectonce.views.times import span
 from effectonce.views.tools import prober_of
 
@@ -32,7 +32,7 @@ _Result = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Pat
 
 @click.group()
 def indoubt() -> None:
-    r"""Settle effects whose outcome nobody knows.
+    r"""Settle effects whose outcome is unknown.
 
     \b
     Examples:
@@ -169,9 +169,9 @@ def _reconciled(guard: Guard, record: Record, *, dry_run: bool) -> dict[str, Any
 
 
 def _proved_nothing(error: BaseException | None) -> str:
-    """What the probe said, without what the row says already."""
-    said = str(error).partition(" is in doubt: ")[2].partition(" (0 s ago)")[0]
-    return said.removeprefix("; ") or str(error)
+    """What the probe answered, without what the row shows already."""
+    answer = str(error).partition(" is in doubt: ")[2].partition(" (0 s ago)")[0]
+    return answer.removeprefix("; ") or str(error)
 
 
 # ---------------------------------------------------------------- people
@@ -263,7 +263,7 @@ def _result(given: str | None, file: Path | None) -> Any:
 
     try:
         value = read_exactly(given if given is not None else click.open_file(str(file), encoding="utf-8").read())
-        encode(value)  # before anybody is asked
+        encode(value)  # before a question is asked
     except (ValueError, ArithmeticError, RecursionError) as error:
         raise click.BadParameter(f"{error}. A text needs quotes: '\"done\"'", param_hint="the result") from None
     return value
@@ -292,8 +292,8 @@ def _settle(
         record = find_one(guard, named)
         _refuse_unless_in_doubt(record)
         refuse_sealed(record)
-        say(f"{headline(record)}\nIn doubt: {shortened(record.reason, SAID_MAX)}")
-        if again and not may_resend(record, now_of(guard)):  # before anybody is asked, and in a dry run as well
+        say(f"{headline(record)}\nIn doubt: {shortened(record.reason, SHOWN_MAX)}")
+        if again and not may_resend(record, now_of(guard)):  # before a question is asked, and in a dry run as well
             raise Stop(f"{NOT_HONOURED}.", NOT_ALLOWED, "Nothing was changed.")
         why = reason_given(reason)
         if dry_run:

@@ -229,7 +229,7 @@ def _suspect_parameters(guard: Guard) -> list[dict[str, Any]]:
 
 
 def _suspect_values(guard: Guard, call: dict[str, Any], file: str, line: int) -> list[dict[str, Any]]:
-    """Of its step, which a call would be refused for, and of what is hashed. A call that cannot be made at all is told with its line."""
+    """Of its step, which a call would be refused for, and of what is hashed. A call that cannot be made is reported with its line."""
     from effectonce import ContractViolation, Stable
 
     suspect = {

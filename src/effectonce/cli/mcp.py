@@ -36,7 +36,8 @@ class _Proxy(click.Group):
 def mcp() -> None:
     r"""Put these guarantees between an MCP client and a server.
 
-    Calls of tools reach the server once, whoever repeats them; what comes after the client gave up is kept for the next one that asks.
+    Calls of tools reach the server once, however often they are repeated.
+    A result that comes after the client gave up is kept for the next call.
 
     \b
     Examples:
@@ -118,7 +119,7 @@ def http(
 ) -> None:
     r"""Stand in front of a server that speaks streamable HTTP.
 
-    A caller is told from others by all that it sends to the server and that may be a credential: each header that is not known to be
+    A caller is identified by all that it sends to the server and that may be a credential: each header that is not known to be
     harmless, and the query string. A client that sends none of these is known by its session; a call without either is refused, unless you
     say --one-caller. Clients connect to the address of --listen, at any path.
 

@@ -53,7 +53,7 @@ def metrics(ctx: click.Context) -> None:
 
 
 class _StoreWide:
-    """Without what only this process knows: nobody else's breakers are in it."""
+    """Without what only this process knows: breakers of other processes are not in it."""
 
     def __init__(self, gauges: StoreGauges) -> None:
         self._gauges = gauges

@@ -86,7 +86,7 @@ def serve(
 
 
 def _show(link: str) -> None:
-    """Data, on stdout. Whoever read the first one may have closed it: then there are no more, and whoever is in stays in."""
+    """Data, on stdout. Its reader may have closed it after the first link: then no more are printed, and open sessions stay open."""
     with contextlib.suppress(OSError):
         echo(link)
 

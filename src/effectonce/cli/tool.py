@@ -118,7 +118,7 @@ def _tell(data: dict[str, Any]) -> None:
             ("ignored", fields("stripped")),
             *([("came later", fields("added"))] if data["added"] else []),
             ("never stored", fields("redacted")),
-            ("outcome kept", "for ever" if data["window_s"] is None else f"for {span(data['window_s'])}"),
+            ("outcome kept", "forever" if data["window_s"] is None else f"for {span(data['window_s'])}"),
             ("lease", span(data["lease_s"])),
             ("retries", attempts if data["deadline_s"] is None else f"{attempts} within {span(data['deadline_s'])}"),
             ("breaker", data["breaker"] or "none"),

@@ -110,7 +110,7 @@ def show(*, reference: str, reveal: bool) -> None:
 
 @workflow.command()
 @click.argument("references", metavar="[RUN]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Every open run that nobody has, several at a time.")
+@click.option("--all", "everything", is_flag=True, help="Every open run that no process has, several at a time.")
 @click.option("--workflow", "name", metavar="NAME", help="With --all: only runs of this workflow.")
 @yes_option
 @dry_run_option
@@ -166,7 +166,7 @@ def _resume_named(guard: Guard, references: tuple[str, ...], *, yes: bool, dry_r
 
 
 def _resumed(guard: Guard, record: Record) -> dict[str, Any]:
-    """Whatever stops it stops this run, and no other: it is told, and stays on its record."""
+    """An error stops this run, and no other: it is reported, and stays on the run's record."""
     import asyncio
     import inspect
 
@@ -179,7 +179,7 @@ def _resumed(guard: Guard, record: Record) -> dict[str, Any]:
         value = guard.workflows.resume(record.request.key)
         if inspect.isawaitable(value):
             asyncio.run(_awaited(value))
-    except Exception as error:  # noqa: BLE001  # somebody else's function
+    except Exception as error:  # noqa: BLE001  # a user's function
         why = f"{type(error).__name__}: {error}" if not isinstance(error, ContractViolation) else str(error)
     after = guard.find(record.request.key) or record
     state = run_state(after, now_of(guard))
@@ -271,7 +271,7 @@ def _count(runs: int) -> str:
 def cancel(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> None:
     r"""Let a run end: no new step is done, and what was done is compensated.
 
-    Whoever runs it finds out before the next step. If nobody does, resume it: then it compensates, and has failed.
+    A process that runs it finds out before the next step. If no process runs it, resume it: then it compensates, and has failed.
 
     \b
     Examples:
@@ -308,7 +308,7 @@ def cancel(*, reference: str, reason: str | None, yes: bool, dry_run: bool) -> N
         say_if_left_out(guard)
     data = {name: value for name, value in as_data(after, now).items() if not name.startswith("_")}
     then = (
-        "Whoever runs it ends it."
+        "The process that runs it ends it."
         if state == "running"
         else "Then: " + runnable(f"effectonce workflow resume {data['reference']} --app MODULE:GUARD")
     )

@@ -13,7 +13,7 @@ from effectonce.errors import ContractViolation
 
 
 class Access(Struct, frozen=True):
-    """What somebody may do here. *who* is written on every record that they settle.
+    """What a person may do here. *who* is written on every record that they settle.
 
     Without more they may look: lists, and the story of each effect. *acts*: they may settle, redrive, discard and cancel as well.
     *reveals*: they may see arguments, results and keys. *tenant*: all of this for the effects of one tenant only.
@@ -34,6 +34,6 @@ AccessOf: TypeAlias = Callable[[Request], Access | Awaitable[Access | None] | No
 
 
 async def access_of(of: AccessOf, request: Request) -> Access | None:
-    """What *request* may do, in either colour."""
+    """What *request* may do; *of* is sync or async."""
     given = of(request)
     return await given if inspect.isawaitable(given) else given

@@ -47,19 +47,19 @@ def _decide(visit: DashboardRequest, act: str, form: dict[str, str]) -> Response
     except (ContractViolation, ValueError, ArithmeticError, RecursionError) as error:
         why = str(error) if reason else "Say why: it stays on the record"
         return effect_page(visit, record, 422, f"{why}. Nothing was changed.", {**form, "act": act})
-    guard, said = visit.guard, {"by": by, "reason": reason}
+    guard, decision = visit.guard, {"by": by, "reason": reason}
     try:
         match act:
             case "confirm":
-                guard.confirm(key, result=result, **said)
+                guard.confirm(key, result=result, **decision)
             case "refute":
-                guard.refute(key, **said)
+                guard.refute(key, **decision)
             case "retry":
-                guard.retry(key, **said)
+                guard.retry(key, **decision)
             case "discard":
-                guard.dead_letters.discard(key, **said)
+                guard.dead_letters.discard(key, **decision)
             case "cancel":
-                guard.workflows.cancel(key, **said)
+                guard.workflows.cancel(key, **decision)
             case _:
                 raise RefusedVisit(
                     404, "There is no such decision", f"{act!r} is nothing that can be decided.", "Nothing was changed."
@@ -82,7 +82,7 @@ def _result(form: dict[str, str]) -> Any:
 
 
 def _refuse_stale(visit: DashboardRequest, record: Record, form: dict[str, str]) -> None:
-    """A decision is about what somebody saw. If that is no longer so, they should look again."""
+    """A decision is about what a person saw. If that has changed, they should look again."""
     if form.get("seen") == version_of(record):
         return
     ref = reference(record)
@@ -109,7 +109,7 @@ async def reconcile(visit: DashboardRequest) -> Response:
     tool = prober_of(visit.guard, record)
     if tool is None or record.state is not State.IN_DOUBT:
         raise RefusedVisit(
-            409, "There is nobody to ask", "No tool of this guard has a probe for this effect.", "Nothing was changed."
+            409, "There is no probe to ask", "No tool of this guard has a probe for this effect.", "Nothing was changed."
         )
     try:
         outcome = await tool.areconcile(record) if tool.is_async else await run_in_threadpool(tool.reconcile, record)
@@ -150,7 +150,10 @@ def _reason(form: dict[str, str]) -> str:
     reason = form.get("reason", "").strip()
     if not reason:
         raise RefusedVisit(
-            422, "Say why", "A reason stays on the record: somebody will ask.", "Nothing was changed. Go back, and give one."
+            422,
+            "Say why",
+            "A reason stays on the record, for those who ask later.",
+            "Nothing was changed. Go back, and give one.",
         )
     return reason
 

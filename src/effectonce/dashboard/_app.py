@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Page: TypeAlias = Callable[[DashboardRequest], Response]  # in a thread: it asks the store
 Act: TypeAlias = Callable[
     [DashboardRequest], Awaitable[Response]
-]  # on the event loop: it may call a tool or a probe, of either colour
+]  # on the event loop: it may call a tool or a probe, sync or async
 
 NOT_HERE = RefusedVisit(404, "There is no such page", "The address leads nowhere.")
 WRONG_WAY = RefusedVisit(405, "That cannot be done here", "Nothing was changed: this page takes no such request.")
@@ -36,10 +36,10 @@ def app(guard: Guard, *, access: AccessOf) -> Starlette:
     """The dashboard of a guard, to be run alone or mounted under any prefix.
 
     *access* says for each request who asks and what they may do; None: they may not even look. It may be an `async def`. It is called on
-    the event loop, so it should not block. Whoever mounts it takes care of TLS and of the names that the server answers to.
+    the event loop, so it should not block. You take care of TLS and of the names that the server answers to.
     """
     if not callable(access):
-        raise ContractViolation("access= is a function: it gets a request, and returns an Access, or None for nobody")
+        raise ContractViolation("access= is a function: it gets a request, and returns an Access, or None for no access")
 
     def pages(path: str, name: str, page: Page) -> Route:
         async def endpoint(request: Request) -> Response:

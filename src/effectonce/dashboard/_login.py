@@ -1,7 +1,7 @@
 """For a dashboard on one's own machine: a link that works once, and then a session in that one browser.
 
-Whoever can read the terminal gets in, and nobody else on the machine. The link is used up by the first who opens it, so it is no use to
-whoever finds it later in a history; a new one is made at once, for another browser. Sessions end with this process.
+A person who can read the terminal gets in, and no other user of the machine. The first browser that opens the link uses it up, so it is of
+no use to a person who finds it later in a history; a new one is made at once, for another browser. Sessions end with this process.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class LoginLink:
     """Hands out links, and knows who came through one."""
 
     def __init__(
-        self, access: Access, cookie: str, told: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+        self, access: Access, cookie: str, notify: Callable[[str], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._access, self._cookie, self._told, self._clock = access, cookie, told, clock
+        self._access, self._cookie, self._notify, self._clock = access, cookie, notify, clock
         self._sessions: dict[bytes, float] = {}  # a digest of each, and when it ends
         self._new_token()
 
     def _new_token(self) -> None:
         """The one that the next browser gets in with."""
         self._token = secrets.token_urlsafe(32)
-        self._told(self._token)
+        self._notify(self._token)
 
     def access(self, request: Request) -> Access:
         """What the dashboard asks for each request."""
@@ -48,7 +48,7 @@ class LoginLink:
             "This link does not work any more" if used else "Who are you?",
             "A link works once, and a session ends after 12 hours, or with the server."
             if used
-            else "This dashboard knows nobody who did not come by its link.",
+            else "This dashboard only lets in browsers that opened its link.",
             "Open the last link that effectonce serve has printed in its terminal.",
         )
 

@@ -14,8 +14,8 @@ from effectonce.dashboard._request import DashboardRequest, RefusedVisit, link_o
 from effectonce.dead_letters._letter import is_dead
 from effectonce.dead_letters._letters import GRACE_S, undiscardable
 from effectonce.recovery.in_doubt import place
+from effectonce.views.audit import describe as describe_entry
 from effectonce.views.audit import entries_about, is_there
-from effectonce.views.audit import told as entry_told
 from effectonce.views.breakers import circuits_of, standing
 from effectonce.views.effects import (
     STATES,
@@ -40,7 +40,7 @@ from effectonce.views.tools import prober_of, tools_of
 if TYPE_CHECKING:
     from effectonce.dead_letters import Wanted
 
-PAGE, NEEDS, AUDIT = 50, 20, 100  # rows of a list, of what needs somebody, of an audit
+PAGE, NEEDS, AUDIT = 50, 20, 100  # rows of a list, of what needs a person, of an audit
 LOOKED_AT = 1000  # records that are read for one page, however many there are
 RUN_STATES = {"open": State.CLAIMED, "completed": State.COMPLETED, "failed": State.FAILED}
 DONE = {
@@ -50,14 +50,14 @@ DONE = {
     "discard": ("Written down: it will not be done.", (State.FAILED,)),
     "reconcile": ("The downstream was asked, and it is settled.", (State.COMPLETED, State.FAILED)),
     "cancel": (
-        "Written down: it is to end. Whoever runs it, or resumes it, compensates what was done.",
+        "Written down: it is to end. The process that runs it, or resumes it, compensates what was done.",
         (State.CLAIMED, State.FAILED),
     ),
-}  # what is said after a decision, as long as that is how it stands
+}  # what is shown after a decision, as long as the effect is in one of these states
 
 
 def overview(visit: DashboardRequest) -> Response:
-    """How many of what, and what needs somebody."""
+    """How many of what, and what needs a person."""
     status, now = look(visit.guard, visit.tenant, visit.shows), visit.now()
     return visit.page("overview.html", section="overview", status=status, needs=status["needs_you"][:NEEDS], now=now)
 
@@ -145,7 +145,7 @@ def effect(visit: DashboardRequest) -> Response:
 def effect_page(
     visit: DashboardRequest, record: Record, status: int = 200, problem: str = "", typed: dict[str, str] | None = None
 ) -> Response:
-    """The same, also where what somebody typed was no use: they get it back."""
+    """The same, also where a person's input was invalid: they get it back."""
     now = visit.now()
     reveal = visit.access.reveals and visit.asked("reveal") == "on"
     screen = Screen(reveal=reveal)
@@ -164,7 +164,7 @@ def effect_page(
         verdict=verdict(record, now),
         facts=[(name, text) for name, text in facts_of(record, now, screen) if name not in revealed],
         timeline=timeline(record, now, screen),
-        entries=[(entry, entry_told(entry)) for entry in entries[-AUDIT:]],
+        entries=[(entry, describe_entry(entry)) for entry in entries[-AUDIT:]],
         audit="read" if read else "there" if audited else "",
         left_out=max(0, len(entries) - AUDIT),
         partial=partial_of(record),
@@ -182,9 +182,11 @@ def effect_page(
 
 def _revealed(record: Record) -> dict[str, str]:
     """Arguments and result on lines of their own, for those who may see them."""
-    said = {"arguments": arguments_of(record, reveal=True), "outcome": outcome_of(record.outcome, reveal=True)}
+    details = {"arguments": arguments_of(record, reveal=True), "outcome": outcome_of(record.outcome, reveal=True)}
     return {
-        name: dumps(each.value, 2) for name, each in said.items() if not each.text and (name == "arguments" or record.outcome)
+        name: dumps(each.value, 2)
+        for name, each in details.items()
+        if not each.text and (name == "arguments" or record.outcome)
     }
 
 
@@ -195,7 +197,7 @@ def _done(visit: DashboardRequest, record: Record) -> str:
 
 
 def version_of(record: Record) -> str:
-    """What somebody saw when they decided. It changes when a decision would mean something else."""
+    """What a person saw when they decided. It changes when a decision would mean something else."""
     return f"{record.state}-{record.sends}"
 
 
@@ -217,11 +219,11 @@ def _may(visit: DashboardRequest, record: Record, now: float) -> dict[str, bool]
     }
 
 
-# ---------------------------------------------------------------- what needs somebody
+# ---------------------------------------------------------------- what needs a person
 
 
 def in_doubt(visit: DashboardRequest) -> Response:
-    """What nobody knows, the oldest first."""
+    """What is in doubt, the oldest first."""
     after = place(visit.find(visit.asked("after"))) if visit.asked("after") else (0.0, "")
     records = visit.guard.store.apply(Browse(State.IN_DOUBT, visit.tenant, after, PAGE + 1))
     shown, now = records[:PAGE], visit.now()
@@ -232,7 +234,7 @@ def in_doubt(visit: DashboardRequest) -> Response:
 
 
 def wanted_of(visit: DashboardRequest) -> Wanted:
-    """Which letters the URL asks for. An error without a name is one, too: nobody lived to tell."""
+    """Which letters the URL asks for. An empty error is a filter, too: letters without a recorded error."""
     params = visit.request.query_params
     wanted: Wanted = {"tenant": visit.tenant}
     if "tool" in params:
@@ -245,7 +247,7 @@ def wanted_of(visit: DashboardRequest) -> Wanted:
 def group_of(visit: DashboardRequest) -> dict[str, str]:
     """The same in words, and as a query."""
     wanted = wanted_of(visit)
-    error = {"error": wanted["error"] or "nobody lived to tell"} if "error" in wanted else {}
+    error = {"error": wanted["error"] or "no error recorded"} if "error" in wanted else {}
     name = ": ".join([wanted.get("tool", "all tools"), *error.values()])
     return {"name": name, "query": visit.with_params(after=None, live=None)}
 

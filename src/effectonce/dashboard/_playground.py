@@ -21,7 +21,7 @@ from effectonce.simulate._svg import storm_figure
 from effectonce.simulate.storm import POLICIES, Policy, StormResult, simulate
 
 YOURS, BESIDE = "yours", ("no retries", "naive", "whole")
-LAYERS = {"0": "nobody", "1": "the client alone", "2": "the client and the first service", "3": "everybody"}
+LAYERS = {"0": "no layer", "1": "the client alone", "2": "the client and the first service", "3": "all layers"}
 FIRST = {"attempts": "3", "base_s": "0.5", "cap_s": "20", "jitter": "full", "layers": "3", "rate": "20", "seed": "7"}
 BOUNDS = {
     "attempts": (1, 5),
@@ -150,7 +150,7 @@ async def figure(visit: DashboardRequest) -> Response:
 
 
 def code_of(policy: Policy) -> str:
-    """The policy as somebody would write it."""
+    """The policy as you would write it."""
     retry = policy.retry
     attempts = retry.attempts if policy.layers else 1
     parts = [

@@ -48,16 +48,16 @@ class DashboardRequest:
         self._links: dict[str, str] = {}  # by reference
 
     def let_in(self, access: Access | None, *, acting: bool) -> None:
-        """Nothing is read or changed for anybody before this."""
+        """Nothing is read or changed before this."""
         if access is None:
-            raise RefusedVisit(403, "You may not look at this", "Whoever runs this has not given you access.")
+            raise RefusedVisit(403, "You may not look at this", "The operator of this dashboard has not given you access.")
         self._access = access
         if acting and not access.acts:
             raise RefusedVisit(
                 403,
                 "This is read-only",
                 "Nothing was changed: you may look, and not decide.",
-                "Whoever runs it decides that: effectonce serve --allow-actions, or Access(acts=True).",
+                "Its operator decides that: effectonce serve --allow-actions, or Access(acts=True).",
             )
 
     @property

@@ -1,7 +1,7 @@
-"""What every request passes: no other site may act through somebody's browser, and no page may be framed, sniffed or kept.
+"""What every request passes: no other site may act through a person's browser, and no page may be framed, sniffed or kept.
 
-Who may act is told by a browser itself: `Sec-Fetch-Site` says where a request comes from, and a page cannot forge it. Browsers too old
-for it send `Origin`. Whoever sends neither is no browser: such a client may act only with an `Authorization` of its own, and without cookies,
+Browsers report themselves who may act: `Sec-Fetch-Site` says where a request comes from, and a page cannot forge it. Browsers too old
+for it send `Origin`. A client that sends neither is no browser: it may act only with an `Authorization` of its own, and without cookies,
 which a browser would have added by itself. No token is needed in forms.
 """
 

@@ -22,7 +22,7 @@ def served(guard: Guard, access: AccessOf, hosts: Iterable[str]) -> ASGIApp:
     return SecurityMiddleware(TrustedHostMiddleware(app(guard, access=access), [*hosts], www_redirect=False))
 
 
-def served_here(guard: Guard, access: Access, hosts: Iterable[str], cookie: str, told: Callable[[str], None]) -> ASGIApp:
-    """For whoever has the link; *told* gets the token of each."""
-    door = LoginLink(access, cookie, told)
+def served_here(guard: Guard, access: Access, hosts: Iterable[str], cookie: str, notify: Callable[[str], None]) -> ASGIApp:
+    """For a person who has the link; *notify* gets the token of each link."""
+    door = LoginLink(access, cookie, notify)
     return SecurityMiddleware(TrustedHostMiddleware(door.around(app(guard, access=door.access)), [*hosts], www_redirect=False))

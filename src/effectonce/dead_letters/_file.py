@@ -164,12 +164,12 @@ def _digest(letter: bytes) -> str:
 
 
 def write_file(file: str | os.PathLike[str] | IO[bytes], lines: Iterable[bytes]) -> int:
-    """Write lines; a file that is named is complete on the disk or not there at all, and nobody else's to read."""
+    """Write lines; a file that is named is complete on the disk or not there at all, and no other user may read it."""
     if not isinstance(file, str | os.PathLike):
         return _write(file, lines)
     part = f"{os.fspath(file)}.part"
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(part)  # noqa: PTH108  # left behind by somebody, with whatever rights
+        os.unlink(part)  # noqa: PTH108  # left behind by another process, with whatever rights
     try:
         with open(part, "wb", opener=_only_ours) as opened:
             written = _write(opened, lines)

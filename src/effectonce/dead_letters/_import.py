@@ -9,7 +9,7 @@ from effectonce.dead_letters._file import BadLine, Carried
 from effectonce.dead_letters._letter import OPEN, looked_up
 from effectonce.dead_letters._redriving import in_the_way
 
-IMPORT_LEASE_S = 30.0  # nobody takes what is to be in doubt before it is
+IMPORT_LEASE_S = 30.0  # no worker takes what is to be in doubt before it is
 
 
 def taken(carried: Carried, token: str) -> Flow[bool]:
@@ -41,7 +41,7 @@ def _born(carried: Carried, token: str, now: float) -> Flow[Record]:
     lease_s = IMPORT_LEASE_S if carried.state is State.IN_DOUBT else 0.0
     reply = yield from Claim(request, token, lease_s, dispatch=sent)
     if not isinstance(reply, Held):
-        why = in_the_way(reply) if isinstance(reply, Busy | Latched | Early) else "somebody else has made it meanwhile"
+        why = in_the_way(reply) if isinstance(reply, Busy | Latched | Early) else "another process has made it meanwhile"
         raise BadLine(f"{why}; nothing was changed")
     record = yield from Find(carried.key)
     assert record is not None

@@ -1,4 +1,4 @@
-"""A dead letter: a record without an outcome that somebody has given up on, read for people and programs.
+"""A dead letter: a record without an outcome that was given up on, read for people and programs.
 
 There is no second store. Arguments, key, terms and evidence are on the record; a letter only shows them.
 """
@@ -39,7 +39,7 @@ class Letter(Struct, frozen=True, kw_only=True):
     asked: tuple[RedriveRequest, ...] = ()  # who asked for it again
     late_results: tuple[Evidence, ...] = ()  # what came too late to be its outcome
     reason: str = ""
-    gave_up: bool  # False: nobody said so, it was abandoned
+    gave_up: bool  # False: no call gave up, its owner is gone
     given_up_at: float  # by the store's clock, as all times
     not_before: float | None = None  # when the downstream wants to be asked again
     age_s: float  # since it was given up
@@ -77,13 +77,13 @@ class Letter(Struct, frozen=True, kw_only=True):
 
     @property
     def last(self) -> FailedAttempt | None:
-        """The last attempt that is known. None: nobody lived to tell."""
+        """The last attempt that is known. None: none was recorded."""
         numbered = [attempt for attempt in self.attempts if attempt.number > 0]
         return (numbered or self.attempts or (None,))[-1]
 
     @property
     def error(self) -> str:
-        """The type of the last error; "" if nobody lived to tell."""
+        """The type of the last error; "" if none was recorded."""
         return "" if self.last is None else self.last.error
 
     @property
@@ -179,7 +179,7 @@ def page(
 
 
 def is_dead(record: Record, now: float, grace_s: float) -> bool:
-    """Has somebody given up on it? In doubt: nobody goes on. Claimed or sent: a call said so, or its owner is gone for long enough."""
+    """Was it given up on? In doubt: no call goes on. Claimed or sent: a call gave up, or its owner is gone for long enough."""
     if record.state in (State.IN_DOUBT, State.FAILED):
         return True
     if leased(record, now):
@@ -259,7 +259,7 @@ def _effect_state(record: Record) -> EffectState:
 
 
 def _not_before(attempts: tuple[FailedAttempt, ...]) -> float | None:
-    """What the last one was told: an entry without an attempt has something to say only if it says how long."""
+    """What the downstream asked the last one for: an entry without an attempt counts only if it says how long."""
     for attempt in reversed(attempts):
         if attempt.retry_after_s is not None:
             return attempt.at + attempt.retry_after_s

@@ -42,7 +42,7 @@ from effectonce.errors import ContractViolation
 from effectonce.recovery.in_doubt import arun_on_store, run_on_store, who
 from effectonce.stores.base import Store, TooLarge
 
-GRACE_S = 300.0  # an owner that said nothing for so long after its lease does not come back
+GRACE_S = 300.0  # an owner that reported nothing for so long after its lease does not come back
 PAGE = 100
 _START = (0.0, "")
 
@@ -51,7 +51,7 @@ class Group(Struct, frozen=True, kw_only=True):
     """Letters that have the same trouble."""
 
     tool: str
-    error: str  # "" if nobody lived to tell
+    error: str  # "" if none was recorded
     bucket: str
     count: int
     oldest: float  # when the first one was given up, by the store's clock
@@ -70,7 +70,7 @@ class Distribution(Struct, frozen=True, kw_only=True):
 
 
 class Discarded(Exception):  # a statement by a person, stored under this name
-    """A person said that it will never be done."""
+    """A person decided that it will never be done."""
 
 
 class DeadLetters:
@@ -215,7 +215,7 @@ class DeadLetters:
     ) -> tuple[Redriven, ...]:
         """Redrive the letters of sync tools, oldest first, at most *limit* of them and *per_s* a second. A dry run says what would be done.
 
-        What is skipped is told as well, and does not count. It ends early when *stop* is set; *on_each* hears of each as it is done.
+        What is skipped is reported as well, and does not count. It ends early when *stop* is set; *on_each* gets each as it is done.
         Stopped or killed, it can be begun again: what has an outcome is a letter no more.
         """
         if not dry_run:
@@ -281,7 +281,7 @@ class DeadLetters:
         if known is not None:
             return known
         if leased(record, now):
-            return skipped(letter, "it is in flight: somebody is working on it")
+            return skipped(letter, "it is in flight: a worker is working on it")
         if tool is None:
             return skipped(letter, f"no tool of this guard is called {letter.tool!r}")
         if record.state is State.IN_DOUBT and tool.probe_function is None:
@@ -331,9 +331,9 @@ class DeadLetters:
         return write_file(file, (write_line(letter.record, letter.reference) for letter in letters))
 
     def load(self, file: str | os.PathLike[str] | IO[bytes]) -> Imported:
-        """Take letters from a file into this store, with their keys, terms and evidence. Again changes nothing.
+        """Take letters from a file into this store, with their keys, terms and evidence. The same file twice has no effect.
 
-        A line that cannot be taken is told with its number and the reason, and the others are taken all the same.
+        Invalid lines are reported with their number and the reason, and the other lines are imported.
         """
         imported = known = 0
         problems: list[LineProblem] = []
@@ -353,7 +353,7 @@ def undiscardable(record: Record, now: float) -> str:
     if record.state not in OPEN:
         return f"there is nothing to discard: the effect is {record.state}"
     if leased(record, now):
-        return "it is in flight: somebody is working on it"
+        return "it is in flight: a worker is working on it"
     if record.request.terms.steps:
         return "it is a run of a workflow, and its steps may have happened: cancel it (guard.workflows.cancel), and they are compensated"
     if record.sends > 0 and resendable(record, None, Scene(now)):

@@ -112,7 +112,7 @@ def came_to(ending: Ending) -> tuple[What, str, Any]:
 def in_the_way(ending: Fenced | Busy | Latched | Mismatch | KeyExpired | Early | Unavailable) -> str:
     match ending:
         case Busy() | Fenced():
-            return "it is in flight: somebody is working on it"
+            return "it is in flight: a worker is working on it"
         case Latched(_, tool, _):
             return f"{tool} of the same step was sent and has no outcome"
         case Early():

@@ -11,7 +11,7 @@ import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_MARK = re.compile(r"#\s*effectonce:\s*(?P<said>.*)")
+_MARK = re.compile(r"#\s*effectonce:\s*(?P<text>.*)")
 _ALLOW = re.compile(r"allow\s+(?P<codes>EO\d+(?:\s*,\s*EO\d+)*)(?:\s+because\s+(?P<reason>\S.*))?\s*")
 
 
@@ -37,13 +37,13 @@ def allowances(source: bytes) -> Iterator[Allowance]:
         if found is None:
             continue
         alone = not token.line[: token.start[1]].strip()
-        said = _ALLOW.fullmatch(found["said"])
+        allowed = _ALLOW.fullmatch(found["text"])
         yield Allowance(
             line=token.start[0],
             column=token.start[1] + 1,
             covers=below[number] if alone else token.start[0],
-            codes=() if said is None else tuple(re.findall(r"EO\d+", said["codes"])),
-            reason="" if said is None else said["reason"] or "",
+            codes=() if allowed is None else tuple(re.findall(r"EO\d+", allowed["codes"])),
+            reason="" if allowed is None else allowed["reason"] or "",
         )
 
 

@@ -80,8 +80,8 @@ def errors(module: Module, found: Retries) -> list[str]:
         case "stamina":
             return _named(module, keyword(call, "on"))
         case "retrying":
-            said = any(keyword(call, name) is not None for name in ("retry_on_exception", "retry_on_result"))
-            return [] if said else _EVERYTHING
+            chooses = any(keyword(call, name) is not None for name in ("retry_on_exception", "retry_on_result"))
+            return [] if chooses else _EVERYTHING
         case "retry":
             given = call.args[0] if call.args else keyword(call, "exceptions")
             return _EVERYTHING if given is None else _named(module, given)
@@ -134,8 +134,8 @@ def is_endless(module: Module, found: Retries) -> bool:
     if is_open(call) or (found.library == "tenacity" and call.args) or (found.library == "retry" and len(call.args) > 1):
         return False
     given = [keyword(call, name) for name in _ENDS[found.library]]
-    said = [each for each in given if each is not None and not _is_none(each)]
-    return not said or all(module.origin(each) == "tenacity.stop_never" for each in said)
+    ends = [each for each in given if each is not None and not _is_none(each)]
+    return not ends or all(module.origin(each) == "tenacity.stop_never" for each in ends)
 
 
 def waits_alike(module: Module, found: Retries) -> str:
@@ -155,8 +155,8 @@ def waits_alike(module: Module, found: Retries) -> str:
             names = [name for name in ("wait_fixed", "wait_exponential_multiplier") if keyword(call, name) is not None]
             return "" if keyword(call, "wait_jitter_max") is not None or not names else names[0]
         case "retry":
-            said = keyword(call, "backoff") is not None and keyword(call, "jitter") is None and len(call.args) < 6
-            return "backoff without jitter" if said else ""
+            grows = keyword(call, "backoff") is not None and keyword(call, "jitter") is None and len(call.args) < 6
+            return "backoff without jitter" if grows else ""
         case _:
             return ""
 

@@ -217,7 +217,7 @@ def _about(path: str, allowance: Allowance, used: set[tuple[Allowance, str]], co
     elif not allowance.reason:
         yield finding(
             UNEXPLAINED,
-            "this allowance gives no reason, and whoever reads it next has to guess. Write `because ...` after its code.",
+            "this allowance gives no reason, and the next reader has to guess. Write `because ...` after its code.",
         )
     for code in allowance.codes:
         if code not in CODES:

@@ -1,8 +1,8 @@
 """Declarations: does a tool do what its contract says?
 
 A tool is followed into the functions of its file. What those hand to a function of another file, to a value that the file does not tell, or
-to a client with hooks of its own may read the effect's key or its connection there: then nothing is said. So a rule speaks only where the
-effect itself is visible, and everything around it is a client, a database driver or the standard library.
+to a client with hooks of its own may read the effect's key or its connection there: then nothing is reported. So a rule speaks only where
+the effect itself is visible, and everything around it is a client, a database driver or the standard library.
 """
 
 from __future__ import annotations
@@ -128,10 +128,10 @@ def _downstream(reading: Reading, tool: DeclaredTool) -> str:
     """What a guarded tool declares, if it is written there."""
     given = None if tool.declared is None else keyword(tool.declared, "downstream")
     match given:
-        case ast.Constant(value=str(said)):
-            return said
-        case ast.Call(func=ast.Attribute(attr=said) as func) if reading.module.origin(func).startswith("effectonce."):
-            return said
+        case ast.Constant(value=str(name)):
+            return name
+        case ast.Call(func=ast.Attribute(attr=name) as func) if reading.module.origin(func).startswith("effectonce."):
+            return name
         case _:
             return ""
 

@@ -52,7 +52,7 @@ def _uses(module: Module, tool: DeclaredTool) -> bool:
     return bool(tool.adapter) and any(name.startswith("effectonce.integrations") for name in module.modules)
 
 
-# ---------------------------------------------------------------- a doubt that is told as a success
+# ---------------------------------------------------------------- a doubt that is reported as a success
 
 
 def _swallowed(reading: Reading) -> Iterator[Hit]:
@@ -115,7 +115,7 @@ def _suppresses(reading: Reading, node: ast.With) -> str:
 
 
 def _doubtful(module: Module, caught: ast.expr | None) -> str:
-    """What a handler catches, if nobody knows after it whether it happened; "" if it catches less."""
+    """What a handler catches, if it is unknown after it whether the effect happened; "" if it catches less."""
     if caught is None:
         return "every error"
     for each in caught.elts if isinstance(caught, ast.Tuple) else [caught]:
@@ -171,7 +171,7 @@ def _not_waited_for(reading: Reading) -> Iterator[Hit]:
                 yield Hit(
                     call,
                     f"{tool.function.name} leaves this to {how} and is recorded as done before it happened: if it fails, or the process "
-                    "ends, nobody does it again. Wait for it inside the tool.",
+                    "ends, it is not done again. Wait for it inside the tool.",
                 )
 
 
@@ -225,11 +225,11 @@ def _several(reading: Reading) -> Iterator[Hit]:
 def _one_record(name: str, *, looped: bool) -> str:
     if looped:
         return (
-            f"{name} does this for each item and is recorded as one effect: after a crash in between nobody knows which were done. "
+            f"{name} does this for each item and is recorded as one effect: after a crash in between it is unknown which were done. "
             "Call a tool for each item."
         )
     return (
-        f"this is the second effect of {name}, which is recorded as one: after a crash between them nobody knows which was done. "
+        f"this is the second effect of {name}, which is recorded as one: after a crash between them it is unknown which was done. "
         "Make them two tools, or two steps of a workflow."
     )
 

@@ -63,7 +63,7 @@ def _effect(reading: Reading, function: Function, route: ast.Call) -> EffectCall
 
 
 def _endpoints(module: Module) -> Iterator[tuple[Function, ast.Call, bool]]:
-    """The functions that answer a POST or PATCH, where they are said to, and whether our middleware can stand before them."""
+    """The functions that answer a POST or PATCH, where they are declared to, and whether our middleware can stand before them."""
     for function in module.functions:
         for decorator in function.decorator_list:
             made = _kind(module, decorator) if isinstance(decorator, ast.Call) else None

@@ -45,7 +45,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class RulePage:
-    """What is told about a rule."""
+    """What is shown about a rule."""
 
     code: str
     name: str

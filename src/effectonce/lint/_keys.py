@@ -160,7 +160,7 @@ def _is_written_down(module: Module, key: ast.expr) -> bool:
     call = module.parents.get(given) if isinstance(given, ast.keyword) else None
     if isinstance(call, ast.Call):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        row = name in ("create", "acreate") and not module.origin(call.func)  # of a model, as far as anybody can tell
+        row = name in ("create", "acreate") and not module.origin(call.func)  # of a model, as far as the file shows
         return name[:1].isupper() or name in _WRITES_DOWN or row
     assigned = module.parents.get(given) if isinstance(given, ast.Dict) else None
     function = module.function_around(key)
@@ -281,8 +281,8 @@ def _differs(module: Module, call: ast.Call) -> str:
         case "builtins.str" | "builtins.repr" if _type_of(module, given) == "set":
             return "a set has another order in each process"
         case "json.dumps" if keyword(call, "sort_keys") is None and all(each.arg for each in call.keywords):
-            said = "json.dumps() without sort_keys=True writes a dict in the order in which it was filled"
-            return said if _type_of(module, given) in ("dict", "") and not _is_in_order(module.value(given)) else ""
+            why = "json.dumps() without sort_keys=True writes a dict in the order in which it was filled"
+            return why if _type_of(module, given) in ("dict", "") and not _is_in_order(module.value(given)) else ""
         case _:
             return ""
 

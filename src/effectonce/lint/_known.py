@@ -231,7 +231,7 @@ OPEN_CIRCUIT = re.compile(
     r"(?:pybreaker|circuitbreaker|aiobreaker)\.CircuitBreakerError|purgatory\.(?:\w+\.)*OpenedState|effectonce(?:\.errors)?\.CircuitOpen"
 )
 EVERYTHING = frozenset({"builtins.Exception", "builtins.BaseException"})
-# After these nobody knows whether it happened: the answer may have been lost.
+# After these it is unknown whether it happened: the answer may have been lost.
 LOST_ANSWER = re.compile(
     r"builtins\.(?:TimeoutError|ConnectionError|ConnectionResetError|ConnectionAbortedError|BrokenPipeError|OSError|IOError)"
     r"|asyncio\.(?:exceptions\.)?TimeoutError|socket\.(?:timeout|error)|concurrent\.futures\.TimeoutError"

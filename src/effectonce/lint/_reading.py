@@ -25,7 +25,7 @@ class EffectCall:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTool:
-    """A function that somebody else may call again."""
+    """A function that another caller may call again."""
 
     function: Function
     sort: Literal["guarded", "workflow", "agent", "engine"]
@@ -73,8 +73,8 @@ class Reading:
                 case ast.Call(func=ast.Attribute(value=guard, attr="tool") as func) if (
                     kind := keyword(decorator, "kind")
                 ) is not None and not _framework(self.module.origin(func)):
-                    said = str(_constant(kind) or getattr(kind, "attr", "")).lower()
-                    return DeclaredTool(function, "guarded", kind=said, declared=decorator)
+                    name = str(_constant(kind) or getattr(kind, "attr", "")).lower()
+                    return DeclaredTool(function, "guarded", kind=name, declared=decorator)
                 case ast.Call(func=ast.Attribute(value=guard, attr="workflow")) | ast.Attribute(value=guard, attr="workflow"):
                     if self.is_guard(guard):
                         return DeclaredTool(function, "workflow")

@@ -50,7 +50,7 @@ def _layers(who: str, name: str) -> str:
 
 
 def _retries_inside(reading: Reading, call: ast.Call) -> Retries | None:
-    """Is it a library that tries an effect again, or a function of this file that one does so with? Reading twice is nobody's effect."""
+    """Is it a library that tries an effect again, or a function of this file that one does so with? Reading twice has no effect."""
     module = reading.module
     found = retries(module, call)
     if found is not None:
@@ -123,13 +123,13 @@ def _without_end(reading: Reading) -> Iterator[Hit]:
         if is_endless(module, found):
             yield Hit(
                 found.node,
-                f"{found.library} never gives up here: whoever waits for this waits for ever, and an outage keeps every caller. {_END}",
+                f"{found.library} never gives up here: its caller may never get an answer, and an outage keeps every caller. {_END}",
             )
     for loop in loops(module):
         if _runs_for_ever(module, loop) and any(slept(module, loop)) and all(caught_by(module, each) for each in loop.handlers):
             yield Hit(
                 loop.node,
-                f"this loop never gives up: whoever waits for it waits for ever, and an outage keeps every caller. {_END}",
+                f"this loop never gives up: its caller may never get an answer, and an outage keeps every caller. {_END}",
             )
 
 
@@ -152,8 +152,8 @@ TELLS = known.words("debug info warning warn error exception critical log print 
 def _only_waits_or_tells(module: Module, call: ast.Call) -> bool:
     """Another function may raise when it has had enough."""
     origin = module.origin(call.func)
-    told = isinstance(call.func, ast.Attribute) and call.func.attr in TELLS
-    return told or origin in known.SLEEP or origin.startswith(("builtins.", "random.", "logging."))
+    logs = isinstance(call.func, ast.Attribute) and call.func.attr in TELLS
+    return logs or origin in known.SLEEP or origin.startswith(("builtins.", "random.", "logging."))
 
 
 def _without_jitter(reading: Reading) -> Iterator[Hit]:
@@ -170,11 +170,11 @@ def _without_jitter(reading: Reading) -> Iterator[Hit]:
                 and _grows(module, loop, call.args[0])
                 and not re.search("random|jitter|uniform", _text_around(module, loop))
             ):
-                yield Hit(call, f"this wait grows and is the same for everybody: {_TOGETHER}")
+                yield Hit(call, f"this wait grows and is the same for all callers: {_TOGETHER}")
 
 
 def _is_of_others(module: Module, handler: ast.ExceptHandler) -> bool:
-    """May the error come from a service? A file that is not there yet keeps nobody else waiting."""
+    """May the error come from a service? A file that is not there yet keeps no other caller waiting."""
     names = [module.origin(each) for each in getattr(handler.type, "elts", [handler.type])]
     return bool(caught_by(module, handler)) or any(not name.startswith("builtins.") for name in names)
 
@@ -216,7 +216,7 @@ def _clients(reading: Reading) -> Iterator[Hit]:
         for node in (*module.every(ast.Assign), *module.every(ast.Call))
         if _stripe_retries(module, node)
     )
-    told: set[ast.AST] = set()
+    reported: set[ast.AST] = set()
     for tool in reading.guarded:
         for node in own(tool.function.body):
             if not isinstance(node, ast.Name | ast.Attribute) or not known.SDKS.fullmatch(module.origin(node)):
@@ -224,13 +224,13 @@ def _clients(reading: Reading) -> Iterator[Hit]:
             made = module.value(node)
             above = module.parents.get(node)
             once = isinstance(above, ast.Attribute) and above.attr == "with_options"
-            if isinstance(made, ast.Call) and made not in told and not once and _max_retries(made) != 0:
-                told.add(made)
+            if isinstance(made, ast.Call) and made not in reported and not once and _max_retries(made) != 0:
+                reported.add(made)
                 yield Hit(made, _SDK.format(module.origin(made).partition(".")[0]))
 
 
 _RESENDS = (
-    "this Retry sends a POST again by itself when its answer was lost, and nobody asks whether that is safe. "
+    "this Retry sends a POST again by itself when its answer was lost, without a check whether that is safe. "
     "Leave POST out of allowed_methods, and let @guard.tool retry."
 )
 _SDK = (

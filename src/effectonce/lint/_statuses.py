@@ -2,7 +2,7 @@
 
 A test of an answer is asked what it says of some statuses. One that says the same of all that are no success tells none apart. If a loop, a
 decorator or a predicate has only such tests, it tries again after any status. Where an answer, or an error, is given to a function that
-may look at it, nothing is said.
+may look at it, nothing is reported.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _tells_apart(module: Module, nodes: list[ast.stmt], answer: str) -> bool:
                     return True
             case ast.Match(subject=subject) if _has_name(subject, names):
                 return True
-            case ast.Call() if not _is_said(module, node) and any(_has_name(given, names) for given in _given(node)):
+            case ast.Call() if not _is_only_shown(module, node) and any(_has_name(given, names) for given in _given(node)):
                 return True
             case _:
                 pass
@@ -133,7 +133,7 @@ def _given(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(each.value for each in call.keywords)]
 
 
-def _is_said(module: Module, call: ast.Call) -> bool:
+def _is_only_shown(module: Module, call: ast.Call) -> bool:
     """Is it only logged, printed, read by the standard library, or in what is raised or returned?"""
     above = module.parents.get(call)
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""

@@ -83,7 +83,7 @@ class Process:
 
 
 class Whole:
-    """Classifies first, asks the gate, waits as long as it is told to, keeps to its budgets, and leaves alone who is unwell."""
+    """Classifies first, asks the gate, waits as long as it is asked to, keeps to its budgets, and leaves alone a service that is unwell."""
 
     def __init__(self, mix: Mix, vendor: Vendor, world: World) -> None:
         self.vendor, self.rng = vendor, world.rng.random

@@ -131,10 +131,10 @@ def _head(title: str, note: str, height: float) -> Iterator[str]:
     yield _text(MARGIN, 68, note, size=13, fill=MUTED)
 
 
-def _text(x: float, y: float, said: str, *, size: int = 14, fill: str = INK, anchor: str = "start", bold: bool = False) -> str:
+def _text(x: float, y: float, text: str, *, size: int = 14, fill: str = INK, anchor: str = "start", bold: bool = False) -> str:
     weight = ' font-weight="600"' if bold else ""
     return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{fill}" text-anchor="{anchor}"{weight}>{escape(said)}</text>'
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{fill}" text-anchor="{anchor}"{weight}>{escape(text)}</text>'
     )
 
 

@@ -104,21 +104,21 @@ class Vendor:
 
 
 @cache
-def verdict_of(vendor: str, kind: str, told_s: int | None = None) -> Verdict:
+def verdict_of(vendor: str, kind: str, retry_after_s: int | None = None) -> Verdict:
     """The same answer always means the same."""
-    return classify(shape(vendor, kind, told_s))
+    return classify(shape(vendor, kind, retry_after_s))
 
 
-def shape(vendor: str, kind: str, told_s: int | None = None) -> Any:
+def shape(vendor: str, kind: str, retry_after_s: int | None = None) -> Any:
     """An answer, or an exception, as the vendor's API gives it."""
     if kind == "no_answer":
         return TimeoutError("the read operation timed out")
     if kind == "parse":
         return JSONDecodeError("Expecting ',' delimiter", '{"city": "Berlin" "days": 3}', 18)
-    return _SHAPES[vendor](kind, told_s)
+    return _SHAPES[vendor](kind, retry_after_s)
 
 
-def _anthropic(kind: str, told_s: int | None) -> Any:
+def _anthropic(kind: str, retry_after_s: int | None) -> Any:
     if kind == "content_policy":
         return {"type": "message", "stop_reason": "refusal", "content": []}
     status, name, message = {
@@ -128,11 +128,11 @@ def _anthropic(kind: str, told_s: int | None) -> Any:
         "schema": (400, "invalid_request_error", "messages.1: tool_use ids must be unique"),
         "auth": (401, "authentication_error", "invalid x-api-key"),
     }[kind]
-    headers = {"anthropic-organization-id": "org"} | ({} if told_s is None else {"retry-after": str(told_s)})
+    headers = {"anthropic-organization-id": "org"} | ({} if retry_after_s is None else {"retry-after": str(retry_after_s)})
     return {"status": status, "headers": headers, "body": {"type": "error", "error": {"type": name, "message": message}}}
 
 
-def _openai(kind: str, told_s: int | None) -> Any:
+def _openai(kind: str, retry_after_s: int | None) -> Any:
     status, name, message = {
         "rate_limit": (429, "rate_limit_exceeded", "Rate limit reached for requests"),
         "server_error": (500, "server_error", "The server had an error while processing your request"),
@@ -141,11 +141,11 @@ def _openai(kind: str, told_s: int | None) -> Any:
         "content_policy": (400, "content_policy_violation", "Your request was rejected by our safety system"),
         "auth": (401, "invalid_api_key", "Incorrect API key provided"),
     }[kind]
-    headers = {"openai-version": "2020-10-01"} | ({} if told_s is None else {"retry-after": str(told_s)})
+    headers = {"openai-version": "2020-10-01"} | ({} if retry_after_s is None else {"retry-after": str(retry_after_s)})
     return {"status": status, "headers": headers, "body": {"error": {"code": name, "message": message}}}
 
 
-def _google(kind: str, told_s: int | None) -> Any:
+def _google(kind: str, retry_after_s: int | None) -> Any:
     if kind == "content_policy":
         return {"promptFeedback": {"blockReason": "SAFETY"}, "candidates": []}
     status, name, message = {
@@ -155,12 +155,16 @@ def _google(kind: str, told_s: int | None) -> Any:
         "schema": (400, "INVALID_ARGUMENT", "Invalid JSON payload received"),
         "auth": (403, "PERMISSION_DENIED", "The caller does not have permission"),
     }[kind]
-    told = [] if told_s is None else [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{told_s}s"}]
-    error = {"code": status, "status": name, "message": message, "details": told}
+    details = (
+        []
+        if retry_after_s is None
+        else [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{retry_after_s}s"}]
+    )
+    error = {"code": status, "status": name, "message": message, "details": details}
     return {"status": status, "headers": {"x-goog-request-id": "1"}, "body": {"error": error}}
 
 
-def _bedrock(kind: str, told_s: int | None) -> Any:
+def _bedrock(kind: str, retry_after_s: int | None) -> Any:
     if kind == "content_policy":
         return {"stopReason": "guardrail_intervened"}
     status, name, message = {
@@ -170,7 +174,7 @@ def _bedrock(kind: str, told_s: int | None) -> Any:
         "schema": (400, "ValidationException", "Malformed input request"),
         "auth": (403, "AccessDeniedException", "You don't have access to the model"),
     }[kind]
-    headers = {"x-amzn-errortype": name} | ({} if told_s is None else {"retry-after": str(told_s)})
+    headers = {"x-amzn-errortype": name} | ({} if retry_after_s is None else {"retry-after": str(retry_after_s)})
     return {"status": status, "headers": headers, "body": {"message": message}}
 
 

@@ -61,7 +61,7 @@ class JitterResult(Struct, frozen=True):
 
 
 class _Row:
-    """The row that everybody wants to write, and the clients that do."""
+    """The row that all clients want to write, and those clients."""
 
     def __init__(self, world: World, delay: Delay, waits: Waits) -> None:
         self.world, self.delay, self.waits, self.gauss = world, delay, waits, world.rng.gauss
@@ -73,7 +73,7 @@ class _Row:
         return abs(self.gauss(self.waits.message_ms, self.waits.message_ms * MESSAGE_SPREAD))
 
     def ask(self, wait_ms: float, failures: int, before_ms: float) -> None:
-        """After waiting, read the row and write it. Whether the version still stands can be told when the write arrives."""
+        """After waiting, read the row and write it. Whether the version still stands is known when the write arrives."""
         read_in_ms = wait_ms + self.message_ms()
         write_in_ms = read_in_ms + self.message_ms() + self.message_ms()
         self.world.after(write_in_ms, self.write, self.world.now + read_in_ms, failures, before_ms)

@@ -1,7 +1,7 @@
 """An outage is over; does the service come back? Three services in a row, and callers that retry.
 
 A client calls `front`, which calls `middle`, which calls `back`, where the effect is. Each has a queue and works off so many requests in a
-second. Nobody tells a service that its caller has gone: what waits too long is worked off for nothing. For ten seconds `back` can do a
+second. A service does not learn that its caller has gone: what waits too long is worked off for nothing. For ten seconds `back` can do a
 tenth of its work. That is the trigger. What counts is not how that time is survived but what is answered long after it.
 """
 
@@ -34,7 +34,7 @@ STRIP_S = 5.0
 
 
 def _drain_s(retry: Retry) -> float:
-    """Nobody waits longer for an answer."""
+    """No client waits longer for an answer."""
     return retry.attempts * (TIME_OUTS_S[0] + retry.cap_s)
 
 
@@ -65,7 +65,7 @@ class Policy(Struct, frozen=True):
     """What callers do about an error."""
 
     name: str
-    layers: int = 3  # so many retry, from the client on: 3 is everybody, 1 the client only
+    layers: int = 3  # so many layers retry, from the client on: 3 is all of them, 1 the client only
     retry: Retry = RETRY
     budget: bool = False
     breaker: bool = False
@@ -146,7 +146,7 @@ class _Hop:
             return
         generation, waiting = 0 if self.circuit is None else self.circuit.generation, True
 
-        def told(good: bool) -> None:  # noqa: FBT001  # it is an answer
+        def answered(good: bool) -> None:  # noqa: FBT001  # it is an answer
             nonlocal waiting
             if waiting:  # otherwise it comes too late: the caller has gone on
                 waiting = False
@@ -154,8 +154,8 @@ class _Hop:
                 self.ended(request, answer, attempt, good=good)
 
         self.sent.append(self.world.now)
-        self.world.after(self.time_out_s, told, False)
-        self.target.ask(request, told)
+        self.world.after(self.time_out_s, answered, False)
+        self.target.ask(request, answered)
 
     def learn(self, generation: int, permit: int, attempt: int, *, good: bool) -> None:
         if good and self.tokens is not None:
@@ -216,7 +216,7 @@ class _Town:
         asked = [request for request, at_s in enumerate(self.started) if start_s <= at_s < end_s]
         return round(sum(request in self.answered for request in asked) / max(1, len(asked)), 4)
 
-    def told(self) -> Storm:
+    def result(self) -> Storm:
         slots = range(int(LENGTH_S / STRIP_S))
         sent, asked = (Counter(int(at_s / STRIP_S) for at_s in times) for times in (self.to_back.sent, self.started))
         good = Counter(int(self.started[request] / STRIP_S) for request in self.answered)
@@ -239,4 +239,4 @@ def simulate(
     """Live through the same outage with each policy, at *rate* requests a second."""
     at_least(1, rate=rate)
     outage = Outage() if outage is None else outage
-    return StormResult(rate, seed, outage, tuple(_Town(policy, rate, f"{seed}", outage).told() for policy in policies))
+    return StormResult(rate, seed, outage, tuple(_Town(policy, rate, f"{seed}", outage).result() for policy in policies))

@@ -3,7 +3,7 @@
 Theory of operation. What a library says about its own effects proves nothing, so the effects land here: in another process, which knows
 nothing of effectonce's records. The ledger is a file of JSON lines and has the last word.
 
- 1. A payment is one line. It is on the disk before the answer leaves: whoever was told "yes" finds the line, whatever is killed next.
+ 1. A payment is one line. It is on the disk before the answer leaves: a client that got a "yes" finds the line, whatever is killed next.
  2. Faults are asked for by the request (`X-Fault`), so a test says in one place what goes wrong, and nothing is random.
  3. The parent counts by reading the file. It never asks the process.
  4. The bank ends when its stdin closes, so it cannot outlive its parent, however that dies.
@@ -240,7 +240,7 @@ def find(port: int, payment_id: str, *, timeout_s: float = 5.0) -> dict[str, Any
 
 
 def read_ledger(path: str | Path) -> list[dict[str, Any]]:
-    """Every payment that happened, in order. It reads the file and asks nobody."""
+    """Every payment that happened, in order. It reads the file and asks no process."""
     try:
         return [json.loads(line) for line in Path(path).read_text().splitlines()]
     except FileNotFoundError:

@@ -147,7 +147,7 @@ class _DecidesOnAnOldRead(_Wrapped):
 
 
 class _ForgetsAcknowledgements(_Wrapped):
-    """A repeated write is refused, and a repeated claim is somebody else's."""
+    """A repeated write is refused, and a repeated claim is another owner's."""
 
     def apply(self, op: Op[R], /) -> R:
         before = self.inner._records.get(getattr(op, "key", ""))  # noqa: SLF001
@@ -307,7 +307,7 @@ class _ReplacesCellsUnseen(_Wrapped):
 
 
 class _BringsCellsBack(_Wrapped):
-    """It writes what is not there any more, for anybody who saw it once."""
+    """It writes what is not there any more, for a process that saw it once."""
 
     def apply(self, op: Any, /) -> Any:
         if isinstance(op, WriteCell) and self.inner.apply(ReadCell(op.name)).revision == 0:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def is_there(guard: Guard) -> bool:
-    """Did anybody write one?"""
+    """Was one written?"""
     return bool(guard.store.apply(ListCells(BATCHES, "", 1)))
 
 
@@ -32,7 +32,7 @@ def as_data(entry: Entry) -> dict[str, Any]:
     return {**shown(entry), "at": iso(entry.at)}
 
 
-def told(entry: Entry) -> str:
+def describe(entry: Entry) -> str:
     """What an entry says beside its name, in a few words."""
     verdict = taken_for(entry.bucket, entry.certainty)
     parts = (

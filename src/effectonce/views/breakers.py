@@ -37,7 +37,7 @@ def standing(store: Store, name: str) -> dict[str, Any]:
     against = [vote.until - cell.now for vote in votes.values() if vote.until > cell.now]
     state = "unknown" if not votes else "open" if against else "closed"
     words = {
-        "unknown": "no process has said anything lately",
+        "unknown": "no process has reported anything lately",
         "open": f"open in {len(against)} of {len(votes)} processes; the next probe in {span(min(against, default=0.0))}",
         "closed": f"closed in all {len(votes)} processes",
     }

@@ -9,7 +9,17 @@ from effectonce._core.effect_ref import INSIDE, EffectRef
 from effectonce._core.failed_attempts import attempts_of
 from effectonce._core.ops import ReadCell
 from effectonce._core.rules import Record, Scene, State, leased, resendable
-from effectonce.views.history import asked_data, asked_of, attempt_data, gave_up, is_run, partial_of, run_of, run_verdict, said
+from effectonce.views.history import (
+    asked_data,
+    asked_of,
+    attempt_data,
+    entry_of,
+    gave_up,
+    is_run,
+    partial_of,
+    run_of,
+    run_verdict,
+)
 from effectonce.views.text import Screen, dumps
 from effectonce.views.times import iso
 
@@ -21,7 +31,7 @@ STATES = (State.COMPLETED, State.FAILED, State.IN_DOUBT, State.DISPATCHED, State
 
 def now_of(guard: Guard) -> float:
     """The store's clock, by which leases and windows are judged."""
-    return guard.store.apply(ReadCell("a cell that nobody has")).now
+    return guard.store.apply(ReadCell("a cell that is never written")).now
 
 
 def reference(record: Record) -> str:
@@ -71,16 +81,16 @@ def verdict(record: Record, now: float) -> str:
         case State.COMPLETED if partial_of(record) is not None:
             return "Some of it happened, and the rest did not. Nothing is sent again: every later call gets this report."
         case State.COMPLETED:
-            said = {"": "", "probe": ": the downstream has it", "late evidence": ": its answer came late"}.get(
+            source = {"": "", "probe": ": the downstream has it", "late evidence": ": its answer came late"}.get(
                 by, f": {by} says so"
             )
             sends = "" if record.sends < 2 else f" It was sent {record.sends} times under one key."
-            return f"It happened{said}.{sends} Every later call gets the stored result."
+            return f"It happened{source}.{sends} Every later call gets the stored result."
         case State.FAILED:
             who = "the downstream refused it" if by == "" else f"{by} says so"
             return f"It did not happen: {who}. Every later call gets this failure."
         case State.IN_DOUBT:
-            return "Nobody knows whether it happened. It is not sent again until that is settled."
+            return "It is unknown whether it happened. It is not sent again until that is settled."
         case State.DISPATCHED | State.CLAIMED:
             return _open_verdict(record, now)
         case _:
@@ -100,7 +110,7 @@ def _open_verdict(record: Record, now: float) -> str:
     return f"It may have happened, and {owner}. The next call, or the next sweep, puts it in doubt."
 
 
-# ---------------------------------------------------------------- what was said
+# ---------------------------------------------------------------- arguments and outcomes
 
 
 class ShownError(NamedTuple):
@@ -195,7 +205,7 @@ def as_data(record: Record, now: float, *, reveal: bool = False) -> dict[str, An
         "attempts": [attempt_data(attempt) for attempt in attempts_of(record)],
         "asked": [asked_data(asked) for asked in asked_of(record)],
         "evidence": [
-            {"at": iso(e.at), "note": e.note, "outcome": _described(e.outcome)} for e in record.evidence if said(e) is None
+            {"at": iso(e.at), "note": e.note, "outcome": _described(e.outcome)} for e in record.evidence if entry_of(e) is None
         ],
         "is_run": is_run(record),
         "run": run_of(record),

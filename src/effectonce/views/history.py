@@ -19,7 +19,7 @@ from effectonce.views.times import iso
 _RUN = re.compile(r".+ (eff_[0-9a-f]{12})")  # the scope of a step: which workflow, which run of it
 _POSITION = re.compile(r"(undo )?\d+ .")  # and what it is called there
 _ANY = Screen()
-Said: TypeAlias = "FailedAttempt | RedriveRequest | Cancellation"
+HistoryEntry: TypeAlias = "FailedAttempt | RedriveRequest | Cancellation"
 
 
 def is_run(record: Record) -> bool:
@@ -33,7 +33,7 @@ def run_of(record: Record) -> str | None:
     return found[1] if found is not None and _POSITION.match(record.request.step) else None
 
 
-def said(evidence: Evidence) -> Said | None:
+def entry_of(evidence: Evidence) -> HistoryEntry | None:
     """What an entry says; None: it is a result, or a note."""
     if evidence.note != CANCEL:
         return read_entry(evidence.at, evidence.note, evidence.outcome)
@@ -55,37 +55,37 @@ def partial_of(record: Record) -> Mapping[str, Any] | None:
 
 
 def gave_up(record: Record) -> bool:
-    """Did whoever owned it say so?"""
+    """Did its owner say that it gave up?"""
     return any(attempt.gave_up is not None for attempt in attempts_of(record))
 
 
 def asked_of(record: Record) -> list[RedriveRequest]:
     """Who asked for it again."""
-    return [entry for entry in map(said, record.evidence) if isinstance(entry, RedriveRequest)]
+    return [entry for entry in map(entry_of, record.evidence) if isinstance(entry, RedriveRequest)]
 
 
 def cancelled_of(record: Record) -> Cancellation | None:
     """Who wants this run to end."""
-    return next((entry for entry in map(said, record.evidence) if isinstance(entry, Cancellation)), None)
+    return next((entry for entry in map(entry_of, record.evidence) if isinstance(entry, Cancellation)), None)
 
 
 # ---------------------------------------------------------------- in words
 
 
-def told(entry: Said, screen: Screen = _ANY) -> str:
+def describe(entry: HistoryEntry, screen: Screen = _ANY) -> str:
     """An entry in a sentence."""
     match entry:
         case FailedAttempt():
-            return attempt_told(entry, screen)
+            return describe_attempt(entry, screen)
         case RedriveRequest(by, reason):
-            return f"{by or 'somebody'} asked for it again: {reason}"
+            return f"{by or 'a person'} asked for it again: {reason}"
         case Cancellation(by, reason):
-            return f"{by or 'somebody'} wants it to end: {reason}"
+            return f"{by or 'a person'} wants it to end: {reason}"
 
 
-def attempt_told(attempt: FailedAttempt, screen: Screen) -> str:
-    said = screen.shorten(attempt.message)
-    what = f"{attempt.error}: {said}" if attempt.error and said else attempt.error or said
+def describe_attempt(attempt: FailedAttempt, screen: Screen) -> str:
+    message = screen.shorten(attempt.message)
+    what = f"{attempt.error}: {message}" if attempt.error and message else attempt.error or message
     what += f" ({taken_for(attempt.bucket, attempt.certainty)}{rests_on(attempt)})" if attempt.bucket else ""
     after = f"; not before {attempt.retry_after_s:g} s" if attempt.retry_after_s is not None else ""
     gave_up = f"; gave up: {attempt.gave_up}" if attempt.gave_up and attempt.number else ""
@@ -129,14 +129,14 @@ def run_state(record: Record, now: float) -> str:
 def run_verdict(record: Record, now: float) -> str:
     """What is known about a run, in a sentence or two."""
     cancelled = cancelled_of(record)
-    ending = "" if cancelled is None else f" {told(cancelled)}."
+    ending = "" if cancelled is None else f" {describe(cancelled)}."
     match run_state(record, now):
         case "running":
             return f"This run of a workflow is going on right now.{ending}"
         case "waiting" if cancelled is not None:
-            return f"This run of a workflow waits to be ended: {told(cancelled)}. Whoever resumes it compensates what was done."
+            return f"This run of a workflow waits to be ended: {describe(cancelled)}. Resuming it compensates what was done."
         case "waiting":
-            return "This run of a workflow waits. The next call, or whoever resumes it, goes on where it stopped."
+            return "This run of a workflow waits. The next call, or resuming it, goes on where it stopped."
         case "completed":
             return "This run of a workflow came to its end. Every later call gets the stored result."
         case "failed":

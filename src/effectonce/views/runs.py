@@ -91,5 +91,5 @@ def error_of(record: Record) -> str:
 
 
 def why_of(item: dict[str, Any]) -> str:
-    """Whoever stops says what stopped it. One that waits and says nothing has lost its owner."""
+    """What stopped the run. A run that waits and has no error has lost its owner."""
     return item["error"] or ("its owner is gone" if item["state"] == "waiting" else "")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from effectonce._text import harmless_json
 
-SAID_MAX = 300  # of what somebody said about one thing
+SHOWN_MAX = 300  # of one message
 
 
 def shortened(text: str, longest: int, more: str = "") -> str:
@@ -20,7 +20,7 @@ def shortened(text: str, longest: int, more: str = "") -> str:
 
 
 class Screen(NamedTuple):
-    """Where something is shown: how much of it, and what is said about the rest."""
+    """Where something is shown: how much of it, and what stands for the rest."""
 
     reveal: bool = False
     more: str = ""  # where all of a long text is
@@ -28,7 +28,7 @@ class Screen(NamedTuple):
     keys: str = "This process does not have the keys to read what is stored."
 
     def shorten(self, text: str) -> str:
-        return shortened(text, SAID_MAX, self.more)
+        return shortened(text, SHOWN_MAX, self.more)
 
     def hidden(self, text: str, what: str) -> str:
         """*what* is "it" or "them"."""
@@ -36,7 +36,7 @@ class Screen(NamedTuple):
 
 
 def dumps(document: Any, indent: int | None = None) -> str:
-    """As JSON, whatever it holds: a result is somebody else's. What a terminal would obey is escaped in it."""
+    """As JSON, whatever it holds: a result comes from a user's tool. What a terminal would obey is escaped in it."""
     try:
         made = json.dumps(document, default=_exact, ensure_ascii=False, allow_nan=False, indent=indent)
     except (TypeError, ValueError):  # a key that is no text, an infinity

@@ -1,4 +1,4 @@
-"""The whole story of one effect, for somebody who has a customer on the telephone: what it is, and what happened when."""
+"""The whole story of one effect, for a person who has a customer on the telephone: what it is, and what happened when."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from effectonce._core.failed_attempts import failure_of
 from effectonce._core.guarantees import GUARANTEES
 from effectonce._core.rules import TERMINAL, Record, State, leased
 from effectonce.views.effects import abandoned, arguments_of, is_sealed, may_resend, outcome_of, place_of
-from effectonce.views.history import attempt_told, gave_up, is_run, partial_of, run_of, said, told
+from effectonce.views.history import describe, describe_attempt, entry_of, gave_up, is_run, partial_of, run_of
 from effectonce.views.text import Screen, dumps
 from effectonce.views.times import moment, span
 
@@ -50,8 +50,8 @@ def _where(record: Record, screen: Screen) -> str:
 
 
 def _outcome(data: bytes, screen: Screen) -> str:
-    said = outcome_of(data, reveal=screen.reveal).words(screen) if data else ""
-    return said if screen.reveal else screen.shorten(said)
+    text = outcome_of(data, reveal=screen.reveal).words(screen) if data else ""
+    return text if screen.reveal else screen.shorten(text)
 
 
 def _done(record: Record, screen: Screen) -> str:
@@ -76,11 +76,11 @@ def _owner(record: Record, now: float) -> str:
     left_s = record.lease_until - now
     alive = leased(record, now)
     if record.state in TERMINAL or (not alive and (record.state is State.IN_DOUBT or not record.token)):
-        return ""  # whoever asked about a doubt last does not own it
+        return ""  # the process that asked about a doubt last does not own it
     lease = f"its lease runs {span(left_s)} more" if alive else f"its lease ended {span(-left_s)} ago"
     if left_s > 0 and not alive:
         lease = "its lease was written by a wrong clock, and counts as over"
-    return f"{record.token[:8] or 'nobody'}, epoch {record.epoch}; {lease}"
+    return f"{record.token[:8] or 'none'}, epoch {record.epoch}; {lease}"
 
 
 def timeline(record: Record, now: float, screen: Screen) -> list[tuple[str, str, str]]:
@@ -100,14 +100,14 @@ def _moments(record: Record, now: float, screen: Screen) -> list[tuple[float, st
         moments = [(record.created_at, "claimed")]
         moments += [(record.first_dispatch_at, sent)] if record.first_dispatch_at and record.sends else []
     for evidence in record.evidence:
-        entry = said(evidence)
+        entry = entry_of(evidence)
         if entry is not None:
-            moments.append((evidence.at, told(entry, screen)))
+            moments.append((evidence.at, describe(entry, screen)))
             continue
         outcome = _outcome(evidence.outcome, screen)
         moments.append((evidence.at, f"{evidence.note}: {outcome}" if evidence.outcome else evidence.note))
     if abandoned(record, now) and not gave_up(record):
-        moments.append((record.lease_until, "the lease ended, and nobody renewed it"))
+        moments.append((record.lease_until, "the lease ended, and was not renewed"))
     if record.decided_at and record.state is not State.CLAIMED:
         moments.append((record.decided_at, _decision(record, screen)))
     if record.state in (State.COMPLETED, State.FAILED) and record.dedup_until != inf:
@@ -122,7 +122,7 @@ def _decision(record: Record, screen: Screen) -> str:
             return f"completed{who}"
         case State.FAILED:
             attempt = failure_of(record)
-            return f"failed{who}" if attempt is None or not attempt.number else f"failed: {attempt_told(attempt, screen)}"
+            return f"failed{who}" if attempt is None or not attempt.number else f"failed: {describe_attempt(attempt, screen)}"
         case State.IN_DOUBT:
             return f"in doubt: {screen.shorten(record.reason)}"
         case _:

@@ -40,7 +40,7 @@ def span(seconds: float) -> str:
 
 
 def span_s(text: str) -> float:
-    """A `30m` or `2h` that somebody typed, in seconds."""
+    """A `30m` or `2h` as a person types it, in seconds."""
     read = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
     if read is None:
         raise ValueError(f"{text!r} is no span such as 30m, 2h or 7d")
@@ -48,7 +48,7 @@ def span_s(text: str) -> float:
 
 
 def since_when(text: str) -> float:
-    """A `2h` (ago) or a date that somebody typed: seconds ago if negative, otherwise seconds since 1970."""
+    """A `2h` (ago) or a date as a person types it: seconds ago if negative, otherwise seconds since 1970."""
     try:
         return -span_s(text)
     except ValueError:

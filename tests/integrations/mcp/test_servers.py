@@ -389,4 +389,4 @@ def test_without_the_package_it_says_how_to_install_it(guard, monkeypatch, modul
     monkeypatch.setitem(sys.modules, package, None)
 
     with pytest.raises(ImportError, match="pip install 'effectonce"):
-        module.protect(guard)
+        module.EffectOnce(guard)

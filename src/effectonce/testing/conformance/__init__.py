@@ -1,18 +1,18 @@
-"""What every store must do, as plain functions: run them against your own store, in both colours.
+"""What every store must do, as plain functions: run them against your own store, sync and async.
 
     from effectonce.testing import conformance
 
-    @pytest.mark.parametrize("colour", conformance.COLOURS)
+    @pytest.mark.parametrize("mode", conformance.MODES)
     @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
-    def test_my_store_conforms(check, colour, tmp_path):
-        with conformance.Bench(lambda clock: MyStore(tmp_path / "my.db", clock=clock), colour) as bench:
+    def test_my_store_conforms(check, mode, tmp_path):
+        with conformance.Bench(lambda clock: MyStore(tmp_path / "my.db", clock=clock), mode) as bench:
             check(bench)
 
 Let pytest say what a check found, in your conftest.py: `pytest.register_assert_rewrite("effectonce.testing.conformance")`.
 
-A check never mentions a colour and never waits: the bench has a clock that is turned by hand. Your store is opened again, in the same
-place, to see whether it is as durable as it says. A store that passes them all behaves like the reference; `effectonce.testing.mutants` is
-the list of stores that must not pass.
+A check is the same for sync and async, and never waits: the bench has a clock that is turned by hand. Your store is opened again, in the
+same place, to see whether it is as durable as it says. A store that passes them all behaves like the reference; `effectonce.testing.mutants`
+is the list of stores that must not pass.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from effectonce.testing.conformance import cells, claims, doubts, neighbours, owners, pages, promises, together
-from effectonce.testing.conformance.bench import COLOURS, Bench, Colour
+from effectonce.testing.conformance.bench import MODES, Bench, Mode
 
-__all__ = ["CHECKS", "COLOURS", "Bench", "Colour"]
+__all__ = ["CHECKS", "MODES", "Bench", "Mode"]
 
 CHECKS: tuple[Callable[[Bench], None], ...] = tuple(
     check

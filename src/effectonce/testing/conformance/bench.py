@@ -1,4 +1,4 @@
-"""One store in one colour, with a hand-cranked clock, and the requests that the checks use."""
+"""One store, sync or async, with a hand-cranked clock, and the requests that the checks use."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from effectonce.stores.base import Store, TransactionalStore
 from effectonce.testing.clock import FakeClock
 
 R = TypeVar("R")
-Colour = Literal["sync", "async"]
-COLOURS: tuple[Colour, ...] = ("sync", "async")
+Mode = Literal["sync", "async"]
+MODES: tuple[Mode, ...] = ("sync", "async")
 LEASE_S, WINDOW_S, RESEND_S = 30.0, 3600.0, 600.0
 RACERS = 20
 MEETING_S = 0.2
@@ -30,10 +30,10 @@ GATE_S = 60.0  # how long racers wait for one that does not come
 
 
 class Bench:
-    """One store in one colour, with a hand-cranked clock."""
+    """One store, sync or async, with a hand-cranked clock."""
 
-    def __init__(self, open_store: Callable[[FakeClock], Store], colour: Colour) -> None:
-        self.clock, self.colour = _Clock(), colour
+    def __init__(self, open_store: Callable[[FakeClock], Store], mode: Mode) -> None:
+        self.clock, self.mode = _Clock(), mode
         self._open_store = open_store
         self.store = open_store(self.clock)
         self._loop = asyncio.new_event_loop()
@@ -52,15 +52,15 @@ class Bench:
         self.store = self._open_store(self.clock)
 
     def apply(self, op: Op[R]) -> R:
-        """Apply one op in the bench's colour."""
-        if self.colour == "sync":
+        """Apply one op, sync or async as the bench is."""
+        if self.mode == "sync":
             return self.store.apply(op)
         return self._loop.run_until_complete(self.store.aapply(op))
 
     def in_transaction(self, op: Complete, *, commit: bool) -> Applied | Refused:
         """Complete a record inside a transaction of the store, and commit it or not."""
         store = cast(TransactionalStore, self.store)
-        if self.colour == "async":
+        if self.mode == "async":
             return self._loop.run_until_complete(_transact(store, op, commit=commit))
         with store.transaction() as transaction:
             reply = transaction.complete(op)
@@ -70,7 +70,7 @@ class Bench:
 
     def race(self, ops: Sequence[Op[R]]) -> list[R]:
         """Apply all ops at the same instant, from as many threads or tasks."""
-        if self.colour == "async":
+        if self.mode == "async":
             return self._loop.run_until_complete(_gather(self.store, ops))
         gate, replies, errors = threading.Barrier(len(ops), timeout=GATE_S), list[R](), list[Exception]()
 
@@ -78,7 +78,7 @@ class Bench:
             try:
                 gate.wait()
                 replies.append(self.store.apply(op))
-            except Exception as error:  # noqa: BLE001  # raised below: in this thread nobody would hear of it
+            except Exception as error:  # noqa: BLE001  # raised below: in this thread it would be lost
                 errors.append(error)
 
         threads = [threading.Thread(target=racer, args=(op,)) for op in ops]
@@ -92,7 +92,7 @@ class Bench:
         return replies
 
     def token(self) -> str:
-        """A token that nobody else has."""
+        """A token that no other claim has."""
         return f"token-{next(self._tokens)}"
 
     def claim(self, request: Request, *, dispatch: bool = True, lease_s: float = LEASE_S) -> tuple[str, Any]:
@@ -127,10 +127,10 @@ class Bench:
 
 
 class _Clock(FakeClock):
-    """In a race, whoever looks at it waits until somebody else looks too.
+    """In a race, a caller that looks at it waits until another caller looks too.
 
     A store that decides on what it read before has company there, however the threads are scheduled. In a store that lets
-    one in at a time nobody comes: the first waits for MEETING_S in vain, and after it nobody waits.
+    one in at a time no other comes: the first waits for MEETING_S in vain, and no later one waits.
     """
 
     _meeting: threading.Barrier | None = None

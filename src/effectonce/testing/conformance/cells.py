@@ -1,4 +1,4 @@
-"""Cells: small values that processes share, each replaced only by whoever has seen what stands there."""
+"""Cells: small values that processes share, each replaced only by a process that has seen what stands there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _written(bench: Bench, value: bytes, *, name: str = "cell", keep_s: float = 
     return bench.apply(ReadCell(name)).revision
 
 
-def a_cell_that_nobody_wrote_is_none(bench: Bench) -> None:
+def a_cell_that_was_never_written_is_none(bench: Bench) -> None:
     assert bench.apply(ReadCell("cell")) == Cell(bench.clock())
 
 
@@ -43,8 +43,8 @@ def a_cell_that_is_gone_is_not_replaced(bench: Bench) -> None:
     assert bench.apply(ReadCell("cell")) == Cell(bench.clock())
 
 
-def a_repeated_write_is_told_what_it_wrote(bench: Bench) -> None:
-    """Its acknowledgement was lost. The value tells that nobody else was faster."""
+def a_repeated_write_returns_what_it_wrote(bench: Bench) -> None:
+    """Its acknowledgement was lost. The value shows that no other process was faster."""
     for seen in (0, _written(bench, b"one", name="other")):
         write = WriteCell("other" if seen else "cell", seen, b"mine", KEEP_S)
         assert bench.apply(write) is None
@@ -136,7 +136,7 @@ def cells_are_listed_by_prefix_in_order(bench: Bench) -> None:
     expected = ["log/a", "log/a/1", "log/b", "log/ü"]
     assert bench.apply(ListCells("log/")) == tuple((name, f"of {name}".encode()) for name in expected)
     assert _names(bench, ListCells("log/", backwards=True)) == expected[::-1]
-    assert bench.apply(ListCells("nobody's/")) == ()
+    assert bench.apply(ListCells("unused/")) == ()
 
 
 def cells_are_listed_page_by_page(bench: Bench) -> None:

@@ -202,12 +202,12 @@ def an_expired_key_is_refused_before_any_sweep(bench: Bench) -> None:
 def an_expired_key_is_refused_after_the_sweep(bench: Bench) -> None:
     asked = request(scope="chat", step="pay", arguments=b"what it was asked for")
     bench.in_doubt(asked)
-    bench.apply(Attest("k", "what somebody knew"))
+    bench.apply(Attest("k", "what a person knew"))
     bench.apply(Confirm("k", b"done", "ada", "seen on the statement"))
     bench.clock.advance(WINDOW_S + 1)
     assert bench.apply(Sweep()) == Swept(doubted=0, buried=1, forgotten=0)
     left = bench.record(asked)
-    assert (left.request, left.outcome, left.reason, left.evidence) == (request(), b"", "", ())  # nobody's data stay longer
+    assert (left.request, left.outcome, left.reason, left.evidence) == (request(), b"", "", ())  # no data stay longer
     assert bench.claim(asked)[1] == KeyExpired(1.0)
 
 

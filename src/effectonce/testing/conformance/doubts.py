@@ -67,7 +67,7 @@ def late_evidence_of_one_of_two_sends_settles_nothing(bench: Bench) -> None:
 
 
 def a_claim_that_was_sent_before_goes_in_doubt_when_it_cannot_be_sent_again(bench: Bench) -> None:
-    """Its latch would hold its step for ever, and nobody could settle it."""
+    """Its latch would hold its step forever, and no person could settle it."""
     wanted = request(on=KEYED, latch="step")
     token, epoch = bench.held(wanted)
     bench.apply(Dispatch("k", token, epoch, 2, LEASE_S))
@@ -100,11 +100,11 @@ def a_person_may_settle_a_claim_that_was_sent_before_and_is_abandoned(bench: Ben
     assert isinstance(bench.apply(refute), Applied)
 
 
-def what_was_never_sent_can_be_discarded_once_nobody_works_on_it(bench: Bench) -> None:
-    """Whoever claimed it and was slow finds that it may not send any more; whoever asks later gets the failure."""
+def what_was_never_sent_can_be_discarded_once_no_worker_has_it(bench: Bench) -> None:
+    """A slow worker that had claimed it may not send it any more; later callers get the failure."""
     wanted = request(on=KEYED, latch="step")
     token, epoch = bench.held(wanted, dispatch=False)
-    refute = Refute("k", b"nobody wants it", "ann", "the customer has left")
+    refute = Refute("k", b"not wanted", "ann", "the customer has left")
     assert bench.apply(refute) == Refused(State.CLAIMED)
     bench.lease_ends()
     assert isinstance(bench.apply(refute), Applied)
@@ -170,7 +170,7 @@ def a_late_result_never_makes_room(bench: Bench) -> None:
     assert [e.outcome for e in bench.record(request()).evidence] == [b"the first", *(b"%d" % n for n in range(40))]
 
 
-def evidence_has_the_time_that_it_is_told_or_the_stores(bench: Bench) -> None:
+def evidence_has_the_time_that_it_is_given_or_the_stores(bench: Bench) -> None:
     bench.in_doubt(request())
     bench.apply(Attest("k", "as it was elsewhere", b"x", at=17.25))
     bench.apply(Attest("k", "now", b"x"))
@@ -304,7 +304,7 @@ def a_person_settles_an_abandoned_effect_too(bench: Bench) -> None:
     assert isinstance(bench.apply(Refute("did-not", b"x", "ada", "not seen")), Applied)
 
 
-def nobody_refutes_what_the_next_caller_may_still_send(bench: Bench) -> None:
+def what_the_next_caller_may_still_send_cannot_be_refuted(bench: Bench) -> None:
     bench.held(request(on=KEYED))
     bench.lease_ends()
     assert bench.apply(Refute("k", b"x", "ada", "not seen")) == Refused(State.DISPATCHED)

@@ -98,7 +98,7 @@ def a_look_for_what_is_rare_ends_and_goes_on(bench: Bench) -> None:
             page, looks = bench.apply(_after(op, page.further)), looks + 1
         assert [*seen, *_keys(page.records)] == ["rare"]
         assert looks >= 3
-    assert bench.apply(Recent(tool="nobody's")).records == ()
+    assert bench.apply(Recent(tool="unused")).records == ()
     since = bench.record(request("k4")).created_at
     assert _keys(bench.apply(Recent(since=since)).records) == ["k5", "k4"]
 

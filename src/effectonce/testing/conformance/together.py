@@ -56,9 +56,9 @@ def a_claim_and_its_end_at_once_leave_what_they_leave_one_by_one(bench: Bench) -
     bench.clock.advance(7.0)
     token, asked, end = bench.token(), request("at once"), b"done"
 
-    bench.apply(Together((Claim(asked, token, LEASE_S, dispatch=True), Complete("at once", token, 1, end, by="somebody"))))
+    bench.apply(Together((Claim(asked, token, LEASE_S, dispatch=True), Complete("at once", token, 1, end, by="a person"))))
     bench.apply(Claim(request("one by one"), token, LEASE_S, dispatch=True))
-    bench.apply(Complete("one by one", token, 1, end, by="somebody"))
+    bench.apply(Complete("one by one", token, 1, end, by="a person"))
 
     at_once, one_by_one = bench.record(asked), bench.record(request("one by one"))
     assert at_once == replace(one_by_one, request=asked)
@@ -82,7 +82,7 @@ def one_that_is_refused_does_not_stop_the_others(bench: Bench) -> None:
     replies = bench.apply(
         Together(
             (
-                Complete("nobody's", bench.token(), 1, b""),
+                Complete("unclaimed", bench.token(), 1, b""),
                 Claim(replace(taken, fingerprint="another"), bench.token(), LEASE_S, dispatch=True),
                 Claim(request("free"), bench.token(), LEASE_S, dispatch=True),
             )
