@@ -15,7 +15,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 # Rooms from the ground up: a room imports rooms of lower floors, and its own files; no other room of its floor.
 LAYERS = (
-    ("lint", "_credentials", "_forks", "_random", "_text"),
+    ("lint", "_credentials", "_drivers", "_forks", "_random", "_text"),
     ("_core", "_log"),
     ("_environment", "errors"),
     ("_validate", "effect"),
@@ -256,7 +256,7 @@ def test_only_the_driver_knows_sync_and_async():
 def test_except_exception_stands_where_somebody_elses_code_ends():
     """A broad except is allowed around a user's tool and around work done for several callers; each says why."""
     allowed = {
-        "_runtime/drive.py": 4,
+        "_runtime/performers.py": 4,
         "_runtime/heartbeat.py": 2,
         "workflows/_run.py": 2,
         "workflows/_runs.py": 2,
@@ -315,3 +315,34 @@ def test_the_map_names_files_that_exist():
     named = re.findall(r"`?((?:[a-z_]+/)+(?:[a-z_]+\.py)?)`?", page.split("## The rooms")[1])
     assert len(named) > 20
     assert [name for name in named if not (SOURCE / name).exists() and not (ROOT / name).exists()] == []
+
+
+def test_a_generator_of_commands_is_run_by_the_two_drivers():
+    """Those that look for its end otherwise run no loop over it, or wait for a socket in between."""
+    loops = [
+        str(path.relative_to(SOURCE)) for path in FILES if re.search(r"= \w+\.send\((await )?\w+\(\w+\)\)", path.read_text())
+    ]
+    assert loops == ["_drivers.py"]
+
+
+def test_nothing_of_a_tool_is_set_from_outside():
+    """What workflows, adapters and observers want of a tool is handed in when it is made."""
+    names = "calling|performing|aperforming|plan|setup|terms|hosting|signature|retrying"
+    assignment = re.compile(rf"^\s*(?!self\.)\w+(\.tool)?\.({names})(\.\w+)? = |^\s*self\.tool\.\w+ = ", re.MULTILINE)
+    assert [path.name for path in FILES if assignment.search(path.read_text())] == []
+
+
+REFUSED = re.compile(
+    r"\b(somebody|nobody|whoever|everybody|told)\b|\bfor ever\b|\ball the same\b|\bin the air\b|\bas good as new\b",
+    re.IGNORECASE,
+)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_people_and_programs_are_named(path):
+    """A caller, a worker, an operator, you; and things are raised, returned, logged or reported. "Nobody can know" is the claim."""
+    allowed = ("nobody can know", '"somebody asked for it again"')  # the latter is stored with records
+    lines = [
+        line for line in path.read_text().splitlines() if not line.lstrip().startswith("--")
+    ]  # comments inside SQL that is stored
+    assert [line for line in lines if REFUSED.search(line) and not any(words in line for words in allowed)] == []

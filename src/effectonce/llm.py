@@ -33,7 +33,7 @@ from effectonce._core.ops import Find
 from effectonce._core.rules import Record, State
 from effectonce._core.safe_access import attempt
 from effectonce._log import LOG
-from effectonce._runtime.drive import Prepared
+from effectonce._runtime.performers import Prepared
 from effectonce._runtime.signature import is_async
 from effectonce._runtime.step import here
 from effectonce._tools.tool import GuardedTool

@@ -16,7 +16,7 @@ from tests.cli.desk import environment
 from effectonce import Guard
 from effectonce._core.breaker.votes import exchange
 from effectonce._core.ops import Search
-from effectonce._runtime.drive import drive
+from effectonce._drivers import drive
 
 APP = ("--app", "tests.cli.shop:guard")
 

@@ -5,7 +5,8 @@ import pytest
 from effectonce import Bucket, Budget, Certainty, ContractViolation, RetryBudget, Verdict
 from effectonce._core.budget import Purchase, TokenBucket, TurnState
 from effectonce._core.ops import Cell, ReadCell, Unavailable, WriteCell
-from effectonce._runtime.drive import Plain, drive
+from effectonce._drivers import drive
+from effectonce._runtime.performers import Plain
 from effectonce.errors import StoreUnavailable
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock

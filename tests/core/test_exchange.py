@@ -6,7 +6,8 @@ from effectonce import StoreUnavailable
 from effectonce._core import ops
 from effectonce._core.rules import Scene, State
 from effectonce._core.transitions import transition
-from effectonce.stores._roundtrip import PATIENCE, CompareAndSwap, SeenRecord, answer, decide_once, run
+from effectonce._drivers import drive
+from effectonce.stores._roundtrip import PATIENCE, CompareAndSwap, SeenRecord, answer, decide_once
 from effectonce.testing.conformance.bench import request
 
 RECORD = transition(None, ops.Claim(request(), "t", 30.0, dispatch=True), Scene(1.0)).after
@@ -20,7 +21,7 @@ def wire(seen, *, swaps):
 
 def test_a_record_that_never_keeps_still_is_given_up():
     with pytest.raises(StoreUnavailable, match=f"changed {PATIENCE} times"):
-        run(answer(ops.Renew("k", "t", 1, 30.0)), wire(SeenRecord(2.0, RECORD, 1), swaps=False))
+        drive(answer(ops.Renew("k", "t", 1, 30.0)), wire(SeenRecord(2.0, RECORD, 1), swaps=False))
 
 
 @pytest.mark.parametrize(
@@ -33,4 +34,4 @@ def test_a_record_that_never_keeps_still_is_given_up():
     ids=["it is ours", "somebody was faster", "there is none"],
 )
 def test_a_transaction_completes_only_by_changing_the_record(record, swaps, reply):
-    assert run(decide_once(COMPLETE), wire(SeenRecord(2.0, record, 1), swaps=swaps)) == reply
+    assert drive(decide_once(COMPLETE), wire(SeenRecord(2.0, record, 1), swaps=swaps)) == reply

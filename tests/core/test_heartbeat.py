@@ -8,7 +8,7 @@ import pytest
 
 from effectonce import GaveUp, Guard, Retry, StoreUnavailable
 from effectonce._core import ops
-from effectonce._runtime import drive, heartbeat
+from effectonce._runtime import heartbeat, performers
 from effectonce._runtime.step import here
 from effectonce.effect import running
 from effectonce.stores.memory import MemoryStore
@@ -230,7 +230,7 @@ def test_a_tool_whose_lease_nobody_could_keep_alive_is_not_started(monkeypatch):
 
 def struck(number, function):
     """Call *function*, and interrupt it where the *number*-th call in the engine begins or ends. False: there are fewer."""
-    places, met, before = {drive.__file__, heartbeat.__file__}, 0, sys.getprofile()
+    places, met, before = {performers.__file__, heartbeat.__file__}, 0, sys.getprofile()
 
     def strike(frame, event, _):
         nonlocal met

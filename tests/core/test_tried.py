@@ -8,7 +8,7 @@ from effectonce._core.classification.verdicts import Tried
 from effectonce._core.endings import Fresh
 from effectonce._core.ops import Invoke, Ok, Raised
 from effectonce._core.retry_flow import whole_call
-from effectonce._runtime.drive import drive
+from effectonce._drivers import drive
 
 REFUSED = Verdict(Bucket.UNREACHABLE, Certainty.NOT_SENT)
 LOST = Verdict(Bucket.NO_ANSWER, Certainty.AMBIGUOUS)

@@ -4,7 +4,7 @@ import pytest
 
 from effectonce._core.breaker.votes import TRIES, Quorum, Vote, carried, exchange, standing
 from effectonce._core.ops import ReadCell, WriteCell
-from effectonce._runtime.drive import drive
+from effectonce._drivers import drive
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
 

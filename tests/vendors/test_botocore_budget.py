@@ -5,7 +5,8 @@ import random
 import pytest
 
 from effectonce import Bucket, Certainty, RetryBudget, Verdict
-from effectonce._runtime.drive import Plain, drive
+from effectonce._drivers import drive
+from effectonce._runtime.performers import Plain
 
 DOWN = Verdict(Bucket.SERVER_ERROR, Certainty.AMBIGUOUS)
 BUSY = Verdict(Bucket.RATE_LIMIT, Certainty.REJECTED)

@@ -14,7 +14,8 @@ from effectonce._core.ops import Flow, Recorded
 from effectonce._core.retry_flow import Over, whole_call
 from effectonce._core.rules import Record
 from effectonce._core.safe_access import attempt
-from effectonce._runtime.drive import AsyncPlain, Plain, Prepared, adrive, drive
+from effectonce._drivers import drive
+from effectonce._runtime.performers import AsyncPlain, Plain, Prepared, adrive_call
 from effectonce._tools.event_recorder import CallFacts, EventRecorder, heard, heard_call
 from effectonce.errors import ContractViolation, EffectOnceError
 from effectonce.retries.retry import Retrier, concluded
@@ -107,7 +108,7 @@ def watched_aread(tool: Any, read: Retrier) -> Callable[..., Any]:
 
     async def call(*args: Any, **kwargs: Any) -> Any:
         flow, store = _reading(read, facts)
-        ended = await adrive(flow, AsyncPlain(store, functools.partial(tool.function, *args, **kwargs)))
+        ended = await adrive_call(flow, AsyncPlain(store, functools.partial(tool.function, *args, **kwargs)))
         try:
             return concluded(ended, name, read=True)
         except EffectOnceError as error:

@@ -29,8 +29,9 @@ from effectonce._core.ops import (
     WriteReply,
 )
 from effectonce._core.retry_state import Env, insist
+from effectonce._drivers import drive
 from effectonce._random import rng
-from effectonce._runtime.drive import AsyncPerformer, Performer, Prepared, Setup, adrive, drive
+from effectonce._runtime.performers import AsyncPerformer, Performer, Prepared, Setup, adrive_call
 from effectonce.effect import departure
 from effectonce.errors import ContractViolation, NotSent
 
@@ -89,7 +90,7 @@ class AsyncHeldBack(HeldBack):
     async def awrite_now(self) -> None:
         if self.reply is None:
             try:
-                self.answered(await adrive(insist(self.write, ENV), self._perform))
+                self.answered(await adrive_call(insist(self.write, ENV), self._perform))
             except asyncio.CancelledError:
                 self.reply = Applied(self.write.epoch)  # it may be: then it is taken back
                 raise

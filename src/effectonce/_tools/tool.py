@@ -37,10 +37,11 @@ from effectonce._core.keys import (
 from effectonce._core.ops import Complete, Fail, Flow, Op, Recorded, Request
 from effectonce._core.retry_state import Env, Plan
 from effectonce._core.rules import Record, State
+from effectonce._drivers import drive
 from effectonce._log import LOG
-from effectonce._runtime.drive import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive, drive
 from effectonce._runtime.heartbeat import Heartbeat
 from effectonce._runtime.isolation import declared_lazy
+from effectonce._runtime.performers import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive_call
 from effectonce._runtime.replay_cache import ReplayCache
 from effectonce._runtime.signature import Recall, ToolSignature, is_async
 from effectonce._runtime.step import StepContext, here, stable
@@ -405,7 +406,7 @@ class GuardedTool:
         known = self.known(prepared) if cache.size or (prepared.again and self._look is not None) else None
         if known is not None:
             return Replay(known, coalesced=False)
-        ending = await adrive(self.flow(prepared), self.aperforming(self.setup, prepared))
+        ending = await adrive_call(self.flow(prepared), self.aperforming(self.setup, prepared))
         if cache.size > 0:
             self._remember_outcome(request, ending)
         return ending
@@ -445,7 +446,7 @@ class GuardedTool:
     async def areconcile(self, record: Record) -> Outcome[Any]:
         prepared = self.recalled(record)
         flow = self.asking(record, prepared)
-        return self._settled(await adrive(flow, AsyncPerformer(self.setup, prepared)), prepared)
+        return self._settled(await adrive_call(flow, AsyncPerformer(self.setup, prepared)), prepared)
 
     def asking(self, record: Record, prepared: Prepared) -> Flow[Ending]:
         """To ask the probe, and do nothing else."""

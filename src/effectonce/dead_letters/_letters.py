@@ -20,6 +20,7 @@ from effectonce._core.endings import Ending
 from effectonce._core.ops import Applied, Flow, Refute
 from effectonce._core.pages import Refer
 from effectonce._core.rules import Record, Scene, State, leased, resendable
+from effectonce._drivers import adrive, drive
 from effectonce._tools.observers import Observers, notify_of
 from effectonce._tools.tool import GuardedTool
 from effectonce.dead_letters._file import BadLine, Imported, LineProblem, read_file, read_line, write_file, write_line
@@ -39,7 +40,7 @@ from effectonce.dead_letters._letter import (
 )
 from effectonce.dead_letters._redriving import Pace, Redriven, came_to, settled, skipped, unsendable, would
 from effectonce.errors import ContractViolation
-from effectonce.recovery.in_doubt import arun_on_store, run_on_store, who
+from effectonce.recovery.in_doubt import who
 from effectonce.stores.base import Store, TooLarge
 
 GRACE_S = 300.0  # an owner that reported nothing for so long after its lease does not come back
@@ -90,7 +91,7 @@ class DeadLetters:
         """Letters, oldest first. The next page begins `after` the `cursor` of the last one."""
         if limit < 1:
             raise ContractViolation(f"limit={limit}: ask for one letter, or more")
-        shown: LetterPage = run_on_store(self._page(LetterQuery(**wanted), after, limit), self._store)
+        shown: LetterPage = drive(self._page(LetterQuery(**wanted), after, limit), self._store.apply)
         return shown.letters
 
     def show(self, key: str) -> Letter | None:
@@ -104,7 +105,7 @@ class DeadLetters:
             if not keys:
                 return None
             key = keys[0]
-        record, now = run_on_store(looked_up(key), self._store)
+        record, now = drive(looked_up(key), self._store.apply)
         return None if record is None else letter_of(record, self._tools.get(record.request.terms.tool), now)
 
     def page(
@@ -114,7 +115,7 @@ class DeadLetters:
 
         It looks at about *looked_at* records and no more, so that it may have found none although later ones fit.
         """
-        shown: LetterPage = run_on_store(self._page(LetterQuery(**wanted), after, limit, looked_at=looked_at), self._store)
+        shown: LetterPage = drive(self._page(LetterQuery(**wanted), after, limit, looked_at=looked_at), self._store.apply)
         return shown
 
     def groups(self, *, limit: int | None = None, **wanted: Unpack[Wanted]) -> tuple[Group, ...]:
@@ -153,7 +154,7 @@ class DeadLetters:
         after: tuple[float, str] | None = _START
         limit = PAGE
         while after is not None:
-            shown: LetterPage = run_on_store(self._page(query, after, limit, states), self._store)
+            shown: LetterPage = drive(self._page(query, after, limit, states), self._store.apply)
             yield from shown.letters
             after, limit = shown.after, min(2 * limit, BATCH_MAX)
 
@@ -166,7 +167,7 @@ class DeadLetters:
         after: tuple[float, str] | None = _START
         limit = PAGE
         while after is not None:
-            shown: LetterPage = await arun_on_store(self._page(query, after, limit), self._store)
+            shown: LetterPage = await adrive(self._page(query, after, limit), self._store.aapply)
             for letter in shown.letters:
                 yield letter
             after, limit = shown.after, min(2 * limit, BATCH_MAX)
@@ -179,7 +180,7 @@ class DeadLetters:
         *early*: even before the time that the downstream asked for.
         """
         by, reason = who(by, reason)
-        ready = run_on_store(self._ready(key, early=early, is_async=False), self._store)
+        ready = drive(self._ready(key, early=early, is_async=False), self._store.apply)
         if isinstance(ready, Redriven):
             return ready
         tool, record = ready
@@ -189,7 +190,7 @@ class DeadLetters:
     async def aredrive(self, key: str, *, by: str, reason: str, early: bool = False) -> Redriven:
         """The same for an async tool."""
         by, reason = who(by, reason)
-        ready = await arun_on_store(self._ready(key, early=early, is_async=True), self._store)
+        ready = await adrive(self._ready(key, early=early, is_async=True), self._store.aapply)
         if isinstance(ready, Redriven):
             return ready
         tool, record = ready
@@ -198,7 +199,7 @@ class DeadLetters:
 
     def foresee(self, key: str, *, early: bool = False) -> Redriven:
         """What redriving one letter would do, for sync and async tools: `would_run`, or why not. Nothing is sent."""
-        return would(run_on_store(self._ready(key, early=early, is_async=None), self._store))
+        return would(drive(self._ready(key, early=early, is_async=None), self._store.apply))
 
     def redrive_all(
         self,
@@ -226,7 +227,7 @@ class DeadLetters:
             if limit <= 0 or stop.is_set():
                 break
             if dry_run:
-                redriven = would(run_on_store(self._ready(letter.key, early=early, is_async=False), self._store))
+                redriven = would(drive(self._ready(letter.key, early=early, is_async=False), self._store.apply))
             else:
                 redriven = self.redrive(letter.key, by=by, reason=reason, early=early)
             done.append(redriven)
@@ -259,7 +260,7 @@ class DeadLetters:
             if limit <= 0 or (stop is not None and stop.is_set()):
                 break
             if dry_run:
-                redriven = would(await arun_on_store(self._ready(letter.key, early=early, is_async=True), self._store))
+                redriven = would(await adrive(self._ready(letter.key, early=early, is_async=True), self._store.aapply))
             else:
                 redriven = await self.aredrive(letter.key, by=by, reason=reason, early=early)
             done.append(redriven)
@@ -307,7 +308,7 @@ class DeadLetters:
         What was never sent can be discarded without looking anywhere. What is in doubt is refuted by this: look downstream first.
         """
         by, reason = who(by, reason)
-        record, now = run_on_store(looked_up(key), self._store)
+        record, now = drive(looked_up(key), self._store.apply)
         if record is None:
             raise ContractViolation("there is nothing to discard: the effect is unknown to this store")
         reply = self._store.apply(Refute(key, encode_error(Discarded(reason)), by, reason))
@@ -340,7 +341,7 @@ class DeadLetters:
         for number, line in read_file(file):
             try:
                 carried, digest = read_line(line)
-                new = run_on_store(taken(carried, f"import-{digest}"), self._store)
+                new = drive(taken(carried, f"import-{digest}"), self._store.apply)
             except (BadLine, ContractViolation, TooLarge) as error:
                 problems.append(LineProblem(number, str(error)))
                 continue

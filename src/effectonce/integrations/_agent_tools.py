@@ -30,8 +30,9 @@ from effectonce._core.guarantees import Kind, Terms
 from effectonce._core.keys import AtOrdinal, Stable
 from effectonce._core.ops import Find, Flow, Unavailable
 from effectonce._core.rules import Record, outcome_pending
+from effectonce._drivers import drive
 from effectonce._log import LOG
-from effectonce._runtime.drive import AsyncPlain, Plain, Prepared, adrive, drive
+from effectonce._runtime.performers import AsyncPlain, Plain, Prepared, adrive_call
 from effectonce._runtime.step import Delivered, Step, at_ordinal, flagged, named
 from effectonce._tools.identity import Identity
 from effectonce._tools.tool import GuardedTool
@@ -243,7 +244,7 @@ class AgentTools:
 
     async def awithin(self, guarded: GuardedTool, call: AgentCall) -> Step:
         step, ordinal, key = self._counted(guarded, call)
-        return at_ordinal(step, guarded.contract.name, await adrive(_place(ordinal, key), AsyncPlain(self.guard.store)))
+        return at_ordinal(step, guarded.contract.name, await adrive_call(_place(ordinal, key), AsyncPlain(self.guard.store)))
 
     def _counted(self, guarded: GuardedTool, call: AgentCall) -> tuple[Step, int, KeyAt | None]:
         signature, name, secret = guarded.signature, guarded.contract.name, self._house.secret
@@ -283,7 +284,7 @@ class AgentTools:
         tool = self._tool(call.tool, asynchronous=True)
         try:
             asked = self._asked(tool, call, leg)
-            effect = asked.at(await adrive(_place(asked.ordinal, asked.key), AsyncPlain(self.guard.store)))
+            effect = asked.at(await adrive_call(_place(asked.ordinal, asked.key), AsyncPlain(self.guard.store)))
             return leg.part(await leg.arun()) if is_running(effect.request.key) else _answer(await tool.acall(effect), leg)
         except ControlFlow as passed:
             raise passed.error from None

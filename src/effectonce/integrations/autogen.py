@@ -71,7 +71,7 @@ def protect(
     return protected
 
 
-class ShownError(Exception):
+class _ErrorForModel(Exception):
     """An error as the model reads it: a workbench makes a result of its text."""
 
 
@@ -115,7 +115,7 @@ class _AgentTools:
                 answer = await self.box.arun(call, leg)
                 return answer.own if answer.fresh else CallAgain(text_of(answer.recorded))
             except EffectOnceError as error:
-                raise ShownError(error_text(error)) from error
+                raise _ErrorForModel(error_text(error)) from error
 
         async def run_json(args: Mapping[str, Any], token: CancellationToken, call_id: str | None = None) -> Any:
             return await run(args, token, call_id, [])

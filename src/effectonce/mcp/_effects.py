@@ -12,7 +12,7 @@ from effectonce._core.codec import encode_or_excuse
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.keys import AtStep
 from effectonce._core.ops import Request
-from effectonce._runtime.drive import Prepared
+from effectonce._runtime.performers import Prepared
 from effectonce._runtime.step import flagged
 from effectonce._tools.identity import Identity
 from effectonce._tools.tool import GuardedTool, Hosting

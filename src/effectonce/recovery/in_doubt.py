@@ -12,8 +12,9 @@ from typing import Any
 from msgspec import Struct
 
 from effectonce._core.codec import NotReadable, NotStorable, encode, encode_error, printable
-from effectonce._core.ops import Applied, Browse, Confirm, Find, Flow, Op, ReadCell, Rearm, Refused, Refute, WriteReply
+from effectonce._core.ops import Applied, Browse, Confirm, Find, Flow, ReadCell, Rearm, Refused, Refute, WriteReply
 from effectonce._core.rules import Record, State
+from effectonce._drivers import adrive, drive
 from effectonce._tools.observers import Observers, settled
 from effectonce._tools.tool import GuardedTool
 from effectonce.errors import ContractViolation
@@ -64,26 +65,6 @@ def place(record: Record) -> tuple[float, str]:
     return record.created_at, record.request.key
 
 
-def run_on_store(flow: Flow[Any], store: Store) -> Any:
-    """Run a flow that asks for nothing but what a store knows."""
-    try:
-        op: Op[Any] = next(flow)
-        while True:
-            op = flow.send(store.apply(op))
-    except StopIteration as done:
-        return done.value
-
-
-async def arun_on_store(flow: Flow[Any], store: Store) -> Any:
-    """The same for async callers."""
-    try:
-        op: Op[Any] = next(flow)
-        while True:
-            op = flow.send(await store.aapply(op))
-    except StopIteration as done:
-        return done.value
-
-
 class Settlement:
     """Where effects in doubt are looked at and settled."""
 
@@ -102,7 +83,7 @@ class Settlement:
         """All of them, page by page."""
         after: tuple[float, str] | None = (0.0, "")
         while after is not None:
-            records, after = run_on_store(doubts.page(after), self.store)
+            records, after = drive(doubts.page(after), self.store.apply)
             yield records
 
     # ------------------------------------------------------------ by a person
@@ -149,7 +130,7 @@ class Settlement:
         answers: list[Outcome[Any] | None] = []
         after: tuple[float, str] | None = (0.0, "")
         while after is not None and len(answers) < limit:
-            records, after = await arun_on_store(doubts.page(after), self.store)
+            records, after = await adrive(doubts.page(after), self.store.aapply)
             answers += [await self.aask(record) for record in records[: limit - len(answers)]]
         return count(answers)
 

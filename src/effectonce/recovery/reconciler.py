@@ -13,10 +13,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from effectonce._core.rules import Record
+from effectonce._drivers import adrive
 from effectonce._validate import numbers
 from effectonce.errors import ContractViolation
 from effectonce.outcome import Outcome
-from effectonce.recovery.in_doubt import InDoubtFilter, Reconciled, Settlement, arun_on_store, count
+from effectonce.recovery.in_doubt import InDoubtFilter, Reconciled, Settlement, count
 from effectonce.recovery.periodic import PeriodicThread
 
 GROWTH = 2.0
@@ -73,7 +74,7 @@ class Reconciler:
         total, seen = Reconciled(0, 0, 0), set[str]()
         after: tuple[float, str] | None = (0.0, "")
         while after is not None:
-            records, after = await arun_on_store(self._doubts.page(after), self._desk.store)
+            records, after = await adrive(self._doubts.page(after), self._desk.store.aapply)
             for record in records:
                 seen.add(record.request.key)
                 if not self._is_due(record):

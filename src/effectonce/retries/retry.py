@@ -27,8 +27,9 @@ from effectonce._core.guarantees import Capability, Kind
 from effectonce._core.ops import Flow
 from effectonce._core.retry_flow import Over, kept_back, over, plain_call
 from effectonce._core.retry_state import Env, PermitProtocol, RetryDecision, Retrying, RetryState, earn
+from effectonce._drivers import drive
 from effectonce._random import rng
-from effectonce._runtime.drive import AsyncPlain, Plain, adrive, drive
+from effectonce._runtime.performers import AsyncPlain, Plain, adrive_call
 from effectonce._runtime.signature import is_async
 from effectonce._validate import flags, of_type
 from effectonce.effect import running
@@ -131,7 +132,7 @@ class Retrier:
                     earned()
                 return value
             flow, store = self._again(first, name, started_at)
-            ending = await adrive(flow, AsyncPlain(store, functools.partial(function, *args, **kwargs)))
+            ending = await adrive_call(flow, AsyncPlain(store, functools.partial(function, *args, **kwargs)))
             try:
                 return concluded(ending, name, read=self.read or rescue is not None)
             except EffectOnceError as error:
@@ -231,7 +232,7 @@ class Attempt:
             return self._well()
         verdict = self._failed(error)
         flow = self._patience.after(error, verdict, repeatable=self._retrier.repeatable)
-        return self._decided(error, verdict, await adrive(flow, AsyncPlain(self._store)))
+        return self._decided(error, verdict, await adrive_call(flow, AsyncPlain(self._store)))
 
     def _well(self) -> bool:
         tokens = self._retrier.how.tokens

@@ -6,13 +6,12 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from effectonce._core.breaker.votes import Quorum, Vote, exchange, standing
 from effectonce._core.ops import Flow
+from effectonce._drivers import adrive, drive
 from effectonce._forks import anew_in_a_fork
 from effectonce._log import LOG
-from effectonce._runtime.drive import drive
 from effectonce.errors import StoreUnavailable
 from effectonce.stores.base import Store
 
@@ -83,13 +82,8 @@ class VoteExchange:
             self._alone(error)
 
     async def arun(self) -> None:
-        flow = self._flow()
-        reply: Any = None
         try:
-            while True:
-                reply = await self._store.aapply(flow.send(reply))
-        except StopIteration as done:
-            self._hear(done.value)
+            self._hear(await adrive(self._flow(), self._store.aapply))
         except StoreUnavailable as error:
             self._alone(error)
 

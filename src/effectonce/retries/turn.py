@@ -7,7 +7,8 @@ from contextvars import ContextVar
 from effectonce._core.budget import Purchase, TurnState
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.keys import derive
-from effectonce._runtime.drive import AsyncPlain, Plain, adrive, drive
+from effectonce._drivers import drive
+from effectonce._runtime.performers import AsyncPlain, Plain, adrive_call
 from effectonce._runtime.step import ContextScope
 from effectonce.errors import GaveUp
 from effectonce.policy import Budget
@@ -38,7 +39,7 @@ class TurnBudget(ContextScope["TurnBudget"]):
 
     async def arepair(self) -> None:
         """The same, awaited."""
-        self._taken(await adrive(self.turn.spend(Purchase(repair=True)), AsyncPlain(self.store)))
+        self._taken(await adrive_call(self.turn.spend(Purchase(repair=True)), AsyncPlain(self.store)))
 
     def _taken(self, refusal: str) -> None:
         if refusal:

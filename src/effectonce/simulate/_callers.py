@@ -14,6 +14,7 @@ from effectonce._core.classification.verdicts import Bucket, Verdict
 from effectonce._core.decisions import Action
 from effectonce._core.ops import Flow
 from effectonce._core.retry_state import Env, RetryState, earn
+from effectonce._drivers import drive
 from effectonce.policy import Breaker, Budget, Retry
 from effectonce.retries.budget import RetryBudget
 from effectonce.retries.retry import retrying
@@ -134,11 +135,10 @@ class Whole:
 
 def settled(flow: Flow[T]) -> T:
     """What a flow comes to that asks no store."""
-    try:
-        op = next(flow)
-    except StopIteration as done:
-        found: T = done.value
-        return found
+    return drive(flow, _refuse)
+
+
+def _refuse(op: object) -> None:
     raise AssertionError(f"there is no store here that answers {op}")
 
 

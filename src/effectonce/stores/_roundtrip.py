@@ -19,7 +19,7 @@ whatever was decided on an older revision is thrown away. Like the engine's flow
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Generator
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
@@ -319,28 +319,3 @@ def _sweep(op: Sweep, table: Table) -> Answering[Swept]:
     counts = Counter(ends)
     cells = (yield from Forget(op.limit - len(due))) if len(due) < op.limit else 0
     return Swept(counts[State.IN_DOUBT], counts[State.TOMBSTONE], counts[State.ABSENT], cells, seen.unreadable)
-
-
-# ---------------------------------------------------------------- drivers
-
-
-def run(answering: Answering[T], perform: Callable[[RoundTrip[Any]], Any]) -> T:
-    """Perform exchanges until there is an answer."""
-    try:
-        exchange = next(answering)
-        while True:
-            exchange = answering.send(perform(exchange))
-    except StopIteration as done:
-        result: T = done.value
-        return result
-
-
-async def arun(answering: Answering[T], perform: Callable[[RoundTrip[Any]], Awaitable[Any]]) -> T:
-    """The same for async."""
-    try:
-        exchange = next(answering)
-        while True:
-            exchange = answering.send(await perform(exchange))
-    except StopIteration as done:
-        result: T = done.value
-        return result

@@ -17,7 +17,7 @@ from typing import Any
 from effectonce._core.guarantees import DAY_S
 from effectonce._core.keys import derive
 from effectonce._core.ops import Cell, Claim, Invoke, NotStarted, Op, ReadCell, Together, Transact, Unavailable, WriteCell
-from effectonce._runtime.drive import AsyncPerforming
+from effectonce._runtime.performers import AsyncPerforming
 from effectonce.errors import StoreUnavailable
 from effectonce.stores.base import Store
 

@@ -32,7 +32,8 @@ from effectonce._core.ops import (
 )
 from effectonce._core.rules import Record, State
 from effectonce._core.workflow import CANCEL, Cancellation, LateCall, Parked, cancellation, label
-from effectonce._runtime.drive import Prepared, adrive, drive
+from effectonce._drivers import adrive, drive
+from effectonce._runtime.performers import Prepared, adrive_call
 from effectonce._tools.registry import tool_of
 from effectonce.effect import running
 from effectonce.errors import (
@@ -45,7 +46,6 @@ from effectonce.errors import (
     StepFailed,
     StoreUnavailable,
 )
-from effectonce.recovery.in_doubt import arun_on_store, run_on_store
 from effectonce.workflows._fence import AsyncFence, Fence, KeptBack, to_read
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class Run:
             if ending is None or self._kept_back(ending):
                 if ending is not None:
                     self.seen(self._store.apply(self.look()))
-                run_on_store(self._end_here(prepared), tool.setup.store)
+                drive(self._end_here(prepared), tool.setup.store.apply)
                 ending = drive(tool.flow(prepared, calling), perform)
             found = tool.setup.store.apply(Find(prepared.request.key)) if isinstance(ending, Mismatch) else None
             return self._value(step, prepared, ending, found)
@@ -229,13 +229,13 @@ class Run:
             ending = (
                 None
                 if self._ends_at(step)
-                else await adrive(tool.flow(prepared, calling), self._fenced(step, AsyncFence, perform))
+                else await adrive_call(tool.flow(prepared, calling), self._fenced(step, AsyncFence, perform))
             )
             if ending is None or self._kept_back(ending):
                 if ending is not None:
                     self.seen(await self._store.aapply(self.look()))
-                await arun_on_store(self._end_here(prepared), tool.setup.store)
-                ending = await adrive(tool.flow(prepared, calling), perform)
+                await adrive(self._end_here(prepared), tool.setup.store.aapply)
+                ending = await adrive_call(tool.flow(prepared, calling), perform)
             found = await tool.setup.store.aapply(Find(prepared.request.key)) if isinstance(ending, Mismatch) else None
             return self._value(step, prepared, ending, found)
         except BaseException as error:  # noqa: BLE001  # as above; a step that was cancelled may have happened

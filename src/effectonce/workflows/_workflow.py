@@ -23,7 +23,8 @@ from effectonce._core.ops import Flow, Invoke, Op
 from effectonce._core.rules import Record
 from effectonce._core.type_hints import hints_of
 from effectonce._core.workflow import WorkflowCall
-from effectonce._runtime.drive import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive, drive
+from effectonce._drivers import drive
+from effectonce._runtime.performers import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive_call
 from effectonce._runtime.signature import is_async, signature_of
 from effectonce._tools.tool import GuardContext, GuardedTool, Hosting
 from effectonce.effect import current_effect
@@ -192,7 +193,7 @@ class Workflow:
 
     async def ago_on(self, record: Record) -> Outcome[Any]:
         prepared = self._recalled(record)
-        ending = await adrive(self._impatient(prepared), self._aperforming(self.tool.setup, prepared))
+        ending = await adrive_call(self._impatient(prepared), self._aperforming(self.tool.setup, prepared))
         return self.tool.concluded(ending, prepared)
 
     def _recalled(self, record: Record) -> Prepared:

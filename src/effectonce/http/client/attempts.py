@@ -32,7 +32,8 @@ from effectonce._core.observed_sends import Sighting
 from effectonce._core.ops import Flow
 from effectonce._core.retry_flow import Over, whole_call
 from effectonce._core.retry_state import Env
-from effectonce._runtime.drive import AsyncPlain, Plain, adrive, drive
+from effectonce._drivers import drive
+from effectonce._runtime.performers import AsyncPlain, Plain, adrive_call
 from effectonce.effect import Effect, aleaving, leaving, past_us, running
 from effectonce.http.client.keys import EVERYWHERE, REPEATABLE_METHODS, KeyHeader, Keys, Slot, by_host, take
 from effectonce.http.client.same_request import fingerprints
@@ -294,7 +295,7 @@ async def aexchange(wire: ClientPolicy, asked: OutgoingRequest, send: Callable[[
         async def attempt() -> Answered:
             return one.judged(await send(one.begin()))
 
-        return one.conclude(await adrive(one.flow(), AsyncPlain(one.store, attempt)))
+        return one.conclude(await adrive_call(one.flow(), AsyncPlain(one.store, attempt)))
 
 
 def whole(body: object) -> bytes | None:

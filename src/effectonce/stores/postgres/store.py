@@ -22,6 +22,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from effectonce._core.ops import Applied, Browse, Claim, Complete, Dispatch, Find, ListCells, Op, ReadCell, Search, Tally
+from effectonce._drivers import adrive, drive
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores._roundtrip import (
     Answering,
@@ -36,10 +37,8 @@ from effectonce.stores._roundtrip import (
     SwapAll,
     SwapCell,
     answer,
-    arun,
     go_on,
     is_first,
-    run,
 )
 from effectonce.stores._urls import ENCODE, safe_message, shown
 from effectonce.stores.base import DUE_SHOWN, LARGE_B, Capabilities, Finding, TooLarge, clock_finding, due_finding, size_b
@@ -133,11 +132,11 @@ class PostgresStore:
         try:
             exchange = self._ordinary(op)
             if exchange is None:
-                return run(answer(op), lambda more: self._perform(more, give_up_at))
+                return drive(answer(op), lambda more: self._perform(more, give_up_at))
             job = PendingQuery(exchange, self._now(), give_up_at)
             self._crew.do([job])
             reply = _reply_from(exchange, result(job))
-            return run(_rest(op, job), lambda more: self._perform(more, give_up_at)) if reply is None else reply
+            return drive(_rest(op, job), lambda more: self._perform(more, give_up_at)) if reply is None else reply
         except FAILURES as error:
             raise self._unanswered(error, op) from error
 
@@ -160,7 +159,7 @@ class PostgresStore:
         self._crew.do([job])
         reply = result(job)
         rest = _unfinished(exchange, reply)
-        return reply if rest is None else run(rest, lambda more: self._perform(more, give_up_at))
+        return reply if rest is None else drive(rest, lambda more: self._perform(more, give_up_at))
 
     async def aapply(self, op: Op[R], /) -> R:
         give_up_at = time.monotonic() + self._timeout_s
@@ -168,11 +167,13 @@ class PostgresStore:
         try:
             exchange = self._ordinary(op)
             if exchange is None:
-                return await arun(answer(op), lambda more: self._aperform(more, give_up_at, lanes))
+                return await adrive(answer(op), lambda more: self._aperform(more, give_up_at, lanes))
             job = PendingQuery(exchange, self._now(), give_up_at)
             await lanes.do_one(job)
             reply = _reply_from(exchange, result(job))
-            return await arun(_rest(op, job), lambda more: self._aperform(more, give_up_at, lanes)) if reply is None else reply
+            return (
+                await adrive(_rest(op, job), lambda more: self._aperform(more, give_up_at, lanes)) if reply is None else reply
+            )
         except FAILURES as error:
             raise self._unanswered(error, op) from error
 
@@ -186,7 +187,7 @@ class PostgresStore:
         await lanes.do([job])
         reply = result(job)
         rest = _unfinished(exchange, reply)
-        return reply if rest is None else await arun(rest, lambda more: self._aperform(more, give_up_at, lanes))
+        return reply if rest is None else await adrive(rest, lambda more: self._aperform(more, give_up_at, lanes))
 
     def _lanes_of(self, loop: asyncio.AbstractEventLoop) -> LoopPool:
         lanes = self._lanes.get(loop)

@@ -21,8 +21,9 @@ from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
 from effectonce._core.ops import Applied, Complete, Refused
+from effectonce._drivers import adrive, drive
 from effectonce.errors import ContractViolation, StoreUnavailable
-from effectonce.stores._roundtrip import RoundTrip, arun, decide_once, run
+from effectonce.stores._roundtrip import RoundTrip, decide_once
 from effectonce.stores.base import RolledBack
 from effectonce.stores.postgres import statements as sql
 from effectonce.stores.postgres.batch import RACED, PendingQuery, UnreadableReply, result
@@ -279,7 +280,7 @@ class PostgresTransaction(_Lent):
         _check_status(loan.wire)
         try:
             _check_mark(loan.wire.ask([sql.BoundStatement(sql.LENT, ())], loan.give_up_at()))
-            return run(decide_once(op), self._perform)
+            return drive(decide_once(op), self._perform)
         except (ConnectionLost, ServerError, UnreadableReply) as error:
             return loan.refused(error)
 
@@ -304,7 +305,7 @@ class LentAsyncConnection(_Lent):
         try:
             loan.wire.send([sql.BoundStatement(sql.LENT, ())], named=False)
             _check_mark(await areceive(loan.wire, loan.give_up_at()))
-            return await arun(decide_once(op), self._perform)
+            return await adrive(decide_once(op), self._perform)
         except (ConnectionLost, ServerError, UnreadableReply) as error:
             return loan.refused(error)
 

@@ -20,15 +20,16 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar, cast
 
 from effectonce._core.ops import Applied, Claim, Complete, Op
+from effectonce._drivers import adrive, drive
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores._births import Births
-from effectonce.stores._roundtrip import Answering, Due, Read, ReadOutcome, RoundTrip, answer, arun, go_on, is_first, run
+from effectonce.stores._roundtrip import Answering, Due, Read, ReadOutcome, RoundTrip, answer, go_on, is_first
 from effectonce.stores.base import DUE_SHOWN, Capabilities, Finding, clock_finding, due_finding
 from effectonce.stores.redis import records
 from effectonce.stores.redis.async_connection import Lane
 from effectonce.stores.redis.client import RedisClient
 from effectonce.stores.redis.connection import Batch, Pool, RedisConnection, ReplyError
-from effectonce.stores.redis.lists import Command, Conversing
+from effectonce.stores.redis.lists import Command
 from effectonce.stores.redis.url import Address, parse
 
 R = TypeVar("R")
@@ -86,7 +87,7 @@ class RedisStore:
     @property
     def capabilities(self) -> Capabilities:
         """What the server, or each node of the cluster, can promise today. It is held to it: later connections to less are refused."""
-        addresses = self._drive(self._talk.discover())
+        addresses = drive(self._talk.discover(), self._send)
         durable = all(self._durable(self._look(address)) for address in addresses)
         self._promised = self._promised or durable
         return Capabilities(durable=durable, transactions=False)
@@ -94,19 +95,19 @@ class RedisStore:
     def apply(self, op: Op[R], /) -> R:
         ordinary = self._ordinary(op)
         if ordinary is None:
-            return run(answer(op), self._perform)
+            return drive(answer(op), self._perform)
         done: R
         payload, done = ordinary
         (reply,) = self._pool(self._target.address).exchange(payload, 1)
         if reply == 1:
             return done
         answering, command, read = self._again(op)
-        seen = read(self._drive(self._talk.again(command, reply)) if isinstance(reply, ReplyError) else reply)
-        return run(go_on(answering, seen), self._perform)
+        seen = read(drive(self._talk.again(command, reply), self._send) if isinstance(reply, ReplyError) else reply)
+        return drive(go_on(answering, seen), self._perform)
 
     def aapply(self, op: Op[R], /) -> Coroutine[Any, Any, R]:
         ordinary = self._ordinary(op)
-        return arun(answer(op), self._aperform) if ordinary is None else self._aapply(op, *ordinary)
+        return adrive(answer(op), self._aperform) if ordinary is None else self._aapply(op, *ordinary)
 
     async def _aapply(self, op: Op[R], payload: bytes, done: R) -> R:
         lane = self._near(self._target.address)
@@ -116,8 +117,8 @@ class RedisStore:
         if reply == 1:
             return done
         answering, command, read = self._again(op)
-        seen = read(await self._adrive(self._talk.again(command, reply)) if isinstance(reply, ReplyError) else reply)
-        return await arun(go_on(answering, seen), self._aperform)
+        seen = read(await adrive(self._talk.again(command, reply), self._asend) if isinstance(reply, ReplyError) else reply)
+        return await adrive(go_on(answering, seen), self._aperform)
 
     def _ordinary(self, op: Any) -> tuple[bytes, Any] | None:
         """The two writes of an ordinary call: what goes over the wire, and the reply if its script did it. None: it is another op."""
@@ -139,7 +140,7 @@ class RedisStore:
 
     def examine(self) -> tuple[Finding, ...]:
         """What each node promises, how far its clock is from ours, and what is due."""
-        nodes = [self._look(address) for address in self._drive(self._talk.discover())]
+        nodes = [self._look(address) for address in drive(self._talk.discover(), self._send)]
         about = [finding for node in nodes for finding in node.facts.findings(str(node.target), self._replicas)]
         before_s = time.time()
         its_s = self._perform(Read("a key without a record")).now
@@ -173,18 +174,10 @@ class RedisStore:
             )
         single = self._talk.single(exchange) if self._talk.simple else None
         if single is None:
-            return self._drive(self._talk.converse(exchange))
+            return drive(self._talk.converse(exchange), self._send)
         command, read = single
         (reply,) = self._pool(self._target.address).exchange(command.pack(), 1)
-        return read(self._drive(self._talk.again(command, reply)) if isinstance(reply, ReplyError) else reply)
-
-    def _drive(self, talking: Conversing) -> Any:
-        try:
-            batch = next(talking)
-            while True:
-                batch = talking.send(self._send(batch))
-        except StopIteration as done:
-            return done.value
+        return read(drive(self._talk.again(command, reply), self._send) if isinstance(reply, ReplyError) else reply)
 
     def _send(self, batch: Batch) -> list[Any] | StoreUnavailable:
         try:
@@ -232,7 +225,7 @@ class RedisStore:
 
     async def _aperform(self, exchange: RoundTrip[Any]) -> Any:
         if not self._talk.simple:
-            return None if isinstance(exchange, ReadOutcome) else await self._adrive(self._talk.converse(exchange))
+            return None if isinstance(exchange, ReadOutcome) else await adrive(self._talk.converse(exchange), self._asend)
         lane = self._near(self._target.address)
         if lane is None:
             lane = await self._lane(self._target.address)
@@ -240,18 +233,10 @@ class RedisStore:
             return self._talk.known(exchange.request, await lane.ask(self._talk.look(exchange.request), 2))
         single = self._talk.single(exchange)
         if single is None:
-            return await self._adrive(self._talk.converse(exchange))
+            return await adrive(self._talk.converse(exchange), self._asend)
         command, read = single
         (reply,) = await lane.ask(command.pack(), 1)
-        return read(await self._adrive(self._talk.again(command, reply)) if isinstance(reply, ReplyError) else reply)
-
-    async def _adrive(self, talking: Conversing) -> Any:
-        try:
-            batch = next(talking)
-            while True:
-                batch = talking.send(await self._asend(batch))
-        except StopIteration as done:
-            return done.value
+        return read(await adrive(self._talk.again(command, reply), self._asend) if isinstance(reply, ReplyError) else reply)
 
     async def _asend(self, batch: Batch) -> list[Any] | StoreUnavailable:
         lane = self._near(batch.address)

@@ -1,4 +1,4 @@
-"""The only file where sync and async differ, but for the heartbeats beside it: two drivers, two performers.
+"""What the flow of a call asks for, performed: for sync callers and for async ones. The loops themselves are in `_drivers.py`.
 
 Cancellation is a crash, with one exception: what is known is written down first. A cancelled caller finishes the store write it is in
 (repeating it is harmless), does not start the tool if it has not started, and is cancelled afterwards.
@@ -38,6 +38,7 @@ from effectonce._core.ops import (
     Unconfirmed,
 )
 from effectonce._core.safe_access import attempt, get
+from effectonce._drivers import adrive
 from effectonce._runtime.heartbeat import Heartbeat
 from effectonce._runtime.isolation import done
 from effectonce._runtime.step import StepContext, here, inside
@@ -98,19 +99,6 @@ class Prepared(Struct, frozen=True):
 
 
 # ---------------------------------------------------------------- sync
-
-
-def drive(flow: Flow[T], perform: Callable[[Op[Any]], Any]) -> T:
-    """Run *flow* to its end."""
-    try:
-        op = next(flow)
-        while True:
-            op = flow.send(perform(op))
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    finally:
-        flow.close()  # stopped in the middle, it may not ask for anything more: the lease tells the truth
 
 
 class Performer(Struct, eq=False):
@@ -297,19 +285,12 @@ class AsyncPerforming(Protocol):
     def __call__(self, op: Op[Any], /) -> Awaitable[Any]: ...
 
 
-async def adrive(flow: Flow[T], perform: AsyncPerforming) -> T:
-    """Run *flow* to its end; if the caller was cancelled on the way, say so when everything known is written down."""
-    try:
-        op = next(flow)
-        while True:
-            op = flow.send(await perform(op))
-    except StopIteration as done:
-        if perform.cancelled is not None:
-            raise perform.cancelled from None
-        result: T = done.value
-        return result
-    finally:
-        flow.close()
+async def adrive_call(flow: Flow[T], perform: AsyncPerforming) -> T:
+    """Run *flow* to its end; if the caller was cancelled on the way, raise that when everything known is written down."""
+    ended = await adrive(flow, perform)
+    if perform.cancelled is not None:
+        raise perform.cancelled from None
+    return ended
 
 
 class AsyncPerformer(Struct, eq=False):
