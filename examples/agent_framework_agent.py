@@ -27,7 +27,7 @@ from effectonce.testing.bank import Bank
 
 
 class Script(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], BaseChatClient[Any]):
-    """A model that says what it is told to."""
+    """A model with a script."""
 
     def __init__(self, *lines: Content) -> None:
         super().__init__()

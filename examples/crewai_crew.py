@@ -23,7 +23,7 @@ from effectonce.testing.bank import Bank
 
 
 class Script(BaseLLM):
-    """A model that says what it is told to."""
+    """A model with a script."""
 
     lines: list[Any]
 

@@ -29,7 +29,7 @@ def customer(scope: dict) -> str | None:
 
 @csrf_exempt
 def pay(request: HttpRequest) -> JsonResponse:
-    """An ordinary view. The bank is told the key: whoever retries, and wherever, pays once."""
+    """An ordinary view. The bank gets the key: a retry, wherever it comes from, pays once."""
     payment = json.loads(request.body)
     with Path("payments.log").open("a") as log:
         log.write(f"{payment['order']} {payment['amount_minor']} {current_effect().downstream_key}\n")

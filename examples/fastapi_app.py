@@ -36,7 +36,7 @@ class Payment(BaseModel):
 
 @app.post("/payments", status_code=201)
 def pay(payment: Payment) -> dict[str, str | int]:
-    """Pay, and let the bank know under which key: whoever retries, and wherever, pays once."""
+    """Pay, and let the bank know under which key: a retry, wherever it comes from, pays once."""
     with Path("payments.log").open("a") as log:
         log.write(f"{payment.order} {payment.amount_minor} {current_effect().downstream_key}\n")
     time.sleep(payment.takes_s)

@@ -1,4 +1,4 @@
-"""The bank cannot be reached: three attempts, and the agent gives up. Nothing is lost; somebody redrives it when the bank is back.
+"""The bank cannot be reached: three attempts, and the agent gives up. Nothing is lost; an operator redrives it when the bank is back.
 
     python examples/given_up.py
     touch bank.open

@@ -25,7 +25,7 @@ from effectonce.testing.bank import Bank
 
 
 class Script(BaseLlm):
-    """A model that says what it is told to."""
+    """A model with a script."""
 
     model: str = "script"
     lines: list[types.Part]

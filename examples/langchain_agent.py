@@ -22,7 +22,7 @@ from effectonce.testing.bank import Bank
 
 
 class Script(BaseChatModel):
-    """A model that says what it is told to."""
+    """A model with a script."""
 
     lines: list[AIMessage]
 

@@ -1,4 +1,4 @@
-"""A bank refunds a customer, and its answer is lost on the way. Nobody here knows whether the money left.
+"""A bank refunds a customer, and its answer is lost on the way. Nothing here shows whether the money left.
 
     python examples/lost_answer.py
     effectonce status --store sqlite:///effects.db

@@ -21,7 +21,7 @@ from effectonce.testing.bank import Bank
 
 
 class Script(Model):
-    """A model that says what it is told to."""
+    """A model with a script."""
 
     def __init__(self, *lines: Any) -> None:
         self.lines = list(lines)

@@ -47,7 +47,7 @@ def write_down(order_id: str, receipt: str) -> None:
 def tell(order_id: str) -> None:
     if "--refuse" in sys.argv:
         raise Rejected("the mailbox does not exist")
-    print(f"{order_id}: the customer was told")
+    print(f"{order_id}: the customer was notified")
 
 
 @guard.workflow(identity=["order_id"], lease_s=1)

@@ -338,7 +338,9 @@ REFUSED = re.compile(
 )
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+@pytest.mark.parametrize(
+    "path", [*FILES, ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda p: str(p.relative_to(ROOT))
+)
 def test_people_and_programs_are_named(path):
     """A caller, a worker, an operator, you; and things are raised, returned, logged or reported. "Nobody can know" is the claim."""
     allowed = ("nobody can know", '"somebody asked for it again"')  # the latter is stored with records
