@@ -23,8 +23,8 @@ from _stores import HOT
 from effectonce import Guard, Stable
 from effectonce._core.canonical import canonical
 from effectonce._core.keys import AtStep, effect_key, latch_key
-from effectonce._core.ops import Request
-from effectonce._core.rules import Record, State, due_at
+from effectonce._core.record import Record, Request, State
+from effectonce._core.rules import due_at
 from effectonce.stores import _rows
 from effectonce.stores.redis import records as redis_records
 

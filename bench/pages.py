@@ -24,7 +24,7 @@ from tests.attacks.crowds import crowd, fill_postgres, fill_redis, fill_sqlite
 
 from effectonce import Guard
 from effectonce._core.effect_ref import reference_of
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce.dashboard import Access, app
 from effectonce.dashboard._request import link_of
 

@@ -17,7 +17,8 @@ from effectonce._core import rules
 from effectonce._core.call import GuardedCall
 from effectonce._core.endings import Rejection
 from effectonce._core.guarantees import Capability, Kind, Terms
-from effectonce._core.rules import RULES, Guard, Scene, TransitionRule
+from effectonce._core.record import Scene
+from effectonce._core.rules import RULES, Guard, TransitionRule
 from ledger import STALE
 from world import DUPLICATE, FALSE_FAILURE, Case
 

@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from flows import IDLE
 from moves import Moves
 from world import (

@@ -20,7 +20,8 @@ from types import CodeType, GeneratorType
 from typing import Any, NamedTuple
 
 from effectonce._core.call import GuardedCall
-from effectonce._core.ops import Interrupted, Keep, NotStarted, Op, Raised, Request, Sleep
+from effectonce._core.ops import Interrupted, Keep, NotStarted, Op, Raised, Sleep
+from effectonce._core.record import Request
 from effectonce._core.retry_state import Env, Plan
 
 IDLE = 0  # the pose of a worker without a call

@@ -27,15 +27,15 @@ from effectonce._core.ops import (
     Rearm,
     Refused,
     Refute,
-    Request,
     Sleep,
     Sweep,
     Transact,
     Unavailable,
     Unconfirmed,
 )
+from effectonce._core.record import Request, State
 from effectonce._core.retry_state import Plan, Retrying
-from effectonce._core.rules import State, resendable
+from effectonce._core.rules import resendable
 from flows import DEADLINE_S, IDLE, Answer, Flows, Move
 from ledger import ABSENT, LEASE_S, SCENE, Ledger
 from world import (

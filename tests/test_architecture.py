@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -348,3 +349,17 @@ def test_people_and_programs_are_named(path):
         line for line in path.read_text().splitlines() if not line.lstrip().startswith("--")
     ]  # comments inside SQL that is stored
     assert [line for line in lines if REFUSED.search(line) and not any(words in line for words in allowed)] == []
+
+
+def test_no_circle_of_modules():
+    """Types included. What a function imports when it is called is not counted."""
+    known = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
+    graph = {module: set(at_the_top(path, known)) - {module} for module, path in known.items()}
+    assert len(list(TopologicalSorter(graph).static_order())) == len(known)
+
+
+def at_the_top(path, known):
+    body = ast.parse(path.read_text()).body
+    for node in (*body, *(inner for outer in body if isinstance(outer, ast.If) for inner in outer.body)):
+        if isinstance(node, ast.ImportFrom) and node.module in known:
+            yield from (f"{node.module}.{a.name}" if f"{node.module}.{a.name}" in known else node.module for a in node.names)

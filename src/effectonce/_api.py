@@ -9,7 +9,7 @@ from effectonce._core.effect_ref import EffectRef
 from effectonce._core.guarantees import Capability, Kind
 from effectonce._core.keys import Explanation, Stable, content_key
 from effectonce._core.ops import CannotTell, Found, NotFound, Swept
-from effectonce._core.rules import Record, State
+from effectonce._core.record import Record, State
 from effectonce._runtime.step import Delivered
 from effectonce._tools.tool import Tool
 from effectonce.effect import Effect, current_effect

@@ -17,8 +17,8 @@ from effectonce._core.classification.classify import Rules, as_rules
 from effectonce._core.guarantees import TOMBSTONE_S, Capability, Kind
 from effectonce._core.keys import Part, Secret, Stable
 from effectonce._core.ops import Find, Sweep, Swept, Tally
+from effectonce._core.record import Record, State
 from effectonce._core.retry_state import Env
-from effectonce._core.rules import Record, State
 from effectonce._environment import report
 from effectonce._log import LOG
 from effectonce._random import rng

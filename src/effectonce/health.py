@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from effectonce._core.guarantees import Capability, Kind
 from effectonce._core.ops import Find, Tally
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce.errors import StoreUnavailable
 from effectonce.policy import Contract
 from effectonce.stores.base import Capabilities, ExaminableStore, Finding, Store

@@ -30,7 +30,7 @@ from effectonce._core.classification.classify import Bucket, Certainty, Verdict,
 from effectonce._core.codec import encode
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.ops import Find
-from effectonce._core.rules import Record, State
+from effectonce._core.record import Record, State
 from effectonce._core.safe_access import attempt
 from effectonce._log import LOG
 from effectonce._runtime.performers import Prepared

@@ -41,7 +41,7 @@ from effectonce._core.endings import (
 from effectonce._core.endings import Exhausted as GaveUpEnding
 from effectonce._core.ops import Busy, Doubtful, Early, Latched, Mismatch, Unavailable
 from effectonce._core.ops import KeyExpired as ExpiredReply
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce._log import LOG
 from effectonce.effect import THIS_CLOCK
 from effectonce.errors import (

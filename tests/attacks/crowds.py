@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from effectonce import EffectOnceError, Guard, NotSent, Rejected, Retry
 from effectonce._core.keys import derive
 from effectonce._core.ops import Claim, Search
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce.stores import _rows
 from effectonce.stores.redis import records as redis_records
 

@@ -10,7 +10,7 @@ import pytest
 from effectonce import EffectOnceError, Guard, NotSent, Retry
 from effectonce._core.effect_ref import reference_of
 from effectonce._core.ops import Search, Tally
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce.dashboard import Access, _playground
 from effectonce.dashboard._request import RefusedVisit
 from effectonce.simulate.storm import simulate

@@ -12,7 +12,7 @@ from effectonce import Guard
 from effectonce._core.effect_ref import reference_of
 from effectonce._core.ops import ReadCell
 from effectonce._core.pages import Count, Recent, Refer
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce.dashboard import Access
 from effectonce.dashboard._request import link_of
 from effectonce.stores._roundtrip import answer

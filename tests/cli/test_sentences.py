@@ -5,7 +5,7 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from effectonce._core.rules import Record, State
+from effectonce._core.record import Record, State
 from effectonce.cli._effects import next_steps
 from effectonce.testing.conformance.bench import KEYED, PROBED, request
 from effectonce.views.effects import abandoned, step_of, verdict

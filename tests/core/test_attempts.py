@@ -21,17 +21,9 @@ from effectonce import (
     current_effect,
 )
 from effectonce._core import ops
-from effectonce._core.attempt_log import (
-    GAVE_UP,
-    REDRIVEN,
-    TRIED,
-    FailedAttempt,
-    RedriveRequest,
-    asked_again,
-    read_entry,
-    read_failure,
-)
+from effectonce._core.attempt_log import FailedAttempt, RedriveRequest, asked_again, read_entry, read_failure
 from effectonce._core.codec import decode, encode_error
+from effectonce._core.record import GAVE_UP, REDRIVEN, TRIED
 from effectonce.stores.sqlite import SqliteStore
 from tests.core.helpers import QUICK, Ledger, tool
 from tests.flaky import FlakyStore

@@ -4,7 +4,7 @@ import pytest
 
 from effectonce import StoreUnavailable
 from effectonce._core import ops
-from effectonce._core.rules import Scene, State
+from effectonce._core.record import Scene, State
 from effectonce._core.transitions import transition
 from effectonce._drivers import drive
 from effectonce.stores._roundtrip import PATIENCE, CompareAndSwap, SeenRecord, answer, decide_once

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from effectonce import Budget, CircuitOpen, GaveUp, Guard, NotSent, Retry, StoreUnavailable, current_effect
 from effectonce._core import ops
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce.errors import LeaseLost
 from effectonce.stores.memory import MemoryStore
 from effectonce.workflows import Run

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from effectonce import Conflict, Guard, InDoubt, PartialSuccess, Rejected, ResultUnavailable
 from effectonce._core import ops
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce._runtime.replay_cache import ReplayCache
 from effectonce.testing.clock import FakeClock
 from tests.core.helpers import RECEIPT, Colour, Level, Line, Model, Receipt, Struct, named, tool

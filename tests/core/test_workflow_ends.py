@@ -6,7 +6,7 @@ import pytest
 
 from effectonce import ContractViolation, Downstream, GaveUp, Guard, NotSent, Rejected, Retry
 from effectonce._core.ops import Dispatch
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce.errors import Cancelled, CodeChanged, InDoubt, InFlight, LeaseLost, StepFailed
 from effectonce.stores.memory import MemoryStore
 from effectonce.workflows import Run

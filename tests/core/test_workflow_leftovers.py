@@ -7,7 +7,7 @@ import pytest
 
 from effectonce import Guard, Rejected
 from effectonce._core.ops import Claim
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce.errors import Cancelled, CodeChanged, StepFailed
 from effectonce.stores.memory import MemoryStore
 from effectonce.workflows import Run

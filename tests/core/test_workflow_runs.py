@@ -15,7 +15,7 @@ from effectonce import (
 )
 from effectonce._core.failed_attempts import attempts_of
 from effectonce._core.ops import Complete, Fail, Together
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce.errors import Cancelled, LeaseLost, StepFailed
 from effectonce.stores.memory import MemoryStore
 from effectonce.workflows import Resumed, Run

@@ -8,7 +8,7 @@ import pytest
 
 from effectonce import Bucket, Certainty, ContractViolation, GaveUp, Guard, Rejected, Retry, StoreUnavailable, Verdict
 from effectonce._core.ops import Claim, Complete, Find, Renew, Search, Tally, Together
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce.errors import Cancelled, StepFailed
 from effectonce.stores.memory import MemoryStore
 from effectonce.workflows import Run

@@ -20,7 +20,7 @@ from mcp import Client
 from mcp.server.mcpserver import MCPServer
 
 from effectonce import Guard
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce.mcp._contracts import Contracts
 from effectonce.mcp._upstream import McpUpstream, Reply
 from effectonce.mcp.http import McpHttpProxy

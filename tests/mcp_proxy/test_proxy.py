@@ -13,7 +13,8 @@ import pytest
 
 from effectonce import Guard
 from effectonce._core.ops import Search
-from effectonce._core.rules import State, outcome_pending
+from effectonce._core.record import State
+from effectonce._core.rules import outcome_pending
 from effectonce.mcp._contracts import Contracts
 from effectonce.mcp._stdio import ClientPipes
 from effectonce.mcp.proxy import Proxy

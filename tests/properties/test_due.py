@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from effectonce._core.guarantees import Capability, Kind
 from effectonce._core.ops import Sweep
-from effectonce._core.rules import Record, Scene, State, due_at
+from effectonce._core.record import Record, Scene, State
+from effectonce._core.rules import due_at
 from effectonce._core.transitions import transition
 from effectonce.testing.conformance.bench import request, terms
 

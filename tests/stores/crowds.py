@@ -4,7 +4,7 @@ import asyncio
 
 from effectonce import Guard, StoreUnavailable
 from effectonce._core import ops
-from effectonce._core.rules import Scene, State
+from effectonce._core.record import Scene, State
 from effectonce._core.transitions import transition
 from effectonce.testing.conformance.bench import LEASE_S, request
 

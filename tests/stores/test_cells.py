@@ -10,7 +10,7 @@ import pytest
 from effectonce import Swept
 from effectonce._core.ops import Browse, ListCells, ReadCell, Sweep, Tally, WriteCell
 from effectonce._core.pages import Refer
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.postgres import statements as sql
 from effectonce.stores.redis import RedisStore

@@ -10,7 +10,7 @@ import pytest
 
 from effectonce import StoreUnavailable
 from effectonce._core import ops
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce.stores._roundtrip import Counted, Finish, Read
 from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.postgres import shared_statements as batches

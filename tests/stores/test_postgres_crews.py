@@ -11,7 +11,8 @@ import pytest
 
 from effectonce import StoreUnavailable
 from effectonce._core import ops
-from effectonce._core.rules import TABLE, Scene
+from effectonce._core.record import Scene
+from effectonce._core.rules import TABLE
 from effectonce._core.transitions import transition
 from effectonce.stores import _roundtrip
 from effectonce.stores.postgres import PostgresStore

@@ -13,7 +13,7 @@ import pytest
 
 from effectonce import ContractViolation, Guard, Retry, StoreUnavailable
 from effectonce._core import ops
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce.stores import open_store
 from effectonce.stores.redis import RedisStore
 from effectonce.stores.redis import store as redis_module

@@ -6,7 +6,7 @@ import pytest
 
 from effectonce import StoreUnavailable
 from effectonce._core import ops
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce.stores._births import Births
 from effectonce.stores.redis import RedisStore, records, scripts
 from effectonce.stores.redis import connection as wire

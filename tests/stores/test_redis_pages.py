@@ -4,7 +4,7 @@ import pytest
 
 from effectonce._core.ops import Claim, Complete
 from effectonce._core.pages import Beside, Recent, Refer
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce.stores.redis import RedisStore, lists, records
 from effectonce.testing.conformance.bench import request
 from tests.servers import redis

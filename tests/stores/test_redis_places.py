@@ -12,7 +12,7 @@ import pytest
 
 from effectonce import ContractViolation, StoreUnavailable
 from effectonce._core import ops
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce.stores import open_store
 from effectonce.stores.redis import RedisStore, records
 from effectonce.stores.redis import connection as wire
@@ -178,7 +178,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(encrypted):
 
 
 def test_a_record_survives_the_way_there_and_back():
-    from effectonce._core.rules import Evidence, Record
+    from effectonce._core.record import Evidence, Record
 
     asked = ops.Request(
         "k", "f\n", terms(window_s=math.inf, delay_s=0.1), "ten\x00ant", "ü", "s", b"\xff\x00", "latch", "after"

@@ -17,11 +17,8 @@ from msgspec.structs import asdict
 from effectonce._core.classification.verdicts import Verdict
 from effectonce._core.codec import printable
 from effectonce._core.ops import Attest
+from effectonce._core.record import GAVE_UP, REDRIVEN, SAYS_NO_RESULT, TRIED
 
-TRIED = "an attempt failed"
-GAVE_UP = "the call gave up"  # after the attempt of this entry; number 0: after those before it
-REDRIVEN = "somebody asked for it again"  # stored with records: it stays as it is
-SAYS_NO_RESULT = frozenset({TRIED, GAVE_UP, REDRIVEN})
 MESSAGE_MAX = 1000
 UNREADABLE = "what it said cannot be read"
 _ATTEMPT, _ASKED = b"v1 attempt ", b"v1 asked "

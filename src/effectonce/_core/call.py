@@ -73,7 +73,6 @@ from effectonce._core.ops import (
     Recorded,
     Refused,
     Renew,
-    Request,
     Rerun,
     Sleep,
     Together,
@@ -84,8 +83,9 @@ from effectonce._core.ops import (
     WriteReply,
 )
 from effectonce._core.probe_answers import why_still_in_doubt
+from effectonce._core.record import TERMINAL, Record, Request, State
 from effectonce._core.retry_state import NO_LIMIT, Admission, Env, Plan, RetryDecision, RetryState, W, insist, persist, repeated
-from effectonce._core.rules import TERMINAL, Record, State, outcome_pending
+from effectonce._core.rules import outcome_pending
 from effectonce._core.safe_access import get
 
 NEVER = RetryDecision(Action.FAIL, "an error of another effect says nothing about this one")

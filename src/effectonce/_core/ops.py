@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, final, get_a
 from msgspec import Struct
 
 from effectonce._core.keys import REFERENCE_LENGTH
+from effectonce._core.record import Record, Request, State
 
 if TYPE_CHECKING:
-    from effectonce._core.guarantees import Terms
     from effectonce._core.observed_sends import Seen
-    from effectonce._core.rules import Record, State  # in the quoted reply types
 
 R = TypeVar("R", covariant=True)
 
@@ -31,20 +30,6 @@ class Op(Struct, Generic[R], frozen=True):
 
 
 Flow: TypeAlias = Generator[Op[Any], Any, R]
-
-
-class Request(Struct, frozen=True):
-    """One effect as it is asked for: what identifies it, what it asks, and on which terms."""
-
-    key: str
-    fingerprint: str
-    terms: Terms
-    tenant: str
-    scope: str = ""
-    step: str = ""
-    arguments: bytes = b""
-    latch: str = ""  # of effects that share it, only one may be sent without an outcome; "" = none
-    after: str = ""  # the key that must have an outcome first; "" = none
 
 
 # ---------------------------------------------------------------- replies to Claim

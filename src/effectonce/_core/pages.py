@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from effectonce._core.keys import HOME_LENGTH, REFERENCE_LENGTH
 from effectonce._core.ops import LAST, Op
-from effectonce._core.rules import Record, State
+from effectonce._core.record import Record, State
 
 T = TypeVar("T")
 LOOKED_AT, COUNTED = 2_000, 10_000

@@ -1,4 +1,4 @@
-"""Record states and THE transition table.
+"""THE transition table.
 
 Theory of operation. A record is the whole truth about one effect. Nothing but a rule of `RULES` may change it, and a store applies
 a rule in one atomic step or not at all. Each rule has the number it has in the model (`make model` explores this very table):
@@ -22,14 +22,12 @@ a rule in one atomic step or not at all. Each rule has the number it has in the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
 from math import inf
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from effectonce._core.attempt_log import SAYS_NO_RESULT
 from effectonce._core.guarantees import LEASE_MAX_S, Capability, Kind, Terms
 from effectonce._core.ops import (
     Attest,
@@ -44,68 +42,14 @@ from effectonce._core.ops import (
     RecordOp,
     Refute,
     Renew,
-    Request,
     Rerun,
     Sweep,
     Unsend,
 )
+from effectonce._core.record import TERMINAL, Evidence, Record, Request, Scene, State
 
-
-class State(StrEnum):
-    ABSENT = "absent"  # never stored: where a record comes from and where a forgotten one goes
-    CLAIMED = "claimed"
-    DISPATCHED = "dispatched"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    IN_DOUBT = "in_doubt"
-    TOMBSTONE = "tombstone"
-
-
-TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.TOMBSTONE})
 SET_BACK_S = 30.0  # clocks are put back by so little every day; `resend_s` has a margin for it
 EVIDENCE_MAX = 32  # entries; results that came too late are kept beyond it
-
-
-class Evidence(Struct, frozen=True):
-    """What a worker or a person knew about an effect at a moment when it could not change the record."""
-
-    at: float
-    note: str
-    outcome: bytes
-
-    @property
-    def is_result(self) -> bool:
-        """Does it say what came of the effect? Then nothing makes it go."""
-        return self.outcome != b"" and self.note not in SAYS_NO_RESULT
-
-
-class Record(Struct, frozen=True):
-    request: Request
-    state: State
-    epoch: int  # +1 at every change of owner, and at every send taken back
-    token: str  # the owner's, "" = it has no owner
-    lease_until: float
-    created_at: float
-    sends: int = 0
-    dtoken: str = ""  # token of the last dispatch
-    first_dispatch_at: float = 0.0
-    sent_until: float = 0.0  # when the last sender's lease ends; 0 = nothing is on its way
-    outcome: bytes = b""
-    decided_at: float = 0.0  # when the outcome, or the doubt, was written
-    dedup_until: float = inf
-    settled_by: str = ""
-    reason: str = ""
-    evidence: tuple[Evidence, ...] = ()
-
-
-class Scene(Struct, frozen=True):
-    """Everything outside the record that a rule may look at."""
-
-    now: float  # the store's clock
-    rival: Record | None = None  # another effect of the same latch that was sent and has no outcome yet
-    predecessor: Record | None = None  # the effect that must come before this one
-    steady_since: float = -inf  # since when the clock is known to have made no step
-
 
 Guard: TypeAlias = Callable[[Record, Any, Scene], bool]
 Change: TypeAlias = Callable[[Record, Any, Scene], "Record | None"]

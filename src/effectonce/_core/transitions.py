@@ -6,7 +6,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from effectonce._core.attempt_log import GAVE_UP, TRIED
 from effectonce._core.ops import (
     Applied,
     Attest,
@@ -34,20 +33,8 @@ from effectonce._core.ops import (
     Together,
     Unsend,
 )
-from effectonce._core.rules import (
-    TABLE,
-    TERMINAL,
-    Record,
-    Scene,
-    State,
-    Table,
-    TransitionRule,
-    lease_over,
-    leased,
-    may_rerun,
-    same_request,
-    window_over,
-)
+from effectonce._core.record import GAVE_UP, TERMINAL, TRIED, Record, Scene, State
+from effectonce._core.rules import TABLE, Table, TransitionRule, lease_over, leased, may_rerun, same_request, window_over
 
 _RERUN_FROM = (State.COMPLETED, State.FAILED)
 _HOLDS = frozenset({Claim, Inquire})

@@ -48,8 +48,8 @@ from effectonce._core.ops import (
     Unavailable,
     WriteReply,
 )
+from effectonce._core.record import Record
 from effectonce._core.retry_state import W, insist, repeated
-from effectonce._core.rules import Record
 
 CANCEL = "its cancellation was asked for"
 

@@ -31,12 +31,12 @@ from effectonce._core.ops import (
     Op,
     Raised,
     Refused,
-    Request,
     Sleep,
     Transact,
     Unavailable,
     Unconfirmed,
 )
+from effectonce._core.record import Request
 from effectonce._core.safe_access import attempt, get
 from effectonce._drivers import adrive
 from effectonce._runtime.heartbeat import Heartbeat

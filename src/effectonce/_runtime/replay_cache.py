@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from effectonce._core.ops import Recorded
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce._forks import anew_in_a_fork
 
 OUTCOME_BYTES_MAX = 16_384  # a larger one is asked for again: the memory is bounded by its size as well as by its number

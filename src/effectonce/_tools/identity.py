@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from effectonce._core.guarantees import Terms
 from effectonce._core.keys import AtOrdinal, AtStep, ByName, InSequence, Place, effect_key, latch_key
-from effectonce._core.ops import Request
+from effectonce._core.record import Request
 
 
 class Identity(Struct, frozen=True):

@@ -11,8 +11,8 @@ from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import Ending, Fresh, Replay
 from effectonce._core.keys import derive
 from effectonce._core.ops import Flow, Recorded
+from effectonce._core.record import Record
 from effectonce._core.retry_flow import Over, whole_call
-from effectonce._core.rules import Record
 from effectonce._core.safe_access import attempt
 from effectonce._drivers import drive
 from effectonce._runtime.performers import AsyncPlain, Plain, Prepared, adrive_call

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.ops import Confirm, Rearm, Refute, Swept
-from effectonce._core.rules import Record
+from effectonce._core.record import Record
 from effectonce._log import LOG
 from effectonce._runtime.signature import is_async
 from effectonce.errors import ContractViolation

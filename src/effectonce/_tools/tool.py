@@ -34,9 +34,9 @@ from effectonce._core.keys import (
     Stable,
     derive,
 )
-from effectonce._core.ops import Complete, Fail, Flow, Op, Recorded, Request
+from effectonce._core.ops import Complete, Fail, Flow, Op, Recorded
+from effectonce._core.record import Record, Request, State
 from effectonce._core.retry_state import Env, Plan
-from effectonce._core.rules import Record, State
 from effectonce._drivers import drive
 from effectonce._log import LOG
 from effectonce._runtime.heartbeat import Heartbeat

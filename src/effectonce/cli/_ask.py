@@ -14,7 +14,7 @@ from effectonce.cli._exits import FAILED, NOT_ALLOWED, Stop
 from effectonce.cli._settings import setting
 
 if TYPE_CHECKING:
-    from effectonce._core.rules import Record
+    from effectonce._core.record import Record
 
 
 def can_ask() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from effectonce._core.guarantees import Capability
-from effectonce._core.rules import Record, State
+from effectonce._core.record import Record, State
 from effectonce.cli._output import Column
 from effectonce.views.effects import abandoned, as_data, may_resend, ref_of, reference
 from effectonce.views.history import is_run, run_of, run_steps

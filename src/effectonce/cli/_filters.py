@@ -47,7 +47,7 @@ class Filters:
 
     def _search(self, now: float, limit: int | None) -> Search:
         from effectonce._core.ops import Search
-        from effectonce._core.rules import State
+        from effectonce._core.record import State
 
         since = 0.0 if self.since is None else now + self.since if self.since < 0 else self.since
         return Search(

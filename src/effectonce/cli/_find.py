@@ -19,7 +19,7 @@ from effectonce.views.effects import reference
 
 if TYPE_CHECKING:
     from effectonce import Guard
-    from effectonce._core.rules import Record
+    from effectonce._core.record import Record
 
 PREFIX, SHORTEST, SHOWN = "eff_", 4, 6
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from effectonce._core.rules import Record, State
+from effectonce._core.record import Record, State
 from effectonce.cli._commands import runnable
 from effectonce.cli._console import console, in_markup
 from effectonce.cli._effects import STYLES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from effectonce._core.rules import TERMINAL, Record, State
+from effectonce._core.record import TERMINAL, Record, State
 from effectonce.cli._commands import runnable
 from effectonce.cli._console import console, in_markup
 from effectonce.cli._effects import KEYS, STYLES, next_steps

@@ -22,7 +22,7 @@ from effectonce.cli._settings import setting
 
 if TYPE_CHECKING:
     from effectonce import Guard
-    from effectonce._core.rules import Record
+    from effectonce._core.record import Record
     from effectonce.dead_letters import Letter, Wanted
 
 EMPTY = "No dead letter fits. One appears when a call gives up, or when an effect is in doubt."
@@ -130,7 +130,7 @@ def show(*, reference: str, reveal: bool) -> None:
 
 
 def _letter(guard: Guard, record: Record, now: float, *, failed: bool = False) -> Letter:
-    from effectonce._core.rules import TERMINAL, State
+    from effectonce._core.record import TERMINAL, State
     from effectonce.dead_letters._letter import is_dead
     from effectonce.dead_letters._letters import GRACE_S
     from effectonce.views.effects import reference

@@ -14,7 +14,7 @@ from effectonce.cli._options import store_options, takes
 from effectonce.cli._output import print_line, print_one, print_rows
 
 if TYPE_CHECKING:
-    from effectonce._core.rules import Record
+    from effectonce._core.record import Record
 
 PAGE = 20_000  # each page of an export looks at the whole store, so there should be few
 EMPTY = "No effect fits. An effect appears when a guarded tool is called: `effectonce demo` shows one, `{check}` says which store this is."

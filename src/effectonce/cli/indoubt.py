@@ -24,7 +24,7 @@ from effectonce.views.tools import prober_of
 
 if TYPE_CHECKING:
     from effectonce import Guard
-    from effectonce._core.rules import Record
+    from effectonce._core.record import Record
 
 PAGE = 100
 _Result = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
@@ -81,7 +81,7 @@ def _columns() -> list[Column]:
 def doubts(guard: Guard, tool: str | None = None) -> Iterator[Record]:
     """What is in doubt, oldest first, page by page."""
     from effectonce._core.ops import Browse
-    from effectonce._core.rules import State
+    from effectonce._core.record import State
 
     after = (0.0, "")
     while True:
@@ -313,7 +313,7 @@ def _settle(
 
 
 def _refuse_unless_in_doubt(record: Record) -> None:
-    from effectonce._core.rules import State
+    from effectonce._core.record import State
     from effectonce.views.effects import reference
 
     if record.state is not State.IN_DOUBT:

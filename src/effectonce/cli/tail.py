@@ -18,7 +18,7 @@ from effectonce.views.times import iso, moment
 if TYPE_CHECKING:
     from effectonce import Guard
     from effectonce._core.ops import Search
-    from effectonce._core.rules import Record
+    from effectonce._core.record import Record
 
 PAGE, WATCHED = 200, 500  # how many open effects are looked at in each round
 
@@ -72,7 +72,7 @@ class Follower:
     def begin(self, lines: int) -> list[Record]:
         """The last ones. Open ones among them, and older ones, are watched from now on."""
         from effectonce._core.ops import Browse
-        from effectonce._core.rules import State
+        from effectonce._core.record import State
 
         newest = self._guard.store.apply(self._search)
         if newest:
@@ -121,7 +121,7 @@ class Follower:
         return found[::-1]
 
     def _watch(self, record: Record) -> None:
-        from effectonce._core.rules import TERMINAL
+        from effectonce._core.record import TERMINAL
 
         if record.state in TERMINAL:
             self._open.pop(record.request.key, None)

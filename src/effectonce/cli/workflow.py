@@ -21,7 +21,7 @@ from effectonce.views.tools import tools_of
 
 if TYPE_CHECKING:
     from effectonce import Guard
-    from effectonce._core.rules import Record
+    from effectonce._core.record import Record
     from effectonce.workflows import Resumed, RunState
 
 STATES: tuple[RunState, ...] = ("open", "completed", "failed")

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from effectonce._core.codec import NotReadable
-from effectonce._core.rules import Record, State
+from effectonce._core.record import Record, State
 from effectonce._core.strict_json import read_exactly
 from effectonce.dashboard._pages import PAGE, effect_page, group_of, version_of, wanted_of
 from effectonce.dashboard._request import DashboardRequest, RefusedVisit, link_of

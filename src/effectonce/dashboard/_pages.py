@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from effectonce._core.ops import Browse
 from effectonce._core.pages import Recent, Recently, Refer
-from effectonce._core.rules import Record, State
+from effectonce._core.record import Record, State
 from effectonce.dashboard._request import DashboardRequest, RefusedVisit, link_of
 from effectonce.dead_letters._letter import is_dead
 from effectonce.dead_letters._letters import GRACE_S, undiscardable

@@ -16,7 +16,7 @@ from effectonce import __version__
 from effectonce._core.effect_ref import reference_of
 from effectonce._core.keys import HOME_LENGTH
 from effectonce._core.pages import Refer
-from effectonce._core.rules import Record
+from effectonce._core.record import Record
 from effectonce._text import harmless
 from effectonce.dashboard._access import Access
 from effectonce.views.effects import now_of, reference

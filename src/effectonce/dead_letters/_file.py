@@ -21,8 +21,7 @@ from msgspec import Struct
 
 from effectonce._core.codec import is_closed
 from effectonce._core.guarantees import Terms
-from effectonce._core.ops import Request
-from effectonce._core.rules import Evidence, Record, State
+from effectonce._core.record import Evidence, Record, Request, State
 from effectonce._text import harmless_json
 from effectonce.errors import ContractViolation
 from effectonce.stores._rows import write_terms

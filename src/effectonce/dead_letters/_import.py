@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from effectonce._core.guarantees import Capability
 from effectonce._core.ops import Attest, Busy, Claim, Doubt, Early, Find, Flow, Held, Latched
-from effectonce._core.rules import Record, State
+from effectonce._core.record import Record, State
 from effectonce.dead_letters._file import BadLine, Carried
 from effectonce.dead_letters._letter import OPEN, looked_up
 from effectonce.dead_letters._redriving import in_the_way

@@ -19,7 +19,8 @@ from effectonce._core.effect_ref import EffectRef, reference_of
 from effectonce._core.endings import Ending
 from effectonce._core.ops import Applied, Flow, Refute
 from effectonce._core.pages import Refer
-from effectonce._core.rules import Record, Scene, State, leased, resendable
+from effectonce._core.record import Record, Scene, State
+from effectonce._core.rules import leased, resendable
 from effectonce._drivers import adrive, drive
 from effectonce._tools.observers import Observers, notify_of
 from effectonce._tools.tool import GuardedTool

@@ -11,7 +11,7 @@ from effectonce._core.codec import NotReadable
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import Done, Ending, Exhausted, Fenced, Fresh, Lost, NothingSent, OutOfPatience, Rejection, Replay
 from effectonce._core.ops import Busy, Doubtful, Early, KeyExpired, Latched, Mismatch, Unavailable
-from effectonce._core.rules import Record, State
+from effectonce._core.record import Record, State
 from effectonce._tools.tool import GuardedTool
 from effectonce.dead_letters._letter import Letter, effect_of
 from effectonce.errors import ContractViolation

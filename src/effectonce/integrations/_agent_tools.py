@@ -29,7 +29,8 @@ from effectonce._core.effect_ref import EffectRef
 from effectonce._core.guarantees import Kind, Terms
 from effectonce._core.keys import AtOrdinal, Stable
 from effectonce._core.ops import Find, Flow, Unavailable
-from effectonce._core.rules import Record, outcome_pending
+from effectonce._core.record import Record
+from effectonce._core.rules import outcome_pending
 from effectonce._drivers import drive
 from effectonce._log import LOG
 from effectonce._runtime.performers import AsyncPlain, Plain, Prepared, adrive_call

@@ -11,7 +11,7 @@ from effectonce._core.canonical import NotCanonical, fingerprint
 from effectonce._core.codec import encode_or_excuse
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.keys import AtStep
-from effectonce._core.ops import Request
+from effectonce._core.record import Request
 from effectonce._runtime.performers import Prepared
 from effectonce._runtime.step import flagged
 from effectonce._tools.identity import Identity

@@ -26,9 +26,9 @@ from effectonce._core.endings import (
     Replay,
 )
 from effectonce._core.ops import Busy, Doubtful, Early, KeyExpired, Latched, Mismatch, Unavailable
+from effectonce._core.record import State
 from effectonce._core.retry_flow import Over
 from effectonce._core.retry_state import StopReason
-from effectonce._core.rules import State
 from effectonce._core.safe_access import get
 
 EVENTS: dict[str, str] = {

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from effectonce._core.breaker.machine import Phase
 from effectonce._core.ops import Browse, Tally
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce._text import on_one_line
 from effectonce.errors import StoreUnavailable
 from effectonce.observe.metrics import Measured

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from effectonce._core.codec import NotReadable, NotStorable, encode, encode_error, printable
 from effectonce._core.ops import Applied, Browse, Confirm, Find, Flow, ReadCell, Rearm, Refused, Refute, WriteReply
-from effectonce._core.rules import Record, State
+from effectonce._core.record import Record, State
 from effectonce._drivers import adrive, drive
 from effectonce._tools.observers import Observers, settled
 from effectonce._tools.tool import GuardedTool

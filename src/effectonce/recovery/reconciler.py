@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from effectonce._core.rules import Record
+from effectonce._core.record import Record
 from effectonce._drivers import adrive
 from effectonce._validate import numbers
 from effectonce.errors import ContractViolation

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from effectonce._core.guarantees import Terms
 from effectonce._core.ops import Claim, Held
-from effectonce._core.rules import Record, Scene
+from effectonce._core.record import Record, Scene
 from effectonce._core.transitions import transition
 
 P = TypeVar("P")

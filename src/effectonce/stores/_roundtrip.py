@@ -38,7 +38,6 @@ from effectonce._core.ops import (
     Recorded,
     RecordOp,
     Refused,
-    Request,
     Search,
     Sweep,
     Swept,
@@ -47,7 +46,8 @@ from effectonce._core.ops import (
     WriteCell,
 )
 from effectonce._core.pages import Beside, Count, Paging, Recent, Refer
-from effectonce._core.rules import TABLE, Record, Scene, State, Table, latch_of
+from effectonce._core.record import Record, Request, Scene, State
+from effectonce._core.rules import TABLE, Table, latch_of
 from effectonce._core.transitions import born_and_ended, transition
 from effectonce.errors import StoreUnavailable
 

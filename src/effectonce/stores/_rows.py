@@ -11,8 +11,8 @@ import orjson
 
 from effectonce._core.effect_ref import reference_of
 from effectonce._core.guarantees import Terms
-from effectonce._core.ops import Request
-from effectonce._core.rules import Evidence, Record, State, due_at
+from effectonce._core.record import Evidence, Record, Request, State
+from effectonce._core.rules import due_at
 
 # Written once, when the record is born.
 BIRTH = (

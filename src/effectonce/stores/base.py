@@ -9,7 +9,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from msgspec import Struct
 
 from effectonce._core.guarantees import Capability, Kind
-from effectonce._core.ops import Applied, Claim, Complete, Op, Recorded, Refused, Request
+from effectonce._core.ops import Applied, Claim, Complete, Op, Recorded, Refused
+from effectonce._core.record import Request
 from effectonce.errors import StoreUnavailable
 
 R = TypeVar("R")

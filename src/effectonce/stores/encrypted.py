@@ -35,11 +35,10 @@ from effectonce._core.ops import (
     Recorded,
     Refused,
     Refute,
-    Request,
     Together,
 )
 from effectonce._core.pages import Recently
-from effectonce._core.rules import Record
+from effectonce._core.record import Record, Request
 from effectonce.stores.base import (
     AsyncTransaction,
     Capabilities,

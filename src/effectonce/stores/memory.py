@@ -29,7 +29,8 @@ from effectonce._core.ops import (
     WriteCell,
 )
 from effectonce._core.pages import Beside, Count, Recent, Refer, look
-from effectonce._core.rules import TABLE, TERMINAL, Record, Scene, State, Table, delayed, latch_of, outcome_pending
+from effectonce._core.record import TERMINAL, Record, Scene, State
+from effectonce._core.rules import TABLE, Table, delayed, latch_of, outcome_pending
 from effectonce._core.transitions import transition
 from effectonce.stores._clock_steps import Steadiness
 from effectonce.stores.base import Capabilities, in_a_signal_handler

@@ -21,9 +21,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from msgspec.structs import replace
 
 from effectonce._core import ops
-from effectonce._core.attempt_log import TRIED
 from effectonce._core.guarantees import Capability, Kind
-from effectonce._core.rules import State
+from effectonce._core.record import TRIED, Request, State
 from effectonce.stores.base import Store
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock
@@ -82,7 +81,7 @@ def store_machine(open_store: Opener) -> type[RuleBasedStateMachine]:
             return ("k0", "forged", 1, 1)
 
         @rule(target=owners, asked=st.sampled_from(REQUESTS), dispatch=st.booleans(), again=st.booleans())
-        def claim(self, asked: ops.Request, *, dispatch: bool, again: bool) -> Any:
+        def claim(self, asked: Request, *, dispatch: bool, again: bool) -> Any:
             self.tokens += 1
             op = ops.Claim(asked, f"t{self.tokens}", LEASE_S, dispatch, again)
             reply = self.both(op)
@@ -146,7 +145,7 @@ def store_machine(open_store: Opener) -> type[RuleBasedStateMachine]:
             which=st.sampled_from(("confirm", "refute", "rearm", "attest", "tried")),
             again=st.booleans(),
         )
-        def settle(self, key: ops.Request, which: str, *, again: bool) -> None:
+        def settle(self, key: Request, which: str, *, again: bool) -> None:
             op: ops.Op[Any] = {
                 "confirm": ops.Confirm(key.key, b"seen", "ada", "seen"),
                 "refute": ops.Refute(key.key, b"unseen", "ada", "not seen"),

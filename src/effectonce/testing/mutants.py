@@ -32,7 +32,8 @@ from effectonce._core.ops import (
     Together,
     WriteCell,
 )
-from effectonce._core.rules import RULES, Guard, Record, Scene, State, TransitionRule, index
+from effectonce._core.record import Record, Scene, State
+from effectonce._core.rules import RULES, Guard, TransitionRule, index
 from effectonce.stores.base import Store
 from effectonce.stores.memory import MemoryStore
 from effectonce.testing.clock import FakeClock

@@ -12,7 +12,7 @@ from effectonce.views.times import iso, span
 
 if TYPE_CHECKING:
     from effectonce import Guard
-    from effectonce._core.rules import Record
+    from effectonce._core.record import Record
 
 
 def is_there(guard: Guard) -> bool:

@@ -8,7 +8,8 @@ from effectonce._core.codec import AS_DATA, SEALED, NotReadable, Stored, decode,
 from effectonce._core.effect_ref import INSIDE, EffectRef
 from effectonce._core.failed_attempts import attempts_of
 from effectonce._core.ops import ReadCell
-from effectonce._core.rules import Record, Scene, State, leased, resendable
+from effectonce._core.record import Record, Scene, State
+from effectonce._core.rules import leased, resendable
 from effectonce.views.history import (
     asked_data,
     asked_of,

@@ -11,7 +11,8 @@ import msgspec
 from effectonce._core.attempt_log import UNREADABLE, FailedAttempt, RedriveRequest, read_entry
 from effectonce._core.codec import NotReadable, decode
 from effectonce._core.failed_attempts import attempts_of
-from effectonce._core.rules import Evidence, Record, State, leased
+from effectonce._core.record import Evidence, Record, State
+from effectonce._core.rules import leased
 from effectonce._core.workflow import CANCEL, Cancellation
 from effectonce.views.text import Screen
 from effectonce.views.times import iso

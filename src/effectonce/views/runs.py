@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from effectonce._core.failed_attempts import attempts_of
 from effectonce._core.pages import Beside
-from effectonce._core.rules import Record, State
+from effectonce._core.record import Record, State
 from effectonce.views.effects import arguments_of, reference
 from effectonce.views.history import attempt_data, cancelled_of, run_state
 from effectonce.views.times import iso

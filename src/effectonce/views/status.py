@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from effectonce._core.ops import Browse
 from effectonce._core.pages import COUNTED, Count, Counts
-from effectonce._core.rules import Record, State, leased
+from effectonce._core.record import Record, State
+from effectonce._core.rules import leased
 from effectonce.dead_letters._letter import is_dead, letter_of
 from effectonce.dead_letters._letters import GRACE_S
 from effectonce.views.effects import STATES, abandoned, may_resend, now_of, place_of, reference

@@ -6,7 +6,8 @@ from math import inf
 
 from effectonce._core.failed_attempts import failure_of
 from effectonce._core.guarantees import GUARANTEES
-from effectonce._core.rules import TERMINAL, Record, State, leased
+from effectonce._core.record import TERMINAL, Record, State
+from effectonce._core.rules import leased
 from effectonce.views.effects import abandoned, arguments_of, is_sealed, may_resend, outcome_of, place_of
 from effectonce.views.history import describe, describe_attempt, entry_of, gave_up, is_run, partial_of, run_of
 from effectonce.views.text import Screen, dumps

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from effectonce import Guard
-    from effectonce._core.rules import Record
+    from effectonce._core.record import Record
     from effectonce._tools.tool import GuardedTool
 
 

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from effectonce._core.call import GuardedCall
 from effectonce._core.codec import describe_error, encode_error, printable
@@ -30,7 +30,7 @@ from effectonce._core.ops import (
     Renew,
     Together,
 )
-from effectonce._core.rules import Record, State
+from effectonce._core.record import Record, State
 from effectonce._core.workflow import CANCEL, Cancellation, LateCall, Parked, cancellation, label
 from effectonce._drivers import adrive, drive
 from effectonce._runtime.performers import Prepared, adrive_call
@@ -47,10 +47,7 @@ from effectonce.errors import (
     StoreUnavailable,
 )
 from effectonce.workflows._fence import AsyncFence, Fence, KeptBack, to_read
-
-if TYPE_CHECKING:
-    from effectonce._tools.tool import GuardedTool
-    from effectonce.workflows._workflow import OfStep, Workflow
+from effectonce.workflows._step import Planned, Steps
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,24 +59,12 @@ UNDO = "undo "
 STEPS_AT_ONCE = 16  # records that are looked for at once, and how far behind the last step that was asked for
 
 
-class Planned(Struct, frozen=True):
-    """A step that is to be done: where, what, with which arguments."""
-
-    position: str
-    name: str
-    tool: GuardedTool
-    as_step: OfStep
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    function: Callable[..., Any] | None  # of a plain function, the very one; its tool is shared by all of the same code
-
-
 class Run:
-    """One run of a workflow. Ask it for steps: those that were done before are not done again."""
+    """One run of a steps. Ask it for steps: those that were done before are not done again."""
 
-    def __init__(self, workflow: Workflow, prepared: Prepared) -> None:
-        self._workflow, self._ref = workflow, prepared.ref
-        self._store, self._env = workflow.tool.house.store, workflow.tool.house.env
+    def __init__(self, steps: Steps, prepared: Prepared) -> None:
+        self._of, self._ref = steps, prepared.ref
+        self._store, self._env = steps.tool.house.store, steps.tool.house.env
         self._scope = f"{prepared.ref.tool} {prepared.ref.reference}"
         self._lock = threading.Lock()
         self._count, self._undo = 0, list[Planned]()
@@ -94,7 +79,7 @@ class Run:
         self._cancelled: Cancellation | None = None
         self._renewal: Renew | None = None
         self._look_at = -inf
-        self._looks_after_s = min(workflow.tool.contract.lease_s / LOOKS_PER_LEASE, LOOKS_AFTER_S_MAX)
+        self._looks_after_s = min(steps.tool.contract.lease_s / LOOKS_PER_LEASE, LOOKS_AFTER_S_MAX)
         self._cell = to_read(prepared.ref.key)
 
     @property
@@ -124,7 +109,7 @@ class Run:
     def compensate(self, name: str, function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> None:
         """If a later step fails for good, do this: once, as a step of its own, the last one first."""
         step = self._plan(f"{UNDO}{len(self._undo) + 1}", name, function, args, kwargs)
-        if step.tool.is_async and not self._workflow.tool.is_async:
+        if step.tool.is_async and not self._of.tool.is_async:
             raise self._not_awaitable(step)
         self._undo.append(step)
 
@@ -132,16 +117,16 @@ class Run:
         """Do these at the same time: `(name, function, *arguments)` each. Their results in this order; awaitable in an async workflow."""
         planned = [self._plan(self._next(), step[0], step[1], tuple(step[2:]), {}) for step in steps]
         for step in planned:
-            if step.tool.is_async is not self._workflow.tool.is_async:
+            if step.tool.is_async is not self._of.tool.is_async:
                 raise self._not_awaitable(step)
-        if self._workflow.tool.is_async:
+        if self._of.tool.is_async:
             return self._aall(planned)
         with ThreadPoolExecutor(min(THREADS_MAX, max(1, len(planned))), "effectonce-steps") as threads:
             doing = [threads.submit(contextvars.copy_context().run, self.do, step) for step in planned]
         return _first_error_or_all([done.exception() or done for done in doing], lambda done: done.result())
 
     def _not_awaitable(self, step: Planned) -> ContractViolation:
-        mine, its = ("async def", "def") if self._workflow.tool.is_async else ("def", "async def")
+        mine, its = ("async def", "def") if self._of.tool.is_async else ("def", "async def")
         return ContractViolation(
             f"{self._ref.tool} is {mine}, but {label(step.position, step.name)} is {its}: it would not be awaited. Nothing was sent."
         )
@@ -175,8 +160,8 @@ class Run:
             )
         self._refuse_inside(name)
         guarded = tool_of(function)
-        tool = guarded or self._workflow.plain(name, function, asks=asks)
-        return Planned(position, name, tool, self._workflow.of_step(tool), args, kwargs, None if guarded else function)
+        tool = guarded or self._of.plain(name, function, asks=asks)
+        return Planned(position, name, tool, self._of.of_step(tool), args, kwargs, None if guarded else function)
 
     def _refuse_inside(self, name: str) -> None:
         """A step that is replayed asks for nothing: what was asked for in it would leave its place to the next one."""
@@ -259,7 +244,7 @@ class Run:
         """The step as an effect: keyed by its position, kept for as long as the run is."""
         tool, ref = step.tool, self._ref
         permission = tool.contract.permission
-        if permission is not None and permission not in self._workflow.permissions:
+        if permission is not None and permission not in self._of.permissions:
             raise ContractViolation(
                 f"{tool.contract.name} needs the permission {permission!r}, which {ref} does not have. Nothing was sent. "
                 f"Give it: @guard.workflow(permissions=[{permission!r}])."
@@ -385,7 +370,7 @@ class Run:
 
     def begin(self, op: Invoke) -> None:
         """The run is ours: from now on it is asked now and then whether it still is, and at once if another worker had it before."""
-        lease_s = self._workflow.tool.contract.lease_s
+        lease_s = self._of.tool.contract.lease_s
         self._epoch, self._renewal = op.epoch, Renew(op.key, op.token, op.epoch, lease_s)
         self._look_at = self._env.now() + (self._looks_after_s if op.epoch == 1 else 0.0)
 
@@ -431,7 +416,7 @@ class Run:
             return None
         steps = (str(number) for number in range(1, self._count + STEPS_AT_ONCE + 1))
         positions = [*(position for position in steps if position not in self._reached), *also]
-        secret = self._workflow.tool.house.secret
+        secret = self._of.tool.house.secret
         return Together(tuple([Find(run_key(self._ref.key, position, secret)) for position in positions]))
 
     def refuse_leftovers(self, found: Sequence[Record | None], failed: Exception | None = None) -> None:

@@ -19,7 +19,8 @@ from effectonce._core.failed_attempts import attempts_of
 from effectonce._core.guarantees import DAY_S, Kind
 from effectonce._core.keys import Stable, run_key
 from effectonce._core.ops import Attest, Browse, Find, ReadCell, Together
-from effectonce._core.rules import TERMINAL, Record, State, leased
+from effectonce._core.record import TERMINAL, Record, State
+from effectonce._core.rules import leased
 from effectonce._core.workflow import CANCEL, Cancellation, cancellation
 from effectonce._runtime.unprotected_sends import only_through
 from effectonce._tools.observers import notify_of

@@ -13,14 +13,13 @@ from typing import Any, Self, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
-from msgspec import Struct
 
 from effectonce._core.codec import NotReadable, NotStorable, encode
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.endings import Ending
-from effectonce._core.guarantees import Capability, Kind, Terms
+from effectonce._core.guarantees import Capability, Kind
 from effectonce._core.ops import Flow, Invoke, Op
-from effectonce._core.rules import Record
+from effectonce._core.record import Record
 from effectonce._core.type_hints import hints_of
 from effectonce._core.workflow import WorkflowCall
 from effectonce._drivers import drive
@@ -32,6 +31,7 @@ from effectonce.errors import CodeChanged, ContractViolation, GaveUp, Rejected, 
 from effectonce.outcome import Outcome
 from effectonce.policy import Contract, Downstream
 from effectonce.workflows._run import Run
+from effectonce.workflows._step import OfStep, Steps
 
 by_hand: ContextVar[bool] = ContextVar("effectonce_resumed_by_hand", default=False)
 PLAIN_MAX = 1024  # plain functions whose signature is remembered, by their code
@@ -68,13 +68,14 @@ class Workflow:
         body = self._abody if is_async(function) else self._body
         hosting = Hosting(calling=WorkflowCall, performing=self._performing, aperforming=self._aperforming, steps=True)
         self.tool = GuardedTool(house, contract, _called_like(body, function, signature, skip=1), identity, hosting=hosting)
+        self._steps = Steps(self.tool, permissions, self.plain, self.of_step)
         self._plain: dict[Any, tuple[tuple[Any, ...], GuardedTool]] = {}
         self._of_step: WeakKeyDictionary[GuardedTool, OfStep] = WeakKeyDictionary()
 
     # ------------------------------------------------------------ one run
 
     def _performing(self, setup: Setup, prepared: Prepared) -> Callable[[Op[Any]], Any]:
-        run = Run(self, prepared)
+        run = Run(self._steps, prepared)
         perform = Performer(setup, msgspec.structs.replace(prepared, leading=(run,)))
 
         def performing(op: Op[Any]) -> Any:
@@ -86,7 +87,7 @@ class Workflow:
         return performing
 
     def _aperforming(self, setup: Setup, prepared: Prepared) -> AsyncPerforming:
-        run = Run(self, prepared)
+        run = Run(self._steps, prepared)
         return _AsyncRun(run, AsyncPerformer(setup, msgspec.structs.replace(prepared, leading=(run,))))
 
     def _body(self, run: Run, *args: Any, **kwargs: Any) -> Any:
@@ -259,13 +260,6 @@ class Workflow:
         call = _called_like(_acall if is_async(function) else _call, function, signature)
         hosting = Hosting(encoder=_as_written) if asks else Hosting()
         return GuardedTool(self.tool.house, contract, call, (), hosting=hosting)
-
-
-class OfStep(Struct, frozen=True):
-    """A tool as a step of a workflow."""
-
-    terms: Terms  # what its record pins: its own, for at least as long as the run is remembered
-    may_be_late: bool  # claimed when its end is known
 
 
 class _AsyncRun:

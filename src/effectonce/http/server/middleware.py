@@ -40,7 +40,8 @@ from effectonce._core.endings import (
 )
 from effectonce._core.guarantees import Capability
 from effectonce._core.keys import ByName
-from effectonce._core.ops import Busy, Doubtful, Early, Find, KeyExpired, Latched, Mismatch, Request, Unavailable
+from effectonce._core.ops import Busy, Doubtful, Early, Find, KeyExpired, Latched, Mismatch, Unavailable
+from effectonce._core.record import Request
 from effectonce._runtime.performers import Prepared
 from effectonce._runtime.step import flagged, named
 from effectonce._tools.identity import Identity

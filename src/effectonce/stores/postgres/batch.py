@@ -11,7 +11,7 @@ from psycopg.pq.abc import PGresult
 
 from effectonce._core.effect_ref import reference_of
 from effectonce._core.ops import Cell, Claim, Recorded
-from effectonce._core.rules import Record, State
+from effectonce._core.record import Record, State
 from effectonce.stores import _rows
 from effectonce.stores._births import Birth
 from effectonce.stores._roundtrip import (

@@ -12,7 +12,7 @@ from typing import Any
 
 from effectonce._core.keys import REFERENCE_LENGTH
 from effectonce._core.pages import Beside, Count, Counts, Paging, Recently, Refer
-from effectonce._core.rules import Record, State
+from effectonce._core.record import Record, State
 from effectonce.stores import _rows
 from effectonce.stores.postgres import statements as sql
 from effectonce.stores.postgres.statements import FLOAT, INT, TEXT, BoundStatement, pack_float, pack_int, pack_text, statement

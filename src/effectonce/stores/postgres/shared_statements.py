@@ -16,8 +16,9 @@ from struct import Struct as Packer
 
 from msgspec import Struct
 
-from effectonce._core.ops import Claim, Complete, Request
-from effectonce._core.rules import Record, due_at
+from effectonce._core.ops import Claim, Complete
+from effectonce._core.record import Record, Request
+from effectonce._core.rules import due_at
 from effectonce.stores import _rows
 from effectonce.stores.postgres import statements as sql
 from effectonce.stores.postgres.statements import BYTES, FLOAT, INT, TEXT, BoundStatement, statement

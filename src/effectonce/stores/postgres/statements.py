@@ -21,7 +21,8 @@ from msgspec import Struct
 from effectonce._core.guarantees import Terms
 from effectonce._core.keys import REFERENCE_LENGTH
 from effectonce._core.ops import Browse, Claim, Complete, ListCells, Search, WriteCell
-from effectonce._core.rules import Record, State, due_at
+from effectonce._core.record import Record, State
+from effectonce._core.rules import due_at
 from effectonce.stores import _rows
 
 TEXT, FLOAT, INT, BYTES = 25, 701, 20, 17  # the type numbers of text, float8, int8 and bytea

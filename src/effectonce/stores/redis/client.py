@@ -15,7 +15,8 @@ from operator import itemgetter
 from typing import Any, cast
 
 from effectonce._core.keys import KEY_LENGTH
-from effectonce._core.ops import Cell, Claim, Complete, ListCells, Recorded, Request, WriteCell
+from effectonce._core.ops import Cell, Claim, Complete, ListCells, Recorded, WriteCell
+from effectonce._core.record import Request
 from effectonce._core.rules import due_at
 from effectonce.errors import ContractViolation, StoreUnavailable
 from effectonce.stores._roundtrip import (

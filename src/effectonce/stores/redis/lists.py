@@ -19,7 +19,7 @@ from msgspec import Struct
 from effectonce._core.keys import KEY_LENGTH
 from effectonce._core.ops import Browse, Search
 from effectonce._core.pages import Beside, Counts, Paging, Recent, Recently, Refer, newest_first
-from effectonce._core.rules import Record, State
+from effectonce._core.record import Record, State
 from effectonce.errors import StoreUnavailable
 from effectonce.stores.redis import records
 from effectonce.stores.redis.connection import Batch, pack

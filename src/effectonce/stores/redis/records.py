@@ -17,8 +17,9 @@ from msgspec import Struct
 
 from effectonce._core.effect_ref import reference_of
 from effectonce._core.guarantees import Terms
-from effectonce._core.ops import Cell, Claim, Recorded, Request
-from effectonce._core.rules import Evidence, Record, State, due_at
+from effectonce._core.ops import Cell, Claim, Recorded
+from effectonce._core.record import Evidence, Record, Request, State
+from effectonce._core.rules import due_at
 from effectonce._random import random_bits
 from effectonce.errors import StoreUnavailable
 

@@ -22,8 +22,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from effectonce._core.keys import REFERENCE_LENGTH
-from effectonce._core.ops import Cell, Complete, ListCells, ReadCell, Recorded, Request, WriteCell
-from effectonce._core.rules import Record, State
+from effectonce._core.ops import Cell, Complete, ListCells, ReadCell, Recorded, WriteCell
+from effectonce._core.record import Record, Request, State
 from effectonce._core.transitions import TransitionResult
 from effectonce.errors import StoreUnavailable
 from effectonce.stores import _rows

@@ -14,7 +14,7 @@ from typing import Any
 from effectonce._core.keys import REFERENCE_LENGTH
 from effectonce._core.ops import Browse, Search, Tally
 from effectonce._core.pages import Beside, Count, Counts, Paging, Recent, Recently, Refer, newest_first
-from effectonce._core.rules import Record, State
+from effectonce._core.record import Record, State
 from effectonce.stores import _rows
 from effectonce.stores.sqlite.connection import (
     BROWSE,

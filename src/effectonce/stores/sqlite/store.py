@@ -37,7 +37,6 @@ from effectonce._core.ops import (
     Op,
     ReadCell,
     Recorded,
-    Request,
     Search,
     Sweep,
     Swept,
@@ -46,7 +45,8 @@ from effectonce._core.ops import (
     WriteCell,
 )
 from effectonce._core.pages import Beside, Count, Recent, Refer
-from effectonce._core.rules import Record, Scene, State, latch_of
+from effectonce._core.record import Record, Request, Scene, State
+from effectonce._core.rules import latch_of
 from effectonce._core.transitions import TransitionResult, born_and_ended, transition
 from effectonce.errors import StoreUnavailable
 from effectonce.stores._clock_steps import ClockNote, Steadiness

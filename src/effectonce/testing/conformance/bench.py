@@ -15,8 +15,8 @@ from typing import Any, Literal, Self, TypeVar, cast
 from msgspec.structs import replace
 
 from effectonce._core.guarantees import Capability, Kind, Terms
-from effectonce._core.ops import Applied, Claim, Complete, Doubt, Find, Held, Op, Refused, Request
-from effectonce._core.rules import Record, State
+from effectonce._core.ops import Applied, Claim, Complete, Doubt, Find, Held, Op, Refused
+from effectonce._core.record import Record, Request, State
 from effectonce.stores.base import Store, TransactionalStore
 from effectonce.testing.clock import FakeClock
 

@@ -19,11 +19,10 @@ from effectonce._core.ops import (
     KeyExpired,
     Mismatch,
     Recorded,
-    Request,
     Sweep,
     Swept,
 )
-from effectonce._core.rules import State
+from effectonce._core.record import Request, State
 from effectonce.testing.conformance.bench import KEYED, LEASE_S, PROBED, RACERS, RESEND_S, WINDOW_S, Bench, request, terms
 
 # ---------------------------------------------------------------- claiming

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from effectonce._core.attempt_log import TRIED
 from effectonce._core.guarantees import Kind
 from effectonce._core.ops import (
     Applied,
@@ -27,7 +26,7 @@ from effectonce._core.ops import (
     Swept,
     Unsend,
 )
-from effectonce._core.rules import Record, State
+from effectonce._core.record import TRIED, Record, State
 from effectonce.testing.conformance.bench import KEYED, LEASE_S, PROBED, RACERS, RESEND_S, Bench, request, terms
 
 # ---------------------------------------------------------------- doubt

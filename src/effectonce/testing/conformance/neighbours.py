@@ -21,7 +21,7 @@ from effectonce._core.ops import (
     Tally,
     Unsend,
 )
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce.testing.conformance.bench import KEYED, LEASE_S, RACERS, TRANSACTED, WINDOW_S, Bench, request, terms
 
 # ---------------------------------------------------------------- steps and sequences

@@ -6,7 +6,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from effectonce._core.attempt_log import GAVE_UP
 from effectonce._core.guarantees import Capability
 from effectonce._core.ops import (
     Applied,
@@ -30,7 +29,7 @@ from effectonce._core.ops import (
     Rerun,
     Unsend,
 )
-from effectonce._core.rules import State
+from effectonce._core.record import GAVE_UP, State
 from effectonce.testing.conformance.bench import KEYED, LEASE_S, RESEND_S, TRANSACTED, WINDOW_S, Bench, request, terms
 
 # ---------------------------------------------------------------- fencing

@@ -6,7 +6,7 @@ from typing import Any
 
 from effectonce._core.ops import Claim, Complete, Fail, Sweep
 from effectonce._core.pages import Beside, Count, Counts, Recent, Refer
-from effectonce._core.rules import Record, State
+from effectonce._core.record import Record, State
 from effectonce.testing.conformance.bench import LEASE_S, Bench, request, terms
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from effectonce._core.ops import Applied, Complete, Find, ReadCell, Refused, WriteCell
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce.stores.base import TransactionalStore
 from effectonce.testing.conformance.bench import TRANSACTED, Bench, request
 

@@ -21,7 +21,7 @@ from effectonce._core.ops import (
     Together,
     WriteCell,
 )
-from effectonce._core.rules import State
+from effectonce._core.record import State
 from effectonce.testing.conformance.bench import LEASE_S, Bench, request
 
 
