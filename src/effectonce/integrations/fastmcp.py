@@ -1,7 +1,7 @@
 """For a server that is made with FastMCP: every call of a tool lands once, however often it is repeated.
 
     mcp = FastMCP("bank")
-    mcp.add_middleware(protect(guard, contracts={"refund": {"kind": "irreversible"}, "balance": {"kind": "read"}}))
+    mcp.add_middleware(EffectOnce(guard, contracts={"refund": {"kind": "irreversible"}, "balance": {"kind": "read"}}))
 
 A tool without a contract is a write that is sent once. Other middleware may stand on either side: one that tries again, or makes a result of
 an error, gets the result of the one run of the tool, and that is what is judged.

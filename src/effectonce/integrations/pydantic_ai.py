@@ -1,4 +1,4 @@
-"""Pydantic AI: `Agent(model, capabilities=[Once(guard)])`, and the function tools of the agent land once.
+"""Pydantic AI: `Agent(model, capabilities=[EffectOnce(guard)])`, and the function tools of the agent land once.
 
     await agent.run("refund pay_7", conversation_id="chat-42")
 
@@ -207,7 +207,7 @@ def _conversation(ctx: RunContext[Any]) -> str:
     if conversation is None or (_made_up(conversation) and not _began_before(ctx, conversation)):
         raise ContractViolation(
             "the run has no conversation_id of yours, so a retry could not be recognised. Nothing was sent. "
-            "Run with agent.run(..., conversation_id=...), or say what the conversation is: Once(guard, scope=...)."
+            "Run with agent.run(..., conversation_id=...), or say what the conversation is: EffectOnce(guard, scope=...)."
         )
     return conversation
 
