@@ -12,7 +12,7 @@ from effectonce.lint._finding import Hit, LintRule
 from effectonce.lint._reading import EffectCall, Reading
 from effectonce.lint._source import Function, Module, calls, keyword
 
-MIDDLEWARE = "http.asgi"  # protects the endpoints of all files
+MIDDLEWARE = "http.server"  # protects the endpoints of all files
 _OF_OTHERS = re.compile(r"\w*idempot\w*(?:\..*)?|(?:.*\.)?\w*idempot\w*middleware", re.IGNORECASE)  # a package, or a class
 _LOOKS = re.compile(
     r"idempot|dedup|current_effect|\bguard|once\b|already|\block|_lock\b|unique|duplicate|replay|nonce|processed|exists|conflict"
