@@ -94,7 +94,7 @@ def test_two_tools_of_one_name_in_guards_that_share_keys_are_told(store, caplog)
 
     for guard, coloured in zip(guards, [False, True, False, True, False], strict=True):
         AgentTools(guard, {"pay": {"kind": "write"}}, None)._tool(
-            "pay", coloured=coloured
+            "pay", asynchronous=coloured
         )  # what runs the tools of a framework
 
     (told,) = [record.getMessage() for record in caplog.records]

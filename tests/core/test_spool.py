@@ -263,7 +263,7 @@ def test_no_log_line_about_what_is_kept_shows_a_key(store, spool, caplog):
 def test_without_a_folder_it_is_at_least_told(store, caplog):
     _, _, outcome = unwritten(store, None)
 
-    assert f"how {outcome.effect.reference} ended, and there is no spool" in caplog.text
+    assert f"how {outcome.effect.reference} ended was not written to the store, and there is no spool" in caplog.text
     assert outcome.effect.key not in caplog.text
 
 

@@ -14,6 +14,7 @@ from effectonce._core import ops
 from effectonce._core.record import Scene
 from effectonce._core.rules import TABLE
 from effectonce._core.transitions import transition
+from effectonce._drivers import drive
 from effectonce.stores import _roundtrip
 from effectonce.stores.postgres import PostgresStore
 from effectonce.stores.postgres import pool as crews
@@ -420,7 +421,7 @@ def test_a_record_that_never_stops_changing_is_given_up():
         return _roundtrip.SeenRecord(0.0, born, next(changing) + 1)
 
     with pytest.raises(StoreUnavailable, match="changed 100 times"):
-        _roundtrip.run(_roundtrip.answer(ops.Renew("k", "t", 1, LEASE_S), TABLE), perform)
+        drive(_roundtrip.answer(ops.Renew("k", "t", 1, LEASE_S), TABLE), perform)
 
 
 def test_a_child_starts_anew(database):

@@ -13,6 +13,7 @@ import pytest
 from effectonce import ContractViolation, StoreUnavailable
 from effectonce._core import ops
 from effectonce._core.record import State
+from effectonce._drivers import drive
 from effectonce.stores import open_store
 from effectonce.stores.redis import RedisStore, records
 from effectonce.stores.redis import connection as wire
@@ -327,7 +328,7 @@ def test_a_forgotten_key_that_is_used_again_is_not_taken_for_what_somebody_saw_b
     from effectonce.stores._roundtrip import CompareAndSwap, Read
 
     store = RedisStore(server.url)
-    perform = lambda exchange: store._drive(store._talk.converse(exchange))
+    perform = lambda exchange: drive(store._talk.converse(exchange), store._send)
     store.apply(claim())
     seen = perform(Read("k"))
     assert perform(CompareAndSwap("k", seen.revision, None))
