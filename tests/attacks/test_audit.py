@@ -102,7 +102,7 @@ def test_an_audit_that_was_forged_without_the_secret_is_not_called_unchanged(off
 
     assert done.exit_code == 0  # it looks like the audit of a guard without a secret, and that is said
     assert "nothing was changed" not in done.stdout
-    assert "whoever can write to this store can write another audit that fits" in one_line(done.stdout)
+    assert "any process that can write to this store can write another audit that fits" in one_line(done.stdout)
     assert {flaw.what for flaw in office.verified().flaws} == {"changed"}
 
 
