@@ -13,6 +13,7 @@ from msgspec import Struct
 from effectonce._core.classification.verdicts import Bucket, Certainty, Verdict
 from effectonce._core.effect_ref import EffectRef
 from effectonce._core.guarantees import Terms
+from effectonce._core.key_shapes import DIGITS_AND_LETTERS, MOST, KeyShape, shaped_key
 from effectonce._core.keys import downstream_key, request_key
 from effectonce._core.observed_sends import Sighting
 from effectonce.errors import ContractViolation
@@ -60,6 +61,27 @@ class Effect(Struct, frozen=True):
         """
         self.used.add("key")
         return downstream_key(self.ref.key, self.ref.tool, self.secret)
+
+    def key_as(
+        self,
+        form: str = "plain",
+        *,
+        min: int = 1,  # noqa: A002  # a provider's page has these words
+        max: int = MOST,  # noqa: A002
+        alphabet: str = DIGITS_AND_LETTERS,
+        weak: bool = False,
+    ) -> str:
+        """The idempotency key to send where `downstream_key` is too long, or has characters that the provider refuses.
+
+        `key_as("uuid")`, or `key_as(max=36, alphabet=...)`. It is as stable, and that a tool got it is noticed as well. Fewer than
+        96 bits are refused, unless *weak* says that two effects may share a key.
+        """
+        try:
+            shape = KeyShape(form, min, max, alphabet, weak)
+        except ValueError as error:
+            raise ContractViolation(f"key_as() made no key: {error}", effect=self.ref) from None
+        self.used.add("key")
+        return shaped_key(shape, self.ref.key, self.ref.tool, self.secret)
 
     @property
     def connection(self) -> Any:

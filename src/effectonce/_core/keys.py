@@ -100,6 +100,12 @@ def derive(*parts: str | bytes | int, secret: bytes = b"") -> str:
     return _digest(secret, parts)[:KEY_LENGTH]
 
 
+def derive_number(*parts: str | bytes | int, secret: bytes = b"") -> int:
+    """The same as a number of 512 bits, for a key that is written in another alphabet."""
+    message = _pack((_HEAD, *parts))
+    return int.from_bytes(hmac.digest(secret, message, "sha512") if secret else hashlib.sha512(message).digest())
+
+
 def _digest(secret: bytes, parts: tuple[str | bytes | int, ...]) -> str:
     message = _pack((_HEAD, *parts))
     return hmac.digest(secret, message, "sha256").hex() if secret else hashlib.sha256(message).hexdigest()

@@ -39,7 +39,7 @@ _ADVICE = {
 }
 _USED = {Capability.KEY: "key", Capability.TRANSACTION: "connection"}
 _READ_AS = {
-    "key": frozenset({"downstream_key", "request_key"}),
+    "key": frozenset({"downstream_key", "key_as", "request_key"}),
     "connection": frozenset({"connection"}),
 }
 

@@ -155,7 +155,7 @@ def _key_unused(reading: Reading) -> Iterator[Hit]:
             )
 
 
-_KEY_READ = re.compile(rf"{known.KEYED.pattern}|key_as|\.key\b|protect\(", re.IGNORECASE)
+_KEY_READ = re.compile(rf"{known.KEYED.pattern}|\.key\b|protect\(", re.IGNORECASE)
 
 
 def _no_probe(reading: Reading) -> Iterator[Hit]:

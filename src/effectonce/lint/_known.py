@@ -97,7 +97,7 @@ ASKING = words(
 SETTING_FIRST = words("update refresh set save sync upsert replace reset reload enable disable configure test ping")
 NAME_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 KEYED = re.compile(
-    r"idempot|dedup|downstream_key|current_effect|request_key|client_?token|client_?request_?token", re.IGNORECASE
+    r"idempot|dedup|downstream_key|current_effect|request_key|key_as|client_?token|client_?request_?token", re.IGNORECASE
 )
 IN_A_THREAD = frozenset(
     {
