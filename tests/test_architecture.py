@@ -20,7 +20,7 @@ LAYERS = (
     ("_core", "_log"),
     ("_environment", "errors"),
     ("_validate", "effect"),
-    ("outcome", "policy", "stores"),
+    ("outcome", "policy", "providers", "stores"),
     ("_runtime", "health"),
     ("retries",),
     ("observe",),

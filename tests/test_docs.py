@@ -120,6 +120,32 @@ def test_the_page_of_tables_is_what_the_code_has():
     assert marked("errors-of-others.md", "tables") == markdown() + "\n"
 
 
+def test_the_page_of_providers_is_what_the_files_have():
+    """After a change: `python -m effectonce.cli._provider_page`, between the two marks."""
+    from effectonce.cli._provider_page import markdown
+
+    assert marked("providers.md", "providers") == markdown() + "\n"
+
+
+def test_every_link_within_the_page_of_providers_leads_to_a_heading():
+    page = marked("providers.md", "providers")
+    headings = {
+        re.sub(r"[^\w -]", "", line[4:].lower()).replace(" ", "-") for line in page.splitlines() if line.startswith("### ")
+    }
+
+    assert set(re.findall(r"\]\(#([^)]+)\)", page)) == headings
+
+
+def test_every_field_of_a_provider_is_on_its_page():
+    from effectonce.providers import Fact, Provider
+    from effectonce.providers._model import ErrorMeaning, ProviderKey, ProviderProbe
+
+    page = (ROOT / "docs" / "reference" / "providers.md").read_text().partition("<!-- providers -->")[0]
+
+    for kind in (Provider, ProviderKey, ProviderProbe, ErrorMeaning, Fact):
+        assert [f.name for f in fields(kind) if f"`{f.name}`" not in page] == []
+
+
 def test_the_page_of_the_gate_is_what_the_code_has():
     """After a change: `effectonce classify --gate`, between the two marks."""
     from effectonce.cli._tables import gate_markdown

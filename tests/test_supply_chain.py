@@ -154,6 +154,15 @@ def test_the_wheel_brings_its_bill_of_materials(wheel):
     assert json.loads(wheel.read(path)) == BILL
 
 
+def test_the_wheel_brings_the_file_of_every_provider(wheel):
+    from effectonce.providers import providers
+
+    folder = "effectonce/providers/data/"
+    files = [name.removeprefix(folder) for name in wheel.namelist() if name.startswith(folder)]
+
+    assert sorted(files) == [f"{name}.toml" for name in providers()]
+
+
 def test_the_scripts_of_others_in_the_wheel_are_those_of_the_bill_with_hash_and_licence(wheel):
     vendored = {p["value"]: c for c in BILL["components"] for p in c["properties"] if p["name"] == "effectonce:file"}
     scripts = {name for name in wheel.namelist() if "/vendor/" in name and name.endswith(".js")}

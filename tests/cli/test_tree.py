@@ -67,7 +67,7 @@ def test_every_exit_code_is_in_the_help():
         leaf
         for leaf in LEAVES
         if leaf[0].split()[1]
-        not in ("demo", "gateway", "mcp", "simulate", "classify", "completion", "config", "metrics", "lint")
+        not in ("demo", "gateway", "mcp", "simulate", "classify", "completion", "config", "metrics", "lint", "provider")
     ]
 )
 def test_every_command_takes_the_same_options(path, ctx, command):
@@ -118,6 +118,7 @@ HEAVY = {
         ["workflow", "-h"],
         ["audit", "list", "-h"],
         ["metrics", "-h"],
+        ["provider", "show", "-h"],
     ],
 )
 def test_help_imports_nothing_of_the_engine(arguments):

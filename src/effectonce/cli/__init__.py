@@ -28,6 +28,7 @@ COMMANDS = {
     "tail": ("effectonce.cli.tail:tail", "Follow effects as they are claimed, sent and decided."),
     "key": ("effectonce.cli.key:key", "Why a call has its key, why two differ, which would not survive a retry."),
     "tool": ("effectonce.cli.tool:tool", "See the contracts of your tools."),
+    "provider": ("effectonce.cli.provider:provider", "See what the APIs of others do with a repeated request."),
     "breaker": ("effectonce.cli.breaker:breaker", "See the circuit breakers that processes share."),
     "audit": ("effectonce.cli.audit:audit", "Read and verify the audit; find calls that should have been one."),
     "metrics": ("effectonce.cli.metrics:metrics", "What the store holds as Prometheus text; dashboard and alerts."),
