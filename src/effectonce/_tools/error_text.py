@@ -9,7 +9,7 @@ from typing import TypeVar
 from effectonce.errors import EffectOnceError, InDoubt
 
 E = TypeVar("E", bound=EffectOnceError)
-_HERE = os.path.dirname(__file__)  # noqa: PTH120  # pathlib takes long to import
+_HERE = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120  # the package; pathlib takes long to import
 
 
 def brief(error: E, where: str) -> E:
