@@ -183,7 +183,7 @@ class World:
             pay.probe(look_up)
 
         async def main():
-            with patched(adrive=self._adrive), guard.step("chat", "pay"):
+            with patched(adrive_call=self._adrive), guard.step("chat", "pay"):
                 try:
                     return await guard.call(pay, {"invoice": "inv_1"})
                 except EffectOnceError as error:

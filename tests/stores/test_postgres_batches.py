@@ -331,3 +331,12 @@ def test_a_large_value_is_written_beside_the_batch(through_proxy, proxy):
     record = asyncio.run(main())
     assert (record.request.arguments, record.outcome) == (large, large)
     assert proxy.sent[0].count(sql.FINISH.name) == 2, "its statement, and its values"
+
+
+def test_an_async_caller_whose_key_is_no_text_is_refused_and_the_next_is_served(store):
+    async def main():
+        with pytest.raises(Exception, match="surrogates not allowed"):
+            await store.aapply(ops.Find("\ud800"))
+        return await store.aapply(ops.Find("k"))
+
+    assert asyncio.run(main()) is None

@@ -127,8 +127,7 @@ class ThreadPool:
                 wire = None
             if wire is None:
                 wire = self._open(min(job.give_up_at for job in jobs))
-            if len(jobs) > 1 or not asked_alone(wire, jobs[0], self._habits):
-                converse(talk(wire, jobs, self._habits), wire)
+            converse(talk(wire, jobs, self._habits), wire)
             well = True
         except (ConnectionLost, ServerError, Unfit) as error:
             failure = error
@@ -156,15 +155,6 @@ class ThreadPool:
         with self._lock:
             while self._idle:
                 self._idle.pop().close()
-
-
-def asked_alone(wire: PostgresConnection, job: PendingQuery, habits: Habits) -> bool:
-    """Do one job without a conversation, as most go. False: the server refused it, so nothing of it was done; talk about it."""
-    try:
-        job.settle(wire.ask(job.asks(), job.give_up_at, named=habits.named))
-    except (ServerError, UnicodeError):
-        return False
-    return True
 
 
 def converse(talking: Talk, wire: PostgresConnection) -> None:

@@ -328,8 +328,6 @@ class Pool:
         except IndexError:
             return self._open()
         now = time.monotonic()
-        if now - connection.used_at <= IDLE_S and now - connection.asked_at <= FACTS_S:
-            return connection
         if connection.stale(now):
             self.discard(connection)
             return self._open()
