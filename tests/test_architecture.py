@@ -318,12 +318,20 @@ def test_the_map_names_files_that_exist():
     assert [name for name in named if not (SOURCE / name).exists() and not (ROOT / name).exists()] == []
 
 
+LOOK_FOR_THE_END = {
+    "_drivers.py": 2,  # the two loops
+    "_tools/event_recorder.py": 1,  # passes a flow on, with an observer
+    "http/client/grpc.py": 1,  # asks a call that has ended, without waiting
+    "http/server/spooled_body.py": 1,  # asks whether a piece of a body is there already
+    "stores/_roundtrip.py": 1,  # goes on with an answer whose first exchange went out with others
+    "stores/postgres/pool.py": 3,  # waits for a socket between two commands: blocking, and in two callbacks of an event loop
+}
+
+
 def test_a_generator_of_commands_is_run_by_the_two_drivers():
-    """Those that look for its end otherwise run no loop over it, or wait for a socket in between."""
-    loops = [
-        str(path.relative_to(SOURCE)) for path in FILES if re.search(r"= \w+\.send\((await )?\w+\(\w+\)\)", path.read_text())
-    ]
-    assert loops == ["_drivers.py"]
+    """Whatever else looks for the end of a generator is listed here, with its reason."""
+    counts = {str(path.relative_to(SOURCE)): path.read_text().count("except StopIteration") for path in FILES}
+    assert {name: count for name, count in counts.items() if count} == LOOK_FOR_THE_END
 
 
 def test_nothing_of_a_tool_is_set_from_outside():
@@ -344,7 +352,7 @@ REFUSED = re.compile(
 )
 def test_people_and_programs_are_named(path):
     """A caller, a worker, an operator, you; and things are raised, returned, logged or reported. "Nobody can know" is the claim."""
-    allowed = ("nobody can know", '"somebody asked for it again"')  # the latter is stored with records
+    allowed = ("nobody can know",)
     lines = [
         line for line in path.read_text().splitlines() if not line.lstrip().startswith("--")
     ]  # comments inside SQL that is stored

@@ -29,7 +29,7 @@ from effectonce._runtime.step import Delivered, Step, StepContext, deliveries, n
 from effectonce._runtime.unprotected_sends import only_through
 from effectonce._tools.observers import Observer, Observers, tidied
 from effectonce._tools.registry import register, tool_of
-from effectonce._tools.tool import GuardContext, GuardedTool, Hosting, Tool, not_kept
+from effectonce._tools.tool import PLAIN, GuardContext, GuardedTool, Hosting, Tool, not_kept
 from effectonce._tools.wrapper import wrap
 from effectonce._validate import errors, fields, flags, of_type, parenthesised, seconds, several, whole
 from effectonce.errors import ContractViolation, Rejected
@@ -211,7 +211,7 @@ class Guard:
         breaker: Circuit | None = None,
         budget: RetryBudget | None = None,
         other: Callable[..., Any] | None = None,
-        hosting: Hosting | None = None,
+        hosting: Hosting = PLAIN,
         listed: bool = True,
     ) -> GuardedTool:
         """The door for rooms above that make requests of their own, such as HTTP: what *function* does is an effect like any other.
@@ -220,7 +220,7 @@ class Guard:
         is for one call: the guard does not remember it.
         """
         self._check_store(contract)
-        tool = GuardedTool(self._house, contract, function, identity, breaker, budget, hosting or Hosting())
+        tool = GuardedTool(self._house, contract, function, identity, breaker, budget, hosting)
         known = self._tools.get(contract.name)
         if listed and (known is None or known.function is not other):
             register(self._tools, tool, self._keys)

@@ -15,7 +15,7 @@ from effectonce._core.guarantees import Terms
 # Notes of evidence that says nothing about a result.
 TRIED = "an attempt failed"
 GAVE_UP = "the call gave up"  # after the attempt of this entry; number 0: after those before it
-REDRIVEN = "somebody asked for it again"  # stored with records: it stays as it is
+REDRIVEN = "asked for again"
 SAYS_NO_RESULT = frozenset({TRIED, GAVE_UP, REDRIVEN})
 
 

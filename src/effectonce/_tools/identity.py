@@ -36,24 +36,19 @@ class Identity(Struct, frozen=True):
         shown: tuple[str, str] | None = None,
     ) -> Request:
         """The request for the effect at *place*. A repeat has to match *fingerprint*; *shown* are the scope and step for people."""
-        latch = after = ""
-        if latched and isinstance(place, AtStep | AtOrdinal):  # calls of one step, or of a conversation without steps
-            latch = latch_key(self.tenant, self.scope, place.step if isinstance(place, AtStep) else None, self.secret)
-        if isinstance(place, InSequence) and place.number > 1:
-            after = self.key(InSequence(place.stream, place.number - 1))
-        scope, step = _shown(self.scope, place) if shown is None else shown
+        scope = step = latch = after = ""
+        match place:
+            case AtStep() | AtOrdinal():
+                named = place.step if type(place) is AtStep else None
+                scope, step = self.scope, named or ""
+                if latched:  # calls of one step, or of a conversation without steps
+                    latch = latch_key(self.tenant, self.scope, named, self.secret)
+            case InSequence(stream, number):
+                scope, step = stream, str(number)
+                if number > 1:
+                    after = self.key(InSequence(stream, number - 1))
+            case ByName(parts):
+                step = "/".join(parts)
+        if shown is not None:
+            scope, step = shown
         return Request(self.key(place), fingerprint, terms, self.tenant, scope, step, arguments, latch, after)
-
-
-def _shown(scope: str, place: Place) -> tuple[str, str]:
-    match place:
-        case AtStep(step):
-            return scope, step
-        case AtOrdinal():
-            return scope, ""
-        case InSequence(stream, number):
-            return stream, str(number)
-        case ByName(parts):
-            return "", "/".join(parts)
-        case _:
-            return "", ""

@@ -133,7 +133,7 @@ class Hosting(Struct, frozen=True, kw_only=True):
     steps: bool = False  # a workflow, whose record has records of steps
 
 
-_PLAIN_HOSTING = Hosting()
+PLAIN = Hosting()  # a tool of a user
 
 
 class GuardedTool:
@@ -147,7 +147,7 @@ class GuardedTool:
         identity: Sequence[str | Stable] | None,
         breaker: Circuit | None = None,
         budget: RetryBudget | None = None,
-        hosting: Hosting = _PLAIN_HOSTING,
+        hosting: Hosting = PLAIN,
     ) -> None:
         self.house, self.contract, self.function, self.hosting = house, contract, function, hosting
         classify = classifier(
@@ -256,35 +256,32 @@ class GuardedTool:
     def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: tuple[Part, ...] | None = None) -> Prepared:
         """Check everything that can be checked, then say which effect this is. Nothing is claimed yet."""
         try:
-            return self._prepare(args, kwargs, key)
+            boundary, asked, outer, signature = here.get(), None, running.get(), self.signature
+            if outer is not None:
+                outer.used.add("key")  # the key of this call is made of it
+            if boundary is not None and boundary.lasting and key is None and not signature.changing:
+                asked = _asked(boundary, args, kwargs)
+                known = None if asked is None else self._asked.get(asked)
+                if known is not None:
+                    if outer is not None:
+                        self._refuse_inside_a_transaction(outer)
+                    return Prepared(known[0], known[1], args, kwargs, True)
+            arguments = signature.bind(args, kwargs)
+            signature.validate(arguments)
+            if boundary is None or outer is not None or self.contract.permission is not None:
+                boundary = self._boundary(boundary, outer, key)
+            request = self._request(arguments, boundary, key)
+            ref = EffectRef(self.contract.name, request.key, request.tenant, request.scope, request.step)
+            if asked is None:
+                return self._prepared(request, ref, args, kwargs)
+            if len(self._asked) >= ASKED_MAX:
+                self._asked.clear()
+            self._asked[asked] = (request, ref)
+            return Prepared(request, ref, args, kwargs)  # of plain data, which cannot be changed
         except ContractViolation as error:
             if self._events is not None:
                 self._events.of_refusal(error)
             raise
-
-    def _prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: tuple[Part, ...] | None) -> Prepared:
-        boundary, asked, outer, signature = here.get(), None, running.get(), self.signature
-        if outer is not None:
-            outer.used.add("key")  # the key of this call is made of it
-        if boundary is not None and boundary.lasting and key is None and not signature.changing:
-            asked = _asked(boundary, args, kwargs)
-            known = None if asked is None else self._asked.get(asked)
-            if known is not None:
-                if outer is not None:
-                    self._refuse_inside_a_transaction(outer)
-                return Prepared(known[0], known[1], args, kwargs, True)
-        arguments = signature.bind(args, kwargs)
-        signature.validate(arguments)
-        if boundary is None or outer is not None or self.contract.permission is not None:
-            boundary = self._boundary(boundary, outer, key)
-        request = self._request(arguments, boundary, key)
-        ref = EffectRef(self.contract.name, request.key, request.tenant, request.scope, request.step)
-        if asked is None:
-            return self._prepared(request, ref, args, kwargs)
-        if len(self._asked) >= ASKED_MAX:
-            self._asked.clear()
-        self._asked[asked] = (request, ref)
-        return Prepared(request, ref, args, kwargs)  # of plain data, which cannot be changed
 
     def _prepared(self, request: Request, ref: EffectRef, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Prepared:
         """With arguments as they are now: what the caller does with its own afterwards changes nothing of this call."""
@@ -419,10 +416,10 @@ class GuardedTool:
         else:
             step = step_of(prepared.ref)
             flow = calling(request, self.plan, self.house.env, again=prepared.again, turn=turn.turn, step=step).flow()
-        return flow if self._events is None else self._events.of_call(flow, prepared)
+        return self.recorded(flow, prepared)
 
     def recorded(self, flow: Flow[Ending], prepared: Prepared) -> Flow[Ending]:
-        """The flow of a call that a workflow has made, with its events, if there is an observer."""
+        """The flow of a call with its events, if there is an observer."""
         return flow if self._events is None else self._events.of_call(flow, prepared)
 
     def known(self, prepared: Prepared) -> Recorded | None:

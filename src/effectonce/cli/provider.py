@@ -73,7 +73,7 @@ def show(*, name: str) -> None:
         if name in providers():
             raise
         raise Stop(str(error), NOT_FOUND, error.corrective_action) from None
-    print_one(_as_data(found), lambda: _tell(found), schema="provider")
+    print_one(_as_data(found), lambda: _print(found), schema="provider")
 
 
 def _as_data(found: Provider) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def _as_data(found: Provider) -> dict[str, Any]:
     return data
 
 
-def _tell(found: Provider) -> None:
+def _print(found: Provider) -> None:
     rows = [("provider", f"{found.name}: {found.title}"), ("summary", found.summary)]
     for field, label, value in answers(found):
         beside = remark(getattr(found.facts, field)) if field else ""

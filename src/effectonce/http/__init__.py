@@ -1,1 +1,1 @@
-"""Both ends of HTTP, one file each. Nothing inside effectonce imports them."""
+"""Both ends of HTTP, and a gateway between them. Nothing inside effectonce imports them."""

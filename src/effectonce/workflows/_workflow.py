@@ -25,7 +25,7 @@ from effectonce._core.workflow import WorkflowCall
 from effectonce._drivers import drive
 from effectonce._runtime.performers import AsyncPerformer, AsyncPerforming, Performer, Prepared, Setup, adrive_call
 from effectonce._runtime.signature import is_async, signature_of
-from effectonce._tools.tool import GuardContext, GuardedTool, Hosting
+from effectonce._tools.tool import PLAIN, GuardContext, GuardedTool, Hosting
 from effectonce.effect import current_effect
 from effectonce.errors import CodeChanged, ContractViolation, GaveUp, Rejected, StepFailed
 from effectonce.outcome import Outcome
@@ -258,7 +258,7 @@ class Workflow:
         )
         signature = signature_of(function, f"step {name!r} of {self.tool.contract.name}")
         call = _called_like(_acall if is_async(function) else _call, function, signature)
-        hosting = Hosting(encoder=_as_written) if asks else Hosting()
+        hosting = Hosting(encoder=_as_written) if asks else PLAIN
         return GuardedTool(self.tool.house, contract, call, (), hosting=hosting)
 
 

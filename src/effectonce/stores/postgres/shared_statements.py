@@ -26,7 +26,6 @@ from effectonce.stores.postgres.statements import BYTES, FLOAT, INT, TEXT, Bound
 ROW_MAX_B = 16_384  # a larger value is written by a statement of its own: the server copies the rows of these statements
 _SEPARATOR = "\x1b,"  # `pack_text` leaves no escape that a comma follows
 _ARRAYS = {FLOAT: 1022, INT: 1016, BYTES: 1001}  # the type numbers of arrays of these
-_NOW = sql._NOW  # noqa: SLF001  # the same room's
 
 # ---------------------------------------------------------------- statements
 
@@ -46,7 +45,7 @@ def _values() -> Iterable[str]:
     yield from ("''", "asked.token")
     for number, name in enumerate(_FLOATS, 1):
         value = f"$13[{len(_FLOATS)} * (place - 1) + {number}]"
-        yield value if name == "window_s" else f"{_NOW} + {value}"
+        yield value if name == "window_s" else f"{sql.NOW} + {value}"
     yield from (f"$14[{len(_INTS)} * (place - 1) + {number}]" for number in range(1, len(_INTS) + 1))
 
 
@@ -71,7 +70,7 @@ WITH asked AS MATERIALIZED (
       ON CONFLICT DO NOTHING
   RETURNING key
 )
-SELECT place, {_NOW}, {", ".join(f"seen_{name}" for name in _KNOWN)} FROM asked WHERE key NOT IN (SELECT key FROM born)
+SELECT place, {sql.NOW}, {", ".join(f"seen_{name}" for name in _KNOWN)} FROM asked WHERE key NOT IN (SELECT key FROM born)
 """,
     *(FLOAT, *[TEXT] * len(_TEXTS), _ARRAYS[BYTES], _ARRAYS[FLOAT], _ARRAYS[INT]),
 )
@@ -86,8 +85,8 @@ WITH asked AS MATERIALIZED (
    ORDER BY key COLLATE "C"
 ), done AS (
   UPDATE effectonce.effects AS e
-     SET state = 'completed', outcome = asked.outcome, settled_by = asked.settled_by, lease_until = {_NOW}, decided_at = {_NOW},
-         dedup_until = {_NOW} + window_s, due_at = {_NOW} + window_s, revision = revision + 1
+     SET state = 'completed', outcome = asked.outcome, settled_by = asked.settled_by, lease_until = {sql.NOW}, decided_at = {sql.NOW},
+         dedup_until = {sql.NOW} + window_s, due_at = {sql.NOW} + window_s, revision = revision + 1
     FROM asked
    WHERE e.key = ANY (ARRAY[asked.key]) AND e.token = asked.token AND e.epoch = asked.epoch AND e.state = asked.state
   RETURNING e.key
@@ -99,7 +98,7 @@ SELECT place::int FROM asked WHERE key NOT IN (SELECT key FROM done)
 
 LOOK_MANY = statement(
     f"""
-SELECT place::int, {_NOW}, seen.* FROM unnest({_column(2)}) WITH ORDINALITY AS given (key, place) CROSS JOIN {_LOOKED_UP} AS seen
+SELECT place::int, {sql.NOW}, seen.* FROM unnest({_column(2)}) WITH ORDINALITY AS given (key, place) CROSS JOIN {_LOOKED_UP} AS seen
 """,
     *(FLOAT, TEXT),
 )

@@ -68,7 +68,7 @@ _WRITTEN = (*_rows.BIRTH, *_rows.LIFE)
 _READ = ", ".join(("revision", *_rows.COLUMNS))
 _AT_BIRTH = (*_rows.BIRTH, *_rows.LIFE[:8], "due_at")  # the rest has defaults
 
-_NOW = "coalesce($1, date_part('epoch', statement_timestamp()))"
+NOW = "coalesce($1, date_part('epoch', statement_timestamp()))"
 _DURABLE = """set_config('synchronous_commit',
                    CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true) <> ''"""
 _OUTCOME_PENDING = "latch <> '' AND (state IN ('dispatched', 'in_doubt') OR (state = 'claimed' AND sends > 0))"
@@ -86,11 +86,11 @@ def _types(names: Sequence[str]) -> tuple[int, ...]:
 
 _BORN = _places(_AT_BIRTH, 2)
 _BORN_AT = _BORN | {
-    "created_at": f"{_NOW} + {_BORN['created_at']}",
-    "lease_until": f"{_NOW} + {_BORN['lease_until']}",
-    "first_dispatch_at": f"CASE WHEN {_BORN['sends']} > 0 THEN {_NOW} + {_BORN['first_dispatch_at']} ELSE 0 END",
-    "sent_until": f"CASE WHEN {_BORN['sends']} > 0 THEN {_NOW} + {_BORN['sent_until']} ELSE 0 END",
-    "due_at": f"{_NOW} + {_BORN['due_at']}",
+    "created_at": f"{NOW} + {_BORN['created_at']}",
+    "lease_until": f"{NOW} + {_BORN['lease_until']}",
+    "first_dispatch_at": f"CASE WHEN {_BORN['sends']} > 0 THEN {NOW} + {_BORN['first_dispatch_at']} ELSE 0 END",
+    "sent_until": f"CASE WHEN {_BORN['sends']} > 0 THEN {NOW} + {_BORN['sent_until']} ELSE 0 END",
+    "due_at": f"{NOW} + {_BORN['due_at']}",
 }
 # Look first: a replay then never opens the indexes for writing. The indexes decide between two calls that see nothing at the
 # same time: one is born; the other gets (false, no row) and has to look again, because this statement cannot see what came after it began.
@@ -104,7 +104,7 @@ WITH seen AS MATERIALIZED (
       ON CONFLICT DO NOTHING
   RETURNING true
 )
-SELECT EXISTS (SELECT FROM born), {_NOW}, seen.* FROM (VALUES (1)) AS one LEFT JOIN seen ON true
+SELECT EXISTS (SELECT FROM born), {NOW}, seen.* FROM (VALUES (1)) AS one LEFT JOIN seen ON true
 """
 # What is not sent yet is not in the index of pending outcomes, so it asks; if its step is taken a moment later, its dispatch finds out.
 _UNLATCHED = f"NOT EXISTS (SELECT FROM effectonce.effects WHERE {_OUTCOME_PENDING} AND latch = {_BORN['latch']})"
@@ -113,7 +113,7 @@ BEAR_UNSENT = statement(_BEAR.replace(_DURABLE, f"{_DURABLE} AND {_UNLATCHED}"),
 
 LOOK = statement(
     f"""
-SELECT false, {_NOW}, fingerprint, state, outcome, decided_at, dedup_until, settled_by FROM effectonce.effects WHERE key = $2
+SELECT false, {NOW}, fingerprint, state, outcome, decided_at, dedup_until, settled_by FROM effectonce.effects WHERE key = $2
 """,
     *(FLOAT, TEXT),
 )
@@ -121,7 +121,7 @@ SELECT false, {_NOW}, fingerprint, state, outcome, decided_at, dedup_until, sett
 # A record that has its outcome already, in place of both statements about it.
 _AT_ONCE = (*_AT_BIRTH, "outcome", "decided_at", "dedup_until", "settled_by")
 _ENDED = _places(_AT_ONCE, 2)
-_ENDED_AT = _ENDED | {name: f"{_NOW} + {_ENDED[name]}" for name in _AT_ONCE if _TYPES[name] == FLOAT and name != "window_s"}
+_ENDED_AT = _ENDED | {name: f"{NOW} + {_ENDED[name]}" for name in _AT_ONCE if _TYPES[name] == FLOAT and name != "window_s"}
 ENTER = statement(
     f"""
 INSERT INTO effectonce.effects ({", ".join(_AT_ONCE)})
@@ -136,8 +136,8 @@ SELECT {", ".join(_ENDED_AT[name] for name in _AT_ONCE)} WHERE {_DURABLE}
 FINISH = statement(
     f"""
 UPDATE effectonce.effects
-   SET state = 'completed', outcome = $5, settled_by = $6, lease_until = {_NOW}, decided_at = {_NOW},
-       dedup_until = {_NOW} + window_s, due_at = {_NOW} + window_s, revision = revision + 1
+   SET state = 'completed', outcome = $5, settled_by = $6, lease_until = {NOW}, decided_at = {NOW},
+       dedup_until = {NOW} + window_s, due_at = {NOW} + window_s, revision = revision + 1
  WHERE key = $2 AND token = $3 AND epoch = $4 AND state = 'dispatched' AND {_DURABLE}
 """,
     *(FLOAT, TEXT, TEXT, INT, BYTES, TEXT),
@@ -145,7 +145,7 @@ UPDATE effectonce.effects
 
 SEE = statement(
     f"""
-SELECT {_NOW}, e.* FROM (VALUES (1)) AS one LEFT JOIN (
+SELECT {NOW}, e.* FROM (VALUES (1)) AS one LEFT JOIN (
   SELECT 'record' AS role, {_READ} FROM effectonce.effects WHERE key = $2
    UNION ALL
   SELECT 'rival', {_READ} FROM effectonce.effects
@@ -184,11 +184,11 @@ LIFT = statement(
 )
 DELETE = statement(f"DELETE FROM effectonce.effects WHERE key = $1 AND revision = $2 AND {_DURABLE}", TEXT, INT)
 
-_DUE = f"SELECT {_READ}, due_at FROM effectonce.effects WHERE due_at < 'infinity' AND due_at <= {_NOW}"
+_DUE = f"SELECT {_READ}, due_at FROM effectonce.effects WHERE due_at < 'infinity' AND due_at <= {NOW}"
 # Those that are on their way have an index of their own, and are few.
 DUE = statement(
     f"""
-SELECT {_NOW}, e.* FROM (VALUES (1)) AS one LEFT JOIN LATERAL (
+SELECT {NOW}, e.* FROM (VALUES (1)) AS one LEFT JOIN LATERAL (
   SELECT {_READ} FROM (
     ({_DUE} AND state <> 'dispatched' ORDER BY due_at LIMIT $2) UNION ALL ({_DUE} AND state = 'dispatched' ORDER BY due_at LIMIT $2)
   ) AS both_of_them ORDER BY due_at LIMIT $2
@@ -229,7 +229,7 @@ COUNTED = statement("SELECT state, count(*) FROM effectonce.effects GROUP BY sta
 
 CELL = statement(
     f"""
-SELECT {_NOW}, value, revision FROM (VALUES (1)) AS one LEFT JOIN effectonce.cells ON name = $2 AND forget_at > {_NOW}
+SELECT {NOW}, value, revision FROM (VALUES (1)) AS one LEFT JOIN effectonce.cells ON name = $2 AND forget_at > {NOW}
 """,
     *(FLOAT, TEXT),
 )
@@ -238,20 +238,20 @@ SELECT {_NOW}, value, revision FROM (VALUES (1)) AS one LEFT JOIN effectonce.cel
 WRITE_CELL = statement(
     f"""
 WITH stands AS MATERIALIZED (
-  SELECT value, revision FROM effectonce.cells WHERE name = $2 AND forget_at > {_NOW}
+  SELECT value, revision FROM effectonce.cells WHERE name = $2 AND forget_at > {NOW}
 ), written AS (
   INSERT INTO effectonce.cells AS cell (name, value, forget_at)
-  SELECT $2, $4, {_NOW} + $5 WHERE coalesce((SELECT revision FROM stands), 0) = $3 AND {_DURABLE}
+  SELECT $2, $4, {NOW} + $5 WHERE coalesce((SELECT revision FROM stands), 0) = $3 AND {_DURABLE}
       ON CONFLICT (name) DO UPDATE SET value = excluded.value, revision = cell.revision + 1, forget_at = excluded.forget_at
-   WHERE CASE WHEN cell.forget_at > {_NOW} THEN cell.revision ELSE 0 END = $3
+   WHERE CASE WHEN cell.forget_at > {NOW} THEN cell.revision ELSE 0 END = $3
   RETURNING true
 )
-SELECT {_NOW}, stands.value, stands.revision, EXISTS (SELECT FROM written) FROM (VALUES (1)) AS one LEFT JOIN stands ON true
+SELECT {NOW}, stands.value, stands.revision, EXISTS (SELECT FROM written) FROM (VALUES (1)) AS one LEFT JOIN stands ON true
 """,
     *(FLOAT, TEXT, INT, BYTES, FLOAT),
 )
 _LISTED_CELLS = f"""
-SELECT name, value FROM effectonce.cells WHERE name > $2 AND name < $3 AND forget_at > {_NOW} ORDER BY name LIMIT $4
+SELECT name, value FROM effectonce.cells WHERE name > $2 AND name < $3 AND forget_at > {NOW} ORDER BY name LIMIT $4
 """
 LISTED_CELLS = statement(_LISTED_CELLS, FLOAT, TEXT, TEXT, INT)
 LISTED_CELLS_BACKWARDS = statement(_LISTED_CELLS.replace("name LIMIT", "name DESC LIMIT"), FLOAT, TEXT, TEXT, INT)
@@ -259,7 +259,7 @@ LISTED_CELLS_BACKWARDS = statement(_LISTED_CELLS.replace("name LIMIT", "name DES
 FORGET = statement(
     f"""
 DELETE FROM effectonce.cells WHERE name IN (
-  SELECT name FROM effectonce.cells WHERE forget_at <= {_NOW} ORDER BY forget_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+  SELECT name FROM effectonce.cells WHERE forget_at <= {NOW} ORDER BY forget_at LIMIT $2 FOR UPDATE SKIP LOCKED)
 """,
     *(FLOAT, INT),
 )
