@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from effectonce._core.guarantees import Terms
-from effectonce._core.keys import AtOrdinal, AtStep, ByName, InSequence, Place, effect_key, latch_key
+from effectonce._core.keys import AtOrdinal, AtStep, ByContent, ByName, InSequence, Place, effect_key, latch_key
 from effectonce._core.record import Request
 
 
@@ -49,6 +49,8 @@ class Identity(Struct, frozen=True):
                     after = self.key(InSequence(stream, number - 1))
             case ByName(parts):
                 step = "/".join(parts)
+            case ByContent():
+                pass
         if shown is not None:
             scope, step = shown
         return Request(self.key(place), fingerprint, terms, self.tenant, scope, step, arguments, latch, after)
