@@ -39,7 +39,7 @@ NO_ANSWER = (*NOT_DONE, "closed after", "no answer", "500 after", "504 after", "
 KINDS = ("write", "irreversible")
 DOWNSTREAMS = ("none", "key", "probe")
 CALLS = 3
-TIMEOUT_S = 0.5  # of one request: only "no answer" waits for it
+TIMEOUT_S = 2.0  # of one request: only "no answer" waits for it, and a busy machine is not taken for one
 
 
 class Said(StrEnum):
