@@ -31,7 +31,7 @@ def test_an_exception_is_named_as_a_traceback_shows_it():
         (["httpx2.ConnectTimeout"], "unreachable", "not_sent", None),
         (["psycopg.errors.SerializationFailure", "--code", "40001"], "conflict", "rejected", None),
         (["mine.Error", "--message", "rate limit: try again in 6m0s"], "rate_limit", "ambiguous", 360),
-        (["stripe.InvalidRequestError", "--type", "idempotency_error", "--status", "400"], "conflict", "rejected", None),
+        (["stripe.InvalidRequestError", "--type", "idempotency_error", "--status", "400"], "conflict", "ambiguous", None),
         (["--message", "quota exceeded"], "quota", "ambiguous", None),
     ],
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from effectonce import Action, advise, classify
+from effectonce import Action, Downstream, GaveUp, Guard, Retry, advise, classify, current_effect
 from tests.vendors.helpers import raised, says
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -42,7 +42,7 @@ INVALID = "invalid_request_error"
         (400, error(INVALID, "rate_limit"), "rate_limit R", True),
         (429, error(INVALID, "lock_timeout"), "conflict_in_flight R", True),
         (409, error(INVALID, "idempotency_key_in_use"), "conflict_in_flight M", True),
-        (400, error("idempotency_error"), "conflict R", False),
+        (400, error("idempotency_error"), "conflict M", False),
         (402, error("card_error", "card_declined"), "declined R", False),
         (402, error("card_error", "insufficient_funds"), "declined R", False),
         (401, error(INVALID), "auth R", False),
@@ -95,7 +95,7 @@ V2 = {
     "fx_quote_needs_refresh": "declined R",
     "temporary_session_expired": "declined R",
     "feature_not_enabled": "auth R",
-    "idempotency_error": "conflict R",
+    "idempotency_error": "conflict M",
 }
 
 
@@ -141,3 +141,21 @@ def test_an_error_that_says_itself_that_it_is_not_worth_a_retry_is_not_retried()
     verdict = classify(stripe.APIConnectionError("no", should_retry=False))
 
     assert (verdict.bucket, verdict.certainty, verdict.retryable) == ("no_answer", "ambiguous", False)
+
+
+def test_a_key_that_was_used_with_other_arguments_does_not_refuse_what_an_earlier_attempt_may_have_done(client, wire, tmp_path):
+    guard = Guard(f"sqlite:///{tmp_path / 'effects.db'}")
+
+    @guard.tool(kind="irreversible", downstream=Downstream.key(window=86_400, stores_rejections=True), retry=Retry(base_s=0.01))
+    def pay():
+        assert current_effect().downstream_key
+        if current_effect().attempt == 1:
+            wire.hangs_up()
+        else:
+            wire.says(400, error("idempotency_error"))
+        refund(client)
+
+    with guard.step("chat-42", "refund"), pytest.raises(GaveUp, match="may have run"):
+        pay()
+    assert guard.counts() == {"dispatched": 1}
+    guard.close()

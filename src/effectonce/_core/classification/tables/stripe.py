@@ -3,6 +3,7 @@
 from effectonce._core.classification.tables._row import B, M, R, Table, cls, code, status
 
 STORED = "Stripe keeps the failure under the key: look the payment up, then use a new key"
+USED = "the key was used with other arguments, perhaps by an earlier attempt: a person must look"
 
 TABLE = Table(
     name="stripe",
@@ -16,7 +17,7 @@ TABLE = Table(
         code("rate_limit", B.RATE_LIMIT, R),
         code("lock_timeout", B.CONFLICT_IN_FLIGHT, R, "another request holds the lock: the same key again"),
         code("idempotency_key_in_use", B.CONFLICT_IN_FLIGHT, M, "the same key is being worked on: the same key again"),
-        code("idempotency_error", B.CONFLICT, R, "the key was used with other arguments: a person must look", retry=False),
+        code("idempotency_error", B.CONFLICT, M, USED, retry=False),
         code("quota_exceeded", B.QUOTA, R),
         code("card_error insufficient_funds invalid_payment_method invalid_payout_method blocked_by_stripe", B.DECLINED, R),
         code("already_canceled not_cancelable cannot_proceed", B.DECLINED, R),
@@ -27,7 +28,7 @@ TABLE = Table(
         code("invalid_request_error", B.SCHEMA, R, weak=True),
         cls("RateLimitError", B.RATE_LIMIT, R),
         cls("QuotaExceededError", B.QUOTA, R),
-        cls("IdempotencyError", B.CONFLICT, R, "the key was used with other arguments: a person must look", retry=False),
+        cls("IdempotencyError", B.CONFLICT, M, USED, retry=False),
         cls("CardError InsufficientFundsError InvalidPaymentMethodError InvalidPayoutMethodError", B.DECLINED, R),
         cls("BlockedByStripeError AlreadyCanceledError NotCancelableError CannotProceedError", B.DECLINED, R),
         cls("RecipientNotNotifiableError FinancialAccountNotOpenError FxQuoteNeedsRefreshError", B.DECLINED, R),
