@@ -130,7 +130,7 @@ def test_the_suite_catches_on_sqlite(fault, tmp_path, monkeypatch):
 def test_the_suite_catches_on_postgres(fault, postgres, monkeypatch):
     name, part, instead = POSTGRES[fault]
     right = getattr(sql, name)
-    part, instead = (text.replace("{now}", sql._NOW) for text in (part, instead))
+    part, instead = (text.replace("{now}", sql.NOW) for text in (part, instead))
     assert part in right.sql.decode(), "the statement has changed: sabotage it anew"
     monkeypatch.setattr(sql, name, sql.statement(right.sql.decode().replace(part, instead), *right.types))
 

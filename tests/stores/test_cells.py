@@ -226,7 +226,7 @@ def test_who_waited_for_a_faster_one_is_told_what_that_wrote(postgres, database)
 
 
 def test_a_cell_that_is_written_over_after_a_wait_is_noticed(postgres, database, monkeypatch):
-    part = f"   WHERE CASE WHEN cell.forget_at > {sql._NOW} THEN cell.revision ELSE 0 END = $3\n"
+    part = f"   WHERE CASE WHEN cell.forget_at > {sql.NOW} THEN cell.revision ELSE 0 END = $3\n"
     right = sql.WRITE_CELL.sql.decode()
     assert part in right, "the statement has changed: sabotage it anew"
     monkeypatch.setattr(sql, "WRITE_CELL", sql.statement(right.replace(part, ""), *sql.WRITE_CELL.types))

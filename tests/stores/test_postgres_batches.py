@@ -113,7 +113,7 @@ SABOTAGE = {  # statement, what is taken out of it, what stands there instead
 def test_an_answer_that_is_not_its_callers_own_is_noticed(store, fault, monkeypatch):
     name, part, instead = SABOTAGE[fault]
     right = getattr(batches, name)
-    part, instead = (text.replace("{now}", sql._NOW) for text in (part, instead))
+    part, instead = (text.replace("{now}", sql.NOW) for text in (part, instead))
     assert part in right.sql.decode(), "the statement has changed: sabotage it anew"
     monkeypatch.setattr(batches, name, sql.statement(right.sql.decode().replace(part, instead), *right.types))
 
